@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import by_place, in_words, minus, places
+from advisor.analysis.device.host_work import by_place, executed, in_words, minus, places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
@@ -21,9 +21,9 @@ _COPIES: Final = (
 ARRAY_COPY_SHARE = Metric(
     "array_copy_share",
     "share",
-    "Part of the step in which arrays are copied on the host, or into arrays of JAX on a CPU.",
-    "union of numpy's copy and ascontiguousarray, DevicePut and H2D Dispatch on all threads outside compilation / "
-    "step time; 0 with a device, whose copies are recorded",
+    "Part of the step in which arrays are copied on the host, or into arrays of JAX on a CPU, and no program runs.",
+    "union of numpy's copy and ascontiguousarray, DevicePut and H2D Dispatch on all threads outside compilation and "
+    "programs on XLA's threads / step time; 0 with a device, whose copies are recorded",
     "PjRt's client for the CPU copies large arrays on threads, under H2D Dispatch",
     where=lambda view: places(view, view.host_like(_COPIES)),
 )
@@ -46,7 +46,7 @@ def array_copies(view: DeviceView) -> Values:
         return {ARRAY_COPY_SHARE: 0.0, ARRAY_COPY_CALLS: ""}
     steps = Union.of(view.starts, view.ends)
     rows = view.host_like(_COPIES)
-    copying = minus(spans(rows) & steps, view.host_spans("compile"))
+    copying = minus(spans(rows) & steps, view.host_spans("compile") | view.once(executed))
     start = rows["start_ns"].to_numpy()
     spent = pl.Series(copying.within(start, start + rows["dur_ns"].to_numpy()), dtype=pl.Int64)
     calls = by_place(view, rows.select("id", "name", self_ns=spent)).sort("self_ns", "name", descending=[True, False])
