@@ -307,6 +307,14 @@ PARTS: Final = {
             remedy="Record later steps; if those compile too, keep the shapes of the inputs and all Python arguments.",
         ),
         Part(
+            "pipeline_build",
+            "pipeline start",
+            "the start of a tf.data pipeline, whose functions are built",
+            Look("input", "╌", "red"),
+            ("compile", "once"),
+            remedy="Make the dataset and its iterator once, before the loop.",
+        ),
+        Part(
             "gc",
             "garbage collection",
             "waiting for Python's garbage collector",

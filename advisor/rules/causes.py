@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from advisor.model.report import SEVERITIES
 from advisor.rules.candidates import Candidate
-from advisor.rules.pools import Share, key
+from advisor.rules.pools import Share, is_same_time, key
 
 _LITTLE: Final = 0.01
 
@@ -44,7 +44,8 @@ def _root(rule: str, above: Mapping[str, str | None]) -> str:
 def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> str | None:
     """The rule that explains this one, unless this one's share is more than its causes take.
 
-    That is the first one; of what all ranks lose, the one that evens them out most.
+    That is the first one; of what all ranks lose, the one that evens them out most. Where a cause is about the same
+    time, what counts is the share of that time, not what else the symptom may save.
     """
     causes = [c for c in ordered if symptom.rule.id in c.rule.explains]
     if not causes:
@@ -52,7 +53,9 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
     rest, effects = shares[symptom.rule.id], [_effect(c, symptom, shares) for c in causes]
     if rest is None:
         return causes[0].rule.id
-    if rest.high_ms > max(effects):
+    is_same = any(is_same_time(cause, symptom) for cause in causes)
+    rest_ms = rest.parts.get(symptom.pools[0], 0.0) if is_same else rest.high_ms
+    if rest_ms > max(effects):
         return None
     return causes[effects.index(max(effects)) if symptom.is_of_ranks else 0].rule.id
 

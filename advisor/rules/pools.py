@@ -30,11 +30,11 @@ def shares(candidates: Sequence[Candidate]) -> dict[str, Share | None]:
     claims: dict[str, Share | None] = {}
     ordered = sorted(candidates, key=lambda c: (_depth(c, candidates), -c.expected_ms(c.low_ms, c.high_ms), c.rule.id))
     for each in ordered:
-        claims[each.rule.id] = _share(each, rest, [claims[c.rule.id] for c in ordered if _is_same_time(c, each)])
+        claims[each.rule.id] = _share(each, rest, [claims[c.rule.id] for c in ordered if is_same_time(c, each)])
     return claims
 
 
-def _is_same_time(cause: Candidate, symptom: Candidate) -> bool:
+def is_same_time(cause: Candidate, symptom: Candidate) -> bool:
     """Whether a rule explains another, and both are about the same part of the same step."""
     explains = symptom.rule.id in cause.rule.explains and cause.worker == symptom.worker
     return explains and cause.pools[:1] == symptom.pools[:1]

@@ -244,7 +244,7 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
     Ordered by time, most first. The name is null for the time in which no range was open.
     """
     ops = _during(view, when)
-    own = _by_place(view, ops.select("id", "name", self_ns=own_ns(ops, "ns").clip(0)))
+    own = by_place(view, ops.select("id", "name", self_ns=own_ns(ops, "ns").clip(0)))
     nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
@@ -297,14 +297,14 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
     outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
     rest = busiest(view, minus(when, spans(outermost)))
     return (
-        pl.concat([_by_place(view, outermost), rest])
+        pl.concat([by_place(view, outermost), rest])
         .group_by("name")
         .sum()
         .sort("self_ns", "name", descending=[True, False])
     )
 
 
-def _by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
+def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
     """The ranges' self_ns summed by name: that of a library's function, and of the user's that called it, as text.
 
     A built-in function goes without the object that it is of; the script as a whole has no name.

@@ -10,6 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.model.intervals import Union, nest
+from advisor.model.profile import matches
 
 SLOW_NS: Final = 50_000
 """A call of a whole pipeline that takes longer is slow: tf.data's own limit (TensorFlow guide on tf.data analysis)."""
@@ -22,6 +23,9 @@ _READS: Final = r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|
 _AHEAD: Final = (
     r"::(?:Prefetch|ParallelInterleave\w*|LegacyParallelInterleave\w*|ParallelMap\w*|MapAndBatch|MemoryReader)::"
 )
+_GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
+_EAGER: Final = r"^EagerLocalExecute: "
+_MAKES_DATASET: Final = r"^EagerLocalExecute: \w+Dataset(?:V\d+)?$"
 _ROOT: Final = "Root"  # the model around a pipeline: it is no transformation
 _COLUMNS: Final = {
     "iterator": pl.String,
@@ -43,7 +47,7 @@ def iterators(view: DeviceView) -> pl.DataFrame:
     `iterator` is the long name (`Iterator::Root::Prefetch::Map`; pipelines of one form are one), `parent` that of the
     one that asks it, null at the top. `self_ns` is the time of all calls outside those of other iterators on the same
     thread, over the whole recording. `waited_ns` is the part of the used steps that waits for input and ends up with
-    this iterator: it is open, or was asked by one that is, and none that it asks is open on any thread. `parallelism`
+    this iterator: it is open, or was asked by one that is, and none further down is open on any thread. `parallelism`
     is the highest recorded.
     """
     calls = _calls(view)
@@ -112,16 +116,35 @@ def _stage() -> pl.Expr:
 
 
 def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list[int]:
-    """Per iterator, the waiting that ends up with it: what reaches it and none of those that it asks."""
-    open_spans = {name: spans(of_name) for (name,), of_name in calls.group_by("iterator")}
+    """Per iterator, the waiting that ends up with it: what reaches it and none of those that it asks.
+
+    It passes an iterator on whose behalf another is at work, though its own call has returned: threads ask ahead.
+    """
+    at_work = {name: spans(of_name) for (name,), of_name in calls.group_by("iterator")}
+    for name, parent in rows.select("iterator", "parent").reverse().drop_nulls().rows():
+        at_work[parent] = at_work[parent] | at_work[name]
     through: dict[str | None, Union] = {None: waits(view)}
     onward: dict[str | None, Union] = {}
     for name, parent in rows.select("iterator", "parent").rows():
-        through[name] = open_spans[name] & through[parent]
+        through[name] = at_work[name] & through[parent]
         onward[parent] = onward[parent] | through[name] if parent in onward else through[name]
     return [
         minus(through[name], onward[name]).total if name in onward else through[name].total for name in rows["iterator"]
     ]
+
+
+def builds(view: DeviceView) -> Union:
+    """When TensorFlow builds functions of pipelines: map, filter and their like trace theirs when a dataset is made.
+
+    What is built before a thread's next eager op makes a dataset is a function of one.
+    """
+    is_build = matches(_GRAPH_BUILDING)
+    compiles = view.host.filter(pl.col("kind") == "compile")
+    rows = pl.concat([compiles, view.host_like(_EAGER, "op", "annotation")]).sort("thread", "start_ns")
+    end = pl.when(is_build).then(pl.col("start_ns") + pl.col("dur_ns")).cum_max().forward_fill().over("thread")
+    inner = ~is_build & (pl.col("start_ns") < end.fill_null(0))
+    outer = rows.filter(~inner).with_columns(makes=pl.when(matches(_EAGER)).then(matches(_MAKES_DATASET)))
+    return spans(outer.with_columns(pl.col("makes").backward_fill().over("thread")).filter(is_build, "makes"))
 
 
 def bottleneck(rows: pl.DataFrame) -> str | None:

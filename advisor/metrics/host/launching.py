@@ -8,12 +8,10 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.device.autograd import backward_passes, passes_per_step, row_gradients
-from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     between_nodes,
     between_ops,
     busiest,
-    callbacks,
     handed_over,
     in_words,
     inside,
@@ -23,7 +21,6 @@ from advisor.analysis.device.host_work import (
     optimizer_work,
     own_ns,
     python_work,
-    running,
     saving_frames,
     step_ops,
     thread_waits,
@@ -32,13 +29,15 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.loops import FEW_PASSES, NO_LOOPS, loops
-from advisor.analysis.device.recording_cost import unprofiled_ms, without_recording
+from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.periods import RANGES
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
 from advisor.vocabulary import LAUNCH_GAP_NS, XLA_FRAMEWORKS
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
@@ -46,6 +45,8 @@ _CAPTURED: Final = 0.1  # and a captured one
 _PYTHON_REST: Final = 0.25
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 _SMALL_NS: Final = 100_000  # one that takes less costs about as much for a few samples as for one
+_MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
+_FUNCTION_CALL: Final = '"tf_function_call":'
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
 _SILENT_SHARE: Final = 0.05
@@ -146,6 +147,8 @@ PYTHON_GAIN_MS = Metric(
     "Step time that moving Python's work out of the way saves at most.",
     f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
+    "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
+    "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
     "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
     "(in gradients of single rows any longer ones too) and of the moments between nodes of autograd",
     f"half, 100 µs: {_OWN}",
@@ -158,7 +161,8 @@ PASSES_PER_STEP = Metric(
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
     "autograd comes, if there are four of layers for each weight, or how many linear layers that train there are for "
     "each; how often the nodes of three kinds come, each as often as the others and twice as often as layers, or of "
-    "two kinds 16 times as often; per step; 1 if fewer than 8",
+    "two kinds 16 times as often; per step; 1 if fewer than 8; "
+    "of JAX and TensorFlow on a CPU, calls of the jitted function or tf.function that makes 80 % of them",
     "own choice: a layer that is called once has a node for one or two weights",
 )
 PYTHON_LOOP_SHARE = Metric(
@@ -287,8 +291,20 @@ def passes(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 def _passes(view: DeviceView) -> float:
-    passes = view.once(passes_per_step) if view.has_marks else 1.0  # a recording as a whole repeats its steps
+    if not view.has_marks:
+        return 1.0  # a recording as a whole repeats its steps
+    passes = _calls_again(view) if view.process.get("framework") in XLA_FRAMEWORKS else view.once(passes_per_step)
     return passes if passes >= FEW_PASSES else 1.0
+
+
+def _calls_again(view: DeviceView) -> float:
+    """How often a step on a CPU calls the jitted function, or tf.function, that makes most of its calls."""
+    if view.device is not None:
+        return 1.0
+    rows = view.used_host.filter(matches(JIT_CALL) | matches(_FUNCTION_CALL, "details"))
+    calls = rows.filter(~pl.col("parent").fill_null(-1).is_in(rows["id"].implode()))["name"].value_counts()
+    most = int(calls["count"].max() or 0)  # type: ignore[arg-type]  # integers
+    return most / view.steps.height if most >= _MOST_CALLS * int(calls["count"].sum()) else 1.0
 
 
 @measures(*_PYTHON)
@@ -348,6 +364,8 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         return dict.fromkeys(_PYTHON, _why_silent(view, work.silent))
     share = min(1.0, work.ns / view.total_ns)
     least, most = _gains_alone(view, work)
+    if view.process.get("framework") in XLA_FRAMEWORKS and _passes(view) > 1:
+        most = max(most, _looped_ns(view))
     return {
         PYTHON_BOUND_SHARE: share,
         PYTHON_BOUND_PART: 1.0 if is_loop else share,
@@ -419,6 +437,15 @@ def _gains_alone(view: DeviceView, work: _Work) -> tuple[float, float]:
     return least + repeated * _CPU_LEAST * work.rows, most
 
 
+def _looped_ns(view: DeviceView) -> float:
+    """What all calls but one of a function take: dispatch, Python, waits for the result, and half of small ops."""
+    ops = view.once(step_ops)
+    apart = view.host_spans("input", "compile", "collective")
+    large = spans(ops.filter(own_ns(ops) >= _SMALL_NS)) | apart
+    work = ((view.share(large) or 0.0) + (view.share(spans(ops) | apart) or 0.0)) / 2
+    return (1 - 1 / _passes(view)) * (1 - work) * view.total_ns
+
+
 def _why_silent(view: DeviceView, silent: Union) -> Missing:
     """A loader, a sleep, a lock or Python alike: in a function that waits, or a range of the program's own at best."""
     waits = silent & thread_waits(view)
@@ -434,55 +461,3 @@ def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:
     ran = busiest(view, when)
     unrecorded_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
     return {PYTHON_CALLS: in_words(view, ran), PYTHON_UNRECORDED_PART: unrecorded_ns / max(1, when.total)}
-
-
-HOST_LOOPS_SHARE = Metric(
-    "host_loops_share",
-    "share",
-    "Part of the step in which Python, or a loop over parameters, sets the pace.",
-    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
-    "no call for {slow_call} or more, or while parameters are updated / step time",
-    needs=("device_ops",),
-)
-
-
-@measures(HOST_LOOPS_SHARE)
-def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
-    """The waits for launches that have a cause other than the launches."""
-    if not view.total_ns:
-        return {}
-    if why := unknown_waits(view):
-        return {HOST_LOOPS_SHARE: why}
-    loops = view.once(python_work) | view.once(optimizer_work)
-    return {HOST_LOOPS_SHARE: view.share(loops & view.once(launch_gaps))}
-
-
-HOST_OPS_SHARE = Metric(
-    "host_ops_share",
-    "share",
-    "Part of the step in which a worker without a device runs framework ops.",
-    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
-    "part of the host's working time that waits for a CPU (run_delay_share), unless the step was timed without the "
-    "profiler and these waits; loading in the main process is work; 0 "
-    "with a device",
-)
-HOST_WORK_SHARE = Metric(
-    "host_work_share",
-    "share",
-    "Part of the step in which a worker without a device works outside of framework ops: its Python.",
-    "1 - input_share - compile_share - collective_share - callback_share without a device, less the same part of it, "
-    "- host_ops_share; 0 with one",
-)
-
-
-@measures(HOST_OPS_SHARE, HOST_WORK_SHARE)
-def host_work(view: DeviceView) -> Mapping[Metric, Value]:
-    """What a saving on a CPU comes out of."""
-    if not view.total_ns or view.device is not None:
-        return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0) if view.total_ns else {}
-    apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
-    busy = 1 - (view.share(apart) or 0.0)
-    is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work
-    works = busy * (1 - (0.0 if is_timed else delayed_part(view, "run_delay_ms")))
-    ops = works * (view.share(minus(view.once(running), apart)) or 0.0) / max(works, busy)
-    return {HOST_OPS_SHARE: ops, HOST_WORK_SHARE: works - ops}

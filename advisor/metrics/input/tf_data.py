@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import undirected_copies
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.tf_data import STAGES, bottleneck, iterators, path_to, waits
+from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -25,11 +25,9 @@ _CLASSES: Final = (
     ("map", r"^(?:Map|Filter|Scan|GroupBy\w*|MapDefun)(?:V\d+)?$"),
     ("parallel", r"^(?:Parallel\w+|MapAndBatch|MapAndFilter)(?:V\d+)?$"),
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
+    ("ahead", r"^Prefetch$"),
 )
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
-_GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
-_EAGER: Final = r"^EagerLocalExecute: "
-_MAKES_DATASET: Final = r"^EagerLocalExecute: \w+Dataset(?:V\d+)?$"
 _PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
 _MOSTLY: Final = 0.5
 
@@ -54,7 +52,7 @@ TF_DATA_CLASS = Metric(
     "tf_data_class",
     "text",
     "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
-    "batch, other.",
+    "batch, ahead, other.",
     "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
     "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
     "runs one is a map",
@@ -224,14 +222,7 @@ def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
     """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
     if not view.total_ns:
         return {}
-    compiles = view.host.filter(pl.col("kind") == "compile")
-    builds = matches(_GRAPH_BUILDING)
-    rows = pl.concat([compiles, view.host_like(_EAGER, "op", "annotation")]).sort("thread", "start_ns")
-    end = pl.when(builds).then(pl.col("start_ns") + pl.col("dur_ns")).cum_max().forward_fill().over("thread")
-    inner = ~builds & (pl.col("start_ns") < end.fill_null(0))
-    outer = rows.filter(~inner).with_columns(makes=pl.when(matches(_EAGER)).then(matches(_MAKES_DATASET)))
-    before = outer.with_columns(pl.col("makes").backward_fill().over("thread")).filter(builds, "makes")
-    return {PIPELINE_BUILD_PART: spans(before).total / max(1, spans(compiles).total)}
+    return {PIPELINE_BUILD_PART: view.once(builds).total / max(1, view.host_spans("compile").total)}
 
 
 ENQUEUE_SHARE = Metric(

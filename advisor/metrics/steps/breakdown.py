@@ -27,6 +27,8 @@ from advisor.analysis.device.host_work import (
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.tf_data import builds
+from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
@@ -82,7 +84,7 @@ _ON_CPU: Final = (_INPUT, _COLLECTIVE, _COMPILE, _Layer("host", host=_CODE | _CA
 LEAST_RECORDED: Final = 0.05
 """Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
-_WAITS: Final = ("input", "collective", "compile")
+_WAITS: Final = ("input", "collective", "compile", "pipeline_build")
 _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
 _PARTS_SCHEMA: Final = {
     "part": pl.String,
@@ -342,7 +344,8 @@ def _first(time: Ints, most: int) -> Ints:
 def _on_cpu(view: DeviceView) -> dict[str, Ints]:
     """The time of each part without a device, where enough was recorded."""
     times = {part: when.within(view.starts, view.ends) for part, when in view.once(_on_cpu_spans).items()}
-    known = sum(int(time.sum()) for part, time in times.items() if part != "between")
+    dispatch = spans(view.host_like(JIT_CALL)).within(view.starts, view.ends)  # of programs too small to last
+    known = sum(int(time.sum()) for part, time in times.items() if part != "between") + int(dispatch.sum())
     if not view.has_marks and known < LEAST_RECORDED * view.total_ns:
         return {}  # another thread or process may work all the while
     return _without_delays(view, times)
@@ -355,6 +358,8 @@ def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
     """
     owned = {part: when for part, when in owned_spans(view) if part in _WAITS}
     owned["collective"] = owned["collective"] & host_exposed(view, view.once(host_collectives))
+    owned["pipeline_build"] = owned["compile"] & view.once(builds)
+    owned["compile"] = minus(owned["compile"], owned["pipeline_build"])
     rest = ("between", Union.of(view.starts, view.ends))
     for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running)), rest):
         owned[part] = reduce(minus, owned.values(), when)

@@ -546,9 +546,12 @@ def test_copies_save_what_no_kernel_covers_though_a_framework_counts_it_as_launc
     assert savings(judged(measured(row), rule("copies", **saving(10, 40, of="memcpy")))) == {"copies": (7.5, 30.0)}
 
 
-def test_time_that_a_cause_saves_is_not_promised_again_out_of_another_part():
-    # Of the wait of 30 ms the cause saves all; without it 15 ms of its symptom's claim are left, out of other work.
+@pytest.mark.parametrize("saved", [30, 20])
+def test_what_a_symptom_saves_out_of_other_work_makes_it_no_finding(saved: int):
+    # The cause saves all of the wait of 30 ms, or 20. Without it 45 - saved are left: of the wait 0 or 10, of other
+    # work 15. The wait is one, and what is left of it is less than its cause saves.
     row = measured({"input_share": 0.3, "host_ops_share": 0.5})
     beneath = {"saving": {"of": "input", "beyond": ["host_ops"], "low_ms": 20, "high_ms": 45, "method": "m"}}
-    (finding,) = judged(row, rule("cause", explains=["symptom"], **saving(10, 30)), rule("symptom", **beneath)).findings
+    cause = rule("cause", explains=["symptom"], **saving(10, saved))
+    (finding,) = judged(row, cause, rule("symptom", **beneath)).findings
     assert (finding.rule, [symptom.rule for symptom in finding.symptoms]) == ("cause", ["symptom"])

@@ -63,6 +63,15 @@ def test_work_on_other_threads_counts_only_while_the_step_waits_for_it():
     assert (rows["self_ns"] // 1000).to_list() == [200, 880]
 
 
+def test_an_iterator_at_work_is_waited_for_though_the_one_that_asked_it_has_returned():
+    """A parallel map asks for batches ahead, on a thread: from 120 to 280 the step waits for a batch."""
+    ahead, mapped, batch = "Iterator::Prefetch", "Iterator::Prefetch::Map", "Iterator::Prefetch::Map::Batch"
+    rows = rows_of(
+        request(100, 300), call(ahead, 100, 300), call(mapped, 280, 295, thread=2), call(batch, 120, 280, thread=3)
+    )
+    assert waits_us(rows) == {ahead: 25, mapped: 15, batch: 160}
+
+
 def test_what_hides_behind_the_device_is_not_waited_for():
     rows = rows_of(*SERIAL, device_ops=(kernel(0, 250),))
     assert waits_us(rows) == {ROOT: 10, MAP: 180, SOURCE: 50}
@@ -84,7 +93,8 @@ def test_instances_of_a_parallel_interleave_are_one_and_the_model_is_not_to_blam
         ("TFRecord", None, "source"),
         ("Generator", None, "python"),
         ("BatchV2", None, "batch"),
-        ("Prefetch", None, "other"),
+        ("Prefetch", None, "ahead"),
+        ("Shuffle", None, "other"),
     ],
 )
 def test_what_can_be_done_goes_by_the_transformation(name: str, parallelism: int | None, kind: str):

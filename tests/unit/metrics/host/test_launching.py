@@ -4,7 +4,7 @@ import pytest
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.host import launching
-from advisor.metrics.host.launching import capturing, host_work, python_bound
+from advisor.metrics.host.launching import capturing, python_bound
 from advisor.model.missing import Missing
 from tests.tables import by_metric, kernel, on_host, profile, step, view
 
@@ -106,6 +106,38 @@ def test_a_loop_over_samples_may_save_all_but_one_of_its_passes():
     assert launching.passes(view(trace)) == {launching.PASSES_PER_STEP: 10}
     assert values[launching.PYTHON_GAIN_MS] == pytest.approx(0.130 + 0.9 * 0.270)
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.9 * 0.25 * (0.130 - 0.020))
+
+
+@pytest.mark.parametrize(("calls", "passes", "gain_us"), [(8, 8, 7 / 8 * (400 - 130)), (7, 1, 0.5 * 190)])
+def test_a_jitted_function_that_a_step_calls_in_a_loop_may_save_all_but_one_call(
+    calls: int, passes: int, gain_us: float
+):
+    # The op of 100 us remains, and half of that of 60. With fewer calls the wait of 50 us remains too, and half of 190.
+    host = [row for n in range(calls) for row in pair(5 * n, n)]
+    host += [on_host("op", 100, 200, name="dot"), on_host("op", 210, 270, name="tanh")]
+    host += [on_host("python", 300, 350, name="$array.py:615 _value")]
+    jax = [{"worker": 0, "framework": "jax"}]
+    made = view(profile([], host, [step(1, 0, 400, device=None)], workers=jax))
+    assert launching.passes(made) == {launching.PASSES_PER_STEP: passes}
+    assert python_bound(made)[launching.PYTHON_GAIN_MS] * 1000 == pytest.approx(gain_us)
+
+
+def pair(at: float, number: int) -> list[dict[str, object]]:
+    """The two ranges that one call leaves."""
+    name = "PjitFunction(score)"
+    return [
+        on_host("annotation", at, at + 4, name=name),
+        on_host("annotation", at + 1, at + 3, name=name, parent=2 * number),
+    ]
+
+
+@pytest.mark.parametrize(("names", "passes"), [(["embed"] * 8, 8), (["embed"] * 8 + ["score"] * 3, 1)])
+def test_a_tf_function_that_a_step_calls_in_a_loop_is_a_loop(names: list[str], passes: int):
+    details = '{"tf_function_call":"notTraced-nonXla"}'
+    host = [on_host("annotation", 9 * n, 9 * n + 5, name=of, details=details) for n, of in enumerate(names)]
+    tensorflow = [{"worker": 0, "framework": "tensorflow"}]
+    made = view(profile([], host, [step(1, 0, 100, device=None)], workers=tensorflow))
+    assert launching.passes(made) == {launching.PASSES_PER_STEP: passes}
 
 
 @pytest.mark.parametrize(("eager", "tiny_us"), [(True, 8), (None, 0)])
@@ -323,15 +355,6 @@ def test_without_launches_the_host_s_part_is_not_known():
     assert all(isinstance(value, Missing) for value in python_bound(trace).values())
 
 
-def test_host_work_is_a_cpu_s_step_without_its_ops_input_and_waiting_for_others():
-    host = [*CPU, on_host("input", 56, 80), on_host("collective", 70, 90, thread=4)]
-    assert host_work(view(profile([], host, [CPU_STEP]))) == {
-        launching.HOST_OPS_SHARE: pytest.approx(0.36),  # 10 to 40 and 50 to 56
-        launching.HOST_WORK_SHARE: pytest.approx(0.30),  # 0 to 10, 40 to 50, 90 to 100
-    }
-    assert host_work(view(profile(DEVICE, host, STEPS))) == {launching.HOST_OPS_SHARE: 0, launching.HOST_WORK_SHARE: 0}
-
-
 def test_without_a_step_nothing_is_known():
     trace = view(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
-    assert capturing(trace) == python_bound(trace) == host_work(trace) == {}
+    assert capturing(trace) == python_bound(trace) == {}

@@ -40,6 +40,26 @@ def test_each_nanosecond_is_in_one_part():
     }
 
 
+def test_functions_of_tf_data_pipelines_are_built_and_not_compiled():
+    build, runs = "tf.function-graph_building", "EagerLocalExecute: "
+    host = [
+        on_host("step", 0, 100, step=1),
+        on_host("compile", 0, 30, name=build, step=1),
+        on_host("annotation", 30, 35, name=f"{runs}MapDataset", step=1),
+        on_host("compile", 50, 60, name=build, step=1),
+        on_host("annotation", 60, 65, name=f"{runs}__inference_train_7", step=1),
+    ]
+    made = profile([], host, [step(1, 0, 100, device=None)], workers=[{"worker": 0, "framework": "tensorflow"}])
+    assert parts(made) == {"compile": 10, "pipeline_build": 30, "between": 60}
+
+
+@pytest.mark.parametrize(("until", "between"), [(2, 97), (1, None)])
+def test_of_a_recording_without_steps_calls_of_jitted_functions_tell_what_it_does(until: float, between: float | None):
+    host = [on_host("op", 50, 52), on_host("annotation", 0, until, name="PjitFunction(add)"), on_host("op", 99, 100)]
+    made = profile([], host, workers=[{"worker": 0, "framework": "jax"}])
+    assert parts(made) == ({"between": between, "operators": 3} if between else {})
+
+
 def test_each_step_has_its_own_parts():
     # us       0    40  50   80   100  120        180 200
     # kernel   =====    ====           ===========        launched at 0, 45 and 115

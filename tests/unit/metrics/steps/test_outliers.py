@@ -130,6 +130,9 @@ def test_other_work_is_named_by_what_takes_longer_than_in_other_steps():
     assert values["outlier_causes"] == "other host work (50 µs, mostly aten::mm)"
 
 
+CPU_STEP = (("input", 0, 10), ("op", 20, 50), ("compile", 70, 90))
+
+
 def test_python_between_ops_is_a_cause():
     values = found()  # 240 us of it, 40 in each other step
     assert values["outlier_causes"] == "Python between framework ops (0.2 ms)"
@@ -155,6 +158,13 @@ def test_where_every_step_compiles_all_but_the_first_count_for_what_compilation_
     assert values["uncompiled_steps"] == 0
     assert values["compiling_excess_ms"] == pytest.approx(4 * 0.020 / 5)
     assert values["compiling_most_ms"] == pytest.approx(0.020)  # the first step may compile again too
+
+
+def test_on_a_cpu_half_of_what_new_code_runs_may_be_saved_too():
+    # of 100 us 10 wait for input, and ops take 30
+    host = [on_host(kind, 100 * i + at, 100 * i + end) for i in range(5) for kind, at, end in CPU_STEP]
+    made = profile([], host, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(5)])
+    assert outliers(view(made))["compiling_most_ms"] == pytest.approx(0.100 - 0.010 - 0.015)
 
 
 def test_three_steps_that_all_compile_may_be_the_start():

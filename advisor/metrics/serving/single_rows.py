@@ -1,0 +1,65 @@
+"""Inference on a CPU that gives a model one sample at a time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import places
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.profile import matches
+
+_PRODUCTS: Final = r"^aten::(?:addmm|mm|addmv|mv|convolution)$"
+_SINGLE_PRODUCT: Final = (  # of `[[bias], [1, width], [width, rows]]`; addmv and mv have a vector in its place
+    r"^aten::addmm\[\[[\d, ]*\], ?\[1, ?\d+\],|^aten::mm\[\[1, ?\d+\],|^aten::(?:addmv|mv)\["
+)
+_SINGLE_ROW: Final = r"^\[\[1, ?\d+\]"
+_IN_TURN: Final = r"^aten::(?:bmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu|\w*scaled_dot_product\w*)$"
+_MOST: Final = 0.9
+_NEEDS: Final = ("host_ops", "host_ops.shapes")
+
+SINGLE_ROW_SHARE = Metric(
+    "single_row_share",
+    "share",
+    "Part of the step in which a CPU computes with the row of a single sample.",
+    "union of ops whose first input is a matrix of one row, and of products with one, if 90 % of the products have one "
+    "/ step time; 0 with a device, and where attention or a recurrent layer runs, whose tokens need those before them",
+    "own choice of 90 %; products are aten::addmm, mm, addmv, mv and convolution",
+    _NEEDS,
+    lambda view: places(view, _single(view)),
+)
+SINGLE_ROW_RUNS = Metric(
+    "single_row_runs",
+    "number",
+    "How often the recording multiplies a single row with weights of the same size.",
+    "such products in the used steps / distinct shapes of them; 0 without any",
+    needs=_NEEDS,
+)
+
+
+@measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS)
+def single_rows(view: DeviceView) -> Values:
+    """Samples that a model gets one by one."""
+    if not view.total_ns:
+        return {}
+    rows = view.once(_single)
+    products = rows.filter(matches(_PRODUCTS))
+    return {
+        SINGLE_ROW_SHARE: view.share(spans(rows)),
+        SINGLE_ROW_RUNS: products.height / max(1, products["shapes"].n_unique()),
+    }
+
+
+def _single(view: DeviceView) -> pl.DataFrame:
+    """The ops of single rows, where nearly all products are of one."""
+    ops = view.used_host.filter(pl.col("kind") == "op").drop("window")
+    if view.device is not None or view.host_like(_IN_TURN, "op").height:
+        return ops.clear()
+    call = pl.format("{}{}", pl.col("name").cast(pl.String), pl.col("shapes").cast(pl.String))
+    is_single = call.str.contains(_SINGLE_PRODUCT).fill_null(value=False)
+    products = ops.filter(matches(_PRODUCTS)).select(is_single.sum().alias("single"), every=pl.len()).row(0, named=True)
+    if not products["every"] or products["single"] < _MOST * products["every"]:
+        return ops.clear()
+    return ops.filter(is_single | pl.col("shapes").cast(pl.String).str.contains(_SINGLE_ROW))
