@@ -13,14 +13,21 @@ _MOST: Final = 0.5  # of what the head covers: a part with so much is the better
 
 
 def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates; one that stands for its parts saves as much, and is as severe, as the greatest of them."""
+    """The candidates; one that stands for its parts saves as much, and is as severe, as the greatest of them.
+
+    Beside a part that is most of it, it saves of the rest only: what both cover is the same time.
+    """
     by_rule = {candidate.rule.id: candidate for candidate in candidates}
     return [_with_parts(c, [by_rule[rule] for rule in c.rule.parts if rule in by_rule]) for c in candidates]
 
 
 def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
-    if not parts or any(_is_most(part, head) for part in parts):
+    if not parts or any(part.worker != head.worker for part in parts):
         return head
+    if most := [part for part in parts if _covered_ms(part) >= _MOST * _covered_ms(head)]:
+        rest_ms, high_ms = _covered_ms(head) - max(map(_covered_ms, most)), head.high_ms or 0.0
+        part = max(0.0, min(1.0, rest_ms / high_ms)) if high_ms else 0.0
+        return replace(head, low_ms=part * (head.low_ms or 0.0), high_ms=part * high_ms)
     every = (head, *parts)
     return replace(
         head,
@@ -28,11 +35,6 @@ def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
         high_ms=max(each.high_ms or 0.0 for each in every),
         least=min((each.severity for each in every), key=SEVERITIES.index),
     )
-
-
-def _is_most(part: Candidate, head: Candidate) -> bool:
-    """Whether the part is most of the head, or of another worker."""
-    return part.worker != head.worker or _covered_ms(part) >= _MOST * _covered_ms(head)
 
 
 def _covered_ms(candidate: Candidate) -> float:

@@ -541,6 +541,11 @@ def test_a_part_that_is_most_of_it_is_a_finding_of_its_own():
     assert judgement.findings[0].rule == "part"
 
 
+def test_beside_a_part_that_is_most_of_it_only_the_rest_can_be_saved():
+    # the part is about 36 of 40 ms: 4 are left of up to 8, and of the least saving as much of it
+    assert savings(of_all(0.9)) == {"part": (0.0, 12.0), "whole": (0.5, 4.0)}
+
+
 def test_copies_save_what_no_kernel_covers_though_a_framework_counts_it_as_launching():
     row = {"input_share": 0.5, "memcpy_share": 0.0, "exposed_memcpy_share": 0.3}
     assert savings(judged(measured(row), rule("copies", **saving(10, 40, of="memcpy")))) == {"copies": (7.5, 30.0)}
