@@ -100,6 +100,11 @@ def test_products_with_a_side_under_64_are_left_out(op: Row, *, counts: bool):
     assert len(verdicts(ran(SINGLE, op))) == counts
 
 
+def test_a_product_with_a_short_side_counts_where_it_runs_on_tensor_cores():
+    short = product("float", [128, 8], [8, 512])
+    assert (verdicts(ran(TF32, short, A100)), verdicts(ran(SINGLE, short, A100))) == (["used"], [])
+
+
 def test_what_multiplies_no_matrices_is_no_candidate():
     gemv = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>"
     assert verdicts(ran(gemv)) == verdicts(ran(ADD)) == []
