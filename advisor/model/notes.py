@@ -46,8 +46,8 @@ NOTES: Final = {
         "--cuda-graph-trace=node records it"
     ),
     "busy_machine": (
-        "the machine was busy: other programs kept the CPU from the job for {delay:ms} of each recorded step; host "
-        "times are too long by that, so record on a quiet machine"
+        "the machine was busy: other programs kept the CPU from the job for {delay:ms} of a recorded step on average; "
+        "host times are too long by that, so record on a quiet machine"
     ),
     "few_cpus": (
         "the host's threads waited for a CPU for at least {share:percent} of the time: {ops:count op} without work, "

@@ -17,8 +17,9 @@ def candidates(view: DeviceView) -> pl.DataFrame:
     """Kernels of the used steps that multiply matrices, with `verdict` (used, unused, unknown) and `dtype`.
 
     Matrix times vector, and products with a side under 64 where shapes tell, are bound by memory: they count only if
-    they run on Tensor Cores all the same. An undecided name is settled where the multiplication's type has no Tensor Core path on the device. Kernels whose name
-    tells no family may or may not multiply: they are never called unused for their type alone.
+    they run on Tensor Cores all the same. An undecided name is settled where the multiplication's type has no Tensor
+    Core path on the device. Kernels whose name tells no family may or may not multiply: they are never called unused
+    for their type alone.
     """
     tiny = (pl.min_horizontal("m", "n", "k") < _SMALLEST_SIDE).fill_null(value=False)
     products = view.once(kernels).filter("multiplies", pl.col("tensor_cores") | ((pl.col("family") != "gemv") & ~tiny))

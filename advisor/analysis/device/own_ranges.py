@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -37,6 +38,12 @@ def holder(view: DeviceView, when: Union) -> Holder | None:
         if share > _MOST and length <= _NEARLY_ALL * view.total_ns:
             holders.append((int(length), Holder(str(label), share)))
     return min(holders)[1] if holders else None
+
+
+def is_own(view: DeviceView, name: str) -> bool:
+    """Whether a range of this name may be the program's own, not one of its framework or of a library."""
+    is_foreign = re.search(FRAMEWORK_RANGE, name) or re.search(_LIBRARY, name)
+    return not is_foreign and bool(view.process.get("framework") not in _XLA or re.search(_PLAIN, name))
 
 
 def own_ranges(view: DeviceView) -> pl.DataFrame:

@@ -13,6 +13,9 @@ STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
 FRAMEWORK_RANGE: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParallel\.|enumerate\(|nccl:|## )"
 """Ranges that PyTorch sets itself."""
 
+INPUT_FUNCTION: Final = r"^InstantiatedCapturedFunction::"
+"""The range in which tf.data runs a function of its pipeline, on a thread of its own or where the next is asked for."""
+
 RESULT_WAIT: Final = (
     r"\b(?:_value|block_until_ready|synchronize|copy_to_host_async)$|^\$api\.py:\d+ device_get$"
     r"|^np\.asarray\(jax\.Array\)|^ArrayImpl\.|^\$ops\.py:\d+ _?numpy$"

@@ -29,6 +29,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.loops import FEW_PASSES, NO_LOOPS, loops
+from advisor.analysis.device.own_ranges import is_own
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
@@ -452,7 +453,7 @@ def _why_silent(view: DeviceView, silent: Union) -> Missing:
     if waits.total >= silent.total / 2:
         return Missing("thread_wait", share=waits.total / view.total_ns, range=waiting_function(view, waits))
     name, ns = busiest(view, silent).row(0)
-    if name is None or ns < silent.total / 2:
+    if name is None or ns < silent.total / 2 or not is_own(view, str(name)):
         return Missing("silent_host", share=silent.total / view.total_ns)
     return Missing("range_alone", share=ns / view.total_ns, range=name)
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.inputs.links import launch_times
 from advisor.inputs.marks import FEWEST, Marks, confidence, repeating
-from advisor.inputs.names.calls import JIT_CALL, RESULT_WAIT
+from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
@@ -164,7 +164,8 @@ def _of_ranges(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
 
 
 def _repeated(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
-    ranges = repeating(host.filter(~matches(RESULT_WAIT)), device, fewest=_FEWEST_OPS)
+    candidates = host.filter(~matches(RESULT_WAIT), ~matches(INPUT_FUNCTION))
+    ranges = repeating(candidates, device, fewest=_FEWEST_OPS)
     at = ranges.steps.select("name", start_ns="host_start_ns", dur_ns="host_dur_ns")
     annotations = host.with_columns(pl.col("name").cast(pl.String)).filter(pl.col("kind") == "annotation")
     return Marks(_outermost(annotations.join(at, on=at.columns, how="semi")), ranges.how)

@@ -125,3 +125,10 @@ def test_an_execution_that_another_thread_calls_belongs_to_no_step():
     profile = read(space(plane(HOST, main, pool, line(*loads, name="loader", id=13))))
     ops = profile.host_ops.filter(pl.col("kind") == "op").sort("thread", "start_ns")
     assert ops["step"].to_list() == [*range(6), *[None] * 6]
+
+
+@pytest.mark.parametrize(("name", "number"), [("serve", 5), ("InstantiatedCapturedFunction::RunWithBorrowedArgs", 0)])
+def test_a_function_of_a_tf_data_pipeline_is_no_step(name: str, number: int):
+    ranges = [event(name, 100 * i, 90) for i in range(5)]
+    ops = [event(f"mul_{k}:Mul", 100 * i + 20 * k + 5, 15) for i in range(5) for k in range(4)]
+    assert read(space(plane(HOST, line(*ranges, *ops)))).steps.height == number

@@ -305,11 +305,12 @@ def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
         ((), Missing("silent_host", share=0.75)),
         (("ProfilerStep#1",), Missing("silent_host", share=0.75)),  # the mark of the step says nothing
         (("fetch",), Missing("range_alone", share=0.75, range="fetch")),
+        (("KernelAndDeviceFunc::Run",), Missing("silent_host", share=0.75)),  # a library's range, not the program's
     ],
 )
 def test_on_a_cpu_long_silence_between_marks_is_not_called_python(names: tuple[str, ...], why: Missing):
     """Ops for 1 ms, then 3 ms in which a generator makes the next batch, a lock is waited for, or somebody sleeps."""
-    spans = {"ProfilerStep#1": ("step", 0), "fetch": ("annotation", 1000)}
+    spans = {"ProfilerStep#1": ("step", 0)} | dict.fromkeys(("fetch", "KernelAndDeviceFunc::Run"), ("annotation", 1000))
     ranges = [on_host(spans[name][0], spans[name][1], 4000, name=name) for name in names]
     made = profile([], [on_host("op", 0, 1000), *ranges], [step(1, 0, 4000, device=None)])
     assert python_bound(view(made))[launching.PYTHON_BOUND_SHARE] == why
