@@ -11,6 +11,7 @@ import polars as pl
 from advisor.analysis.device.host_work import (
     inside,
     launch_gaps,
+    minus,
     optimizer_work,
     places,
     step_ops,
@@ -24,7 +25,7 @@ from advisor.analysis.device.roofline import NEGLIGIBLE, worlds
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, Values, measures
-from advisor.model.intervals import Ints
+from advisor.model.intervals import Ints, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -33,6 +34,7 @@ _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
 _FUSED: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
 _TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
 _HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
+_SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
 _OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
 _NAMES: Final = ("device_ops.name",)
 _NEEDS: Final = ("device_ops", *_NAMES)
@@ -175,8 +177,13 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
 def _ops(view: DeviceView) -> pl.DataFrame:
     """The outermost framework ops of the used steps inside an optimizer's step, each on one tensor."""
     ops = view.once(step_ops)
-    ran = ops.filter(inside(view.once(optimizer_work), ops))
+    ran = ops.filter(inside(view.once(_dense_work), ops))
     return ran.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()), ~matches(_OF_MANY))
+
+
+def _dense_work(view: DeviceView) -> Union:
+    """The optimizer's work without that of SparseAdam, which updates single rows and has no fused form."""
+    return minus(view.once(optimizer_work), spans(view.host_like(_SPARSE, "annotation")))
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -189,7 +196,7 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 def _waits_ns(view: DeviceView) -> int:
     """Time in which the optimizer's work on the host sets the pace: all of it without a device."""
-    work = view.once(optimizer_work)
+    work = view.once(_dense_work)
     paced = work & view.once(launch_gaps) if view.device is not None else work
     return int(paced.within(view.starts, view.ends).sum())
 

@@ -147,3 +147,11 @@ def test_kernels_that_nothing_joins_with_calls_are_the_optimizer_s_by_their_name
     sized = [row | {"grid": 64, "block": 128} for row in kernels]
     values = optimizers(view(profile(sized, [STEP], [step(1, 0, 100)])))
     assert values[OPTIMIZER_UPDATES_PER_STEP] == 3
+
+
+@pytest.mark.parametrize(("kind", "updates"), [("SparseAdam", 0), ("Adam", 3)])
+def test_an_optimizer_of_single_rows_has_no_loop_over_tensors(kind: str, updates: int):
+    ran = on_host("annotation", 60, 90, name=f"Optimizer.step#{kind}.step")
+    ops = [on_host("op", 61 + 8 * i, 68 + 8 * i, name=f"aten::op{i}") for i in range(3)]
+    values = optimizers(view(profile([], [*CPU, ran, *ops], [CPU_STEP])))
+    assert (values[OPTIMIZER_UPDATES_PER_STEP], values[OPTIMIZER_PASSES]) == (updates, updates)
