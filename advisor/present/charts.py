@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from advisor.model.report import Run, Value
 from advisor.present.ranks import number, slowest_link
-from advisor.present.source import called, owner, whose
+from advisor.present.source import owner, place_name, whose
 from advisor.text import bytes_, count, ms, one_line
 from advisor.vocabulary import PARTS, part_short
 
@@ -230,7 +230,7 @@ def _capacity(run: Run) -> str:
 
 
 def _called(run: Run, position: Value, name: Value) -> str:
-    return one_line(called(run.source, position, name), _LONGEST)
+    return one_line(place_name(run.source, position, name), _LONGEST)
 
 
 def _capital(word: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from advisor.model.report import Finding, Run, Source, Value
 from advisor.present.breakdown import run_row
-from advisor.present.source import called, member, members, owner, rank_name, whose
+from advisor.present.source import member, members, owner, place_name, rank_name, whose
 from advisor.text import ms, percent, plural, quantity
 from advisor.vocabulary import POINT_TO_POINT, XLA_FRAMEWORKS
 
@@ -57,7 +57,7 @@ def _awaited(run: Run, setter: str) -> str:
     """The rank that the others wait for most, and for how long; nothing where no wait is worth a word."""
     waits: defaultdict[str, float] = defaultdict(float)
     for row in run.metrics.get("wait", ()):
-        waits[called(run.source, row["awaited"], row["awaited_name"])] += number(row, "wait_ms")
+        waits[place_name(run.source, row["awaited"], row["awaited_name"])] += number(row, "wait_ms")
     awaited = max(waits, key=lambda rank: waits[rank], default=None)
     least_ms = _CLEAR * (run.source.steps.step_mean_ms or 0.0)
     if awaited is None or waits[awaited] <= least_ms:

@@ -70,7 +70,7 @@ def rank_name(source: Source, worker: int) -> str:
     return host_names(source).get(worker, f"rank {worker}")
 
 
-def called(source: Source, position: Value, name: Value) -> str:
+def place_name(source: Source, position: Value, name: Value) -> str:
     """The host's name where the ranks have one, else what tables call the rank at that place among the recorded."""
     return host_names(source).get(int(position or 0), str(name))
 

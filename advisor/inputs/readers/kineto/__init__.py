@@ -101,7 +101,7 @@ def _profile(
     host = _with_loader_frames(with_parents(host.drop("pid")))
     if step_range is not None:
         require_ranges(host, step_range)
-    aligned = align(with_launches(device_ops, host), host)
+    aligned = align(_with_collectives(with_launches(device_ops, host), host), host)
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
@@ -160,6 +160,7 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
         source_memory=copy_memory(pl.col("text"), 1),
         target_memory=copy_memory(pl.col("text"), 2),
         communicates=family(names["text"]) == "collective",
+        nameless=family(names["text"]) == "other",
     )
     communicates = (pl.col("kind") == "kernel") & pl.col("communicates")
     return device.join(by_name, on="name", how="left", maintain_order="left").with_columns(
@@ -167,6 +168,19 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
         kind=pl.when(communicates).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind"),
         occupancy=pl.col("occupancy_percent") / 100,
     )
+
+
+def _with_collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """With kernels of unknown names as collectives where their arguments or the range around their call say so.
+
+    Only where no kernel has a collective's name: a check for NaN starts in that range too, and is none.
+    """
+    if (device["kind"] == "collective").any():
+        return device
+    ranges = (host["name"].cast(pl.String) == "record_param_comms").gather(device["op"])
+    tells = pl.col("nameless") & (pl.col("collective").is_not_null() | ranges.fill_null(value=False))
+    kind = pl.when((pl.col("kind") == "kernel") & tells).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind")
+    return device.with_columns(kind=kind)
 
 
 def _distributed(trace: Trace[Event, Header]) -> Distributed:
