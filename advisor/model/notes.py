@@ -27,6 +27,7 @@ NOTES: Final = {
     "no_rank_of_job": "the header says rank {rank}{size:? of }{size}, and no job has such a rank: left out",
     "untimed_events": "{events:count event} without a valid start and length left out",
     "unreadable_events": "{events:count unreadable event} left out",
+    "other_processes": "{processes:count other process} in the file launched nothing on the GPU: left out",
     "partial_lines": "{lines:count} of the threads and streams could be read in part only",
     "open_ranges": "{ranges:count NVTX range} never closed, left out",
     "unsound_ops": "{rows:count} of {ops:count device op} have no sound times and are left out",

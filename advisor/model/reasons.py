@@ -89,6 +89,7 @@ REASONS: Final = {
     "no_sixteen_bit_tensor_cores": "the device has no Tensor Cores for 16-bit types",
     "tensor_cores_unknown": "it is unknown whether the device has Tensor Cores",
     "no_tensor_cores": "the device has no Tensor Cores",
+    "kernels_untold": "most kernels have names that do not tell whether they use Tensor Cores",
     "sm_count_unknown": "the number of multiprocessors of the device is unknown",
     "block_limit_unknown": "it is unknown how many blocks fit on a multiprocessor of this device",
     "memory_size_unknown": "the device's memory size is unknown",

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from advisor.model.report import Run, Value
 from advisor.present.ranks import number, slowest_link
-from advisor.present.source import host_names, owner, whose
+from advisor.present.source import owner, place_name, whose
 from advisor.text import bytes_, count, ms, one_line
 from advisor.vocabulary import PARTS, part_short
 
@@ -229,9 +229,8 @@ def _capacity(run: Run) -> str:
     return "" if size is None else f" The device has {bytes_(size)}."
 
 
-def _called(run: Run, worker: Value, name: Value) -> str:
-    """The host's name, where the ranks of the job have one."""
-    return one_line(host_names(run.source).get(int(worker or 0), str(name)), _LONGEST)
+def _called(run: Run, position: Value, name: Value) -> str:
+    return one_line(place_name(run.source, position, name), _LONGEST)
 
 
 def _capital(word: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from advisor.model.report import Finding, Run, Source, Value
 from advisor.present.breakdown import run_row
-from advisor.present.source import member, members, owner, rank_name, whose
+from advisor.present.source import member, members, owner, place_name, rank_name, whose
 from advisor.text import ms, percent, plural, quantity
 from advisor.vocabulary import POINT_TO_POINT, XLA_FRAMEWORKS
 
@@ -55,16 +55,15 @@ def _slowest(run: Run) -> _Pace | None:
 
 def _awaited(run: Run, setter: str) -> str:
     """The rank that the others wait for most, and for how long; nothing where no wait is worth a word."""
-    waits: defaultdict[int, float] = defaultdict(float)
+    waits: defaultdict[str, float] = defaultdict(float)
     for row in run.metrics.get("wait", ()):
-        waits[int(row["awaited"] or 0)] += number(row, "wait_ms")
+        waits[place_name(run.source, row["awaited"], row["awaited_name"])] += number(row, "wait_ms")
     awaited = max(waits, key=lambda rank: waits[rank], default=None)
     least_ms = _CLEAR * (run.source.steps.step_mean_ms or 0.0)
     if awaited is None or waits[awaited] <= least_ms:
         return f"; the {whose(run.source)}s hardly wait for each other" if waits else ""
-    who = rank_name(run.source, awaited)
     together = f"({ms(waits[awaited])}{_per(run)}, all {whose(run.source)}s together)"
-    return f", and the others wait for {'it' if who == setter else who} most {together}"
+    return f", and the others wait for {'it' if awaited == setter else awaited} most {together}"
 
 
 def each_rank(run: Run) -> list[str]:

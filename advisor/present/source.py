@@ -70,6 +70,11 @@ def rank_name(source: Source, worker: int) -> str:
     return host_names(source).get(worker, f"rank {worker}")
 
 
+def place_name(source: Source, position: Value, name: Value) -> str:
+    """The host's name where the ranks have one, else what tables call the rank at that place among the recorded."""
+    return host_names(source).get(int(position or 0), str(name))
+
+
 def owner(run: Run, row: Mapping[str, Value]) -> str:
     """Whose a row of devices is: `rank 3`, `process 0, GPU 2`, or the host's name."""
     if (many := whose(run.source)) in {"GPU", "TPU"}:

@@ -12,6 +12,8 @@ from advisor.inputs import hardware
 
 _SMALLEST_SIDE: Final = 64  # a multiplication with a shorter side is bound by memory, not by arithmetic
 
+_PRODUCT: Final = r"^aten::\w*(?:mm|matmul|linear|einsum|conv\w*|attention\w*)$"
+
 
 def candidates(view: DeviceView) -> pl.DataFrame:
     """Kernels of the used steps that multiply matrices, with `verdict` (used, unused, unknown) and `dtype`.
@@ -19,11 +21,12 @@ def candidates(view: DeviceView) -> pl.DataFrame:
     Matrix times vector, and products with a side under 64 where shapes tell, are bound by memory: they count only if
     they run on Tensor Cores all the same. An undecided name is settled where the multiplication's type has no Tensor
     Core path on the device. Kernels whose name tells no family may or may not multiply: they are never called unused
-    for their type alone.
+    for their type alone, and have the type of the op that launched them only if that op multiplies.
     """
     tiny = (pl.min_horizontal("m", "n", "k") < _SMALLEST_SIDE).fill_null(value=False)
     products = view.once(kernels).filter("multiplies", pl.col("tensor_cores") | ((pl.col("family") != "gemv") & ~tiny))
-    dtype = pl.coalesce("element_type", "op_dtype")
+    multiplies = pl.col("op_name").str.contains(_PRODUCT) & ~pl.col("op_name").str.contains("depthwise")
+    dtype = pl.coalesce("element_type", pl.when((pl.col("family") != "other") | multiplies).then("op_dtype"))
     impossible = dtype.is_in(_without_path(view)) & (pl.col("family") != "other")
     verdict = (
         pl.when(pl.col("tensor_cores")).then(pl.lit("used"))

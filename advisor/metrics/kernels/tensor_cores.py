@@ -13,6 +13,7 @@ from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
+_MOST_UNKNOWN: Final = 0.5  # of the kernel time: with more, the share of the rest says nothing of the whole
 _NEEDS: Final = ("device_ops", "device_ops.name")
 _SOURCE: Final = (
     "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
@@ -27,7 +28,7 @@ TENSOR_CORE_SHARE = Metric(
     "tensor_core_share",
     "share",
     "Part of the kernel time spent in kernels that use Tensor Cores.",
-    "time of kernels judged used / time of all compute kernels",
+    "time of kernels judged used / time of all compute kernels; null where over half of that is judged unknown",
     _SOURCE,
     _NEEDS,
 )
@@ -35,7 +36,8 @@ TENSOR_CORE_ELIGIBLE_SHARE = Metric(
     "tensor_core_eligible_share",
     "share",
     "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
-    "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels",
+    "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "
+    "null where over half of that is judged unknown",
     _SOURCE,
     _NEEDS,
 )
@@ -108,9 +110,10 @@ def tensor_cores(view: DeviceView) -> Values:
 def _verdict_shares(view: DeviceView, all_ns: int) -> dict[Metric, Value]:
     of_verdicts = dict(view.once(candidates).group_by("verdict").agg(pl.sum("dur_ns")).rows())
     used, unused, unknown = (of_verdicts.get(verdict, 0) for verdict in ("used", "unused", "unknown"))
+    reason = Missing("kernels_untold") if unknown > _MOST_UNKNOWN * all_ns else None
     return {
-        TENSOR_CORE_SHARE: used / all_ns,
-        TENSOR_CORE_ELIGIBLE_SHARE: (used + unused) / all_ns,
+        TENSOR_CORE_SHARE: reason or used / all_ns,
+        TENSOR_CORE_ELIGIBLE_SHARE: reason or (used + unused) / all_ns,
         TENSOR_CORE_UNKNOWN_SHARE: unknown / all_ns,
     }
 

@@ -9,13 +9,13 @@ EIGHT = SAMPLES["many-workers"].runs[0]
 
 
 def job(setter: int, own_ms: tuple[float, ...], waits: dict[int, float]) -> Run:
-    """A job whose ranks take so long by themselves, and wait so long for a rank."""
+    """A job whose ranks take so long by themselves, and wait so long for a rank; before that, one was not recorded."""
     typical = sorted(own_ms)[(len(own_ms) - 1) // 2]
     rows = [
         {"worker": n, "device": 0, "own_step_ms": own, "own_step_excess_ms": own - typical, "wait_ms": 1.0}
         for n, own in enumerate(own_ms)
     ]
-    wait = [{"waiting": (n + 1) % 8, "awaited": n, "wait_ms": time} for n, time in waits.items()]
+    wait = [{"awaited": n - 1, "awaited_name": f"rank {n}", "wait_ms": time} for n, time in waits.items()]
     source = changed(EIGHT.source, steps=changed(EIGHT.source.steps, worker=setter), world_size=8)
     return changed(EIGHT, source=source, metrics={"device": tuple(rows), "wait": tuple(wait)})
 

@@ -24,6 +24,7 @@ from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.noted import busy_machine, noted
+from advisor.inputs.readers.kineto.processes import outsiders
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
@@ -93,15 +94,19 @@ def _profile(
     info = _distributed(trace)
     worker = default_worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
-    host = _with_loader_frames(with_parents(_host(columns, base_ns)))
+    host, device_ops = _host(columns, base_ns), _device(columns, base_ns)
+    of_others = outsiders(host, device_ops)
+    host = host.filter(~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
+    pid = next(iter(host["pid"].drop_nulls()), None)
+    host = _with_loader_frames(with_parents(host.drop("pid")))
     if step_range is not None:
         require_ranges(host, step_range)
-    aligned = align(with_launches(_device(columns, base_ns), host), host)
+    aligned = align(_with_collectives(with_launches(device_ops, host), host), host)
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
     tables = {
-        "workers": _workers(header, info, columns, name, worker),
+        "workers": _workers(header, info, pid, name, worker),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
@@ -113,7 +118,8 @@ def _profile(
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
     cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
-    maybe = (chosen.how, cause, busy_machine(noted(header.advisor)), *notes(chosen.steps, step_rows))
+    elsewhere = Note("other_processes", processes=len(of_others)) if len(of_others) else None
+    maybe = (elsewhere, chosen.how, cause, busy_machine(noted(header.advisor)), *notes(chosen.steps, step_rows))
     salvaged = [*trace.salvaged, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
@@ -154,6 +160,7 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
         source_memory=copy_memory(pl.col("text"), 1),
         target_memory=copy_memory(pl.col("text"), 2),
         communicates=family(names["text"]) == "collective",
+        nameless=family(names["text"]) == "other",
     )
     communicates = (pl.col("kind") == "kernel") & pl.col("communicates")
     return device.join(by_name, on="name", how="left", maintain_order="left").with_columns(
@@ -161,6 +168,19 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
         kind=pl.when(communicates).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind"),
         occupancy=pl.col("occupancy_percent") / 100,
     )
+
+
+def _with_collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """With kernels of unknown names as collectives where their arguments or the range around their call say so.
+
+    Only where no kernel has a collective's name: a check for NaN starts in that range too, and is none.
+    """
+    if (device["kind"] == "collective").any():
+        return device
+    ranges = (host["name"].cast(pl.String) == "record_param_comms").gather(device["op"])
+    tells = pl.col("nameless") & (pl.col("collective").is_not_null() | ranges.fill_null(value=False))
+    kind = pl.when((pl.col("kind") == "kernel") & tells).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind")
+    return device.with_columns(kind=kind)
 
 
 def _distributed(trace: Trace[Event, Header]) -> Distributed:
@@ -173,11 +193,11 @@ def _distributed(trace: Trace[Event, Header]) -> Distributed:
     return Distributed(info.rank if is_rank else None, size, info.backend)
 
 
-def _workers(header: Header, info: Distributed, columns: Columns, name: str, worker: int) -> pl.DataFrame:
+def _workers(header: Header, info: Distributed, pid: int | None, name: str, worker: int) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "name": [re.split(r"[./]", name.rsplit("/", 1)[-1])[0] or f"worker{worker}"],
-            "pid": [columns.pid],
+            "pid": [pid],
             "rank": [info.rank],
             "world_size": [info.world_size],
             "backend": [info.backend],

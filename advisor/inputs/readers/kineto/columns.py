@@ -36,7 +36,6 @@ class Columns:
     `untimed` counts events left out because they bear no valid start and length.
     """
 
-    pid: int | None = None
     untimed: int = 0
     _device: list[pl.DataFrame] = field(default_factory=list)
     _host: list[pl.DataFrame] = field(default_factory=list)
@@ -129,12 +128,11 @@ class Columns:
         }
 
     def _host_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
-        if events and self.pid is None:
-            self.pid = _number(events[0].pid)
         args = _args(events)
         frame = {
             "kind": pl.repeat(kind, len(events), dtype=HOST_OP_KINDS, eager=True),
             **_spans(events),
+            "pid": _integers([e.pid for e in events]).cast(pl.Int32, strict=False),
             "thread": _integers([e.tid for e in events]),
             "correlation": _ints(args, "correlation"),
             "external_id": _external_ids(args),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, step
 
@@ -282,3 +284,39 @@ def test_the_loader_s_own_ranges_are_believed_before_its_functions():
 
 def test_a_dataset_of_the_same_name_is_no_loader():
     assert requests(profile(frame(0, 50, "mine/dataloader.py(7): _next_data"), op(50, 10, "aten::mm"))) == []
+
+
+# ------------------------------------------------------------------------------------------------ several processes
+
+
+def ranges(*events: Event) -> list[tuple[str, int]]:
+    return profile(*LAUNCH, *events).host_ops.select("name", pl.col("start_ns") // 1000).rows()
+
+
+OWN = [("ProfilerStep#1", 0), ("aten::mm", 10), ("cudaLaunchKernel", 20)]
+
+
+def test_another_process_that_launches_nothing_is_left_out_and_said():
+    theirs = [step(7, 50, 40) | {"pid": 2}, op(60, 9, "gloo:all_reduce") | {"pid": 2}, op(70, 9) | {"pid": 2}]
+    assert ranges(*theirs) == OWN
+    made = profile(*theirs, *LAUNCH)
+    assert (made.steps["name"].to_list(), made.workers["pid"].item()) == (["ProfilerStep#1"], 1)
+    assert made.salvaged == (Note("other_processes", processes=1),)
+
+
+def test_other_numbers_of_the_same_process_are_no_other_process():
+    """Frames, steps or calls of one process bear another number in some recordings."""
+    assert len(ranges(frame(0, 90, "a.py(1): f") | {"pid": 0})) == len(OWN) + 1
+    for other in range(3):
+        made = profile(*(e | {"pid": 2} if i == other else e for i, e in enumerate(LAUNCH)))
+        assert (made.host_ops.height, made.steps.height, made.salvaged) == (3, 1, ())
+
+
+def test_each_of_two_processes_that_launch_counts():
+    theirs = [op(60, 20) | {"pid": 2}, call(65, 5, 2) | {"pid": 2}, kernel(80, 5, 2)]
+    assert len(ranges(*theirs)) == len(OWN) + 2
+
+
+def test_of_unlinked_work_no_process_is_left_out():
+    made = profile(op(0, 9), op(20, 9) | {"pid": 2}, kernel(40, 9, 5))
+    assert (made.host_ops.height, made.salvaged) == (2, ())

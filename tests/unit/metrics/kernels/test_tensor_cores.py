@@ -169,3 +169,18 @@ def test_products_without_length_have_no_type_worth_a_share():
 
 def test_without_kernels_there_are_no_shares():
     assert tensor_cores(view(profile([], [], [step(1, 0, 100)]))) == {}
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [("aten::mm", "fp32"), ("aten::cudnn_convolution", "fp32"), ("aten::add", None), ("aten::_conv_depthwise2d", None)],
+)
+def test_a_kernel_of_unknown_name_has_the_type_of_an_op_that_multiplies(op: str, dtype: str | None):
+    rows = candidates(view(ran(ANY, product("float", *LARGE, name=op))))
+    assert rows.select("dtype", "verdict").rows() == [(dtype, "unknown")]
+
+
+@pytest.mark.parametrize(("end", "share"), [(30, 0.5), (31, Missing("kernels_untold"))])
+def test_a_share_of_few_kernels_is_no_share_of_all(end: int, share: object):
+    rows = [kernel(0, 10, name=HALF), kernel(20, end, name=ANY)]
+    assert tensor_cores(view(profile(rows, [], [step(1, 0, 100)], devices=[A100])))[TENSOR_CORE_SHARE] == share
