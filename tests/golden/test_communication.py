@@ -75,7 +75,9 @@ def test_bandwidth_of_one_rank_of_two_is_a_lower_bound():
 
 def test_an_a100_that_may_or_may_not_have_nvlink_is_not_guessed():
     fired, untold = outcome("nccl-metadata-a100")
-    assert not fired
+    assert list(fired) == ["buffer-broadcasts"]
+    # From each DistributedDataParallel.forward to its first aten::conv2d the device idles for 38.3 to 39 ms.
+    assert 37 < fired["buffer-broadcasts"].saving.high_ms < 39
     assert untold["allreduce-slower-than-link"]["link_reached_share"].code == "links_of_variants"
     assert measured("nccl-metadata-a100").reasons["wait_ms"] == Missing("ranks_missing", world=2)
 

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import (
-    C10D_CALLS,
     device_collectives,
     exposed_ms,
     host_collectives,
@@ -17,7 +16,6 @@ from advisor.analysis.device.communication import (
     per_step_ms,
 )
 from advisor.analysis.device.host_work import minus
-from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -308,34 +306,6 @@ def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
         HOST_COLLECTIVE_EXPOSED_MS: per_step_ms(view, exposed),
         HOST_COLLECTIVE_EXPOSED_SHARE: view.share(exposed),
     }
-
-
-COLLECTIVE_CALL_MS = Metric(
-    "collective_call_ms",
-    "ms",
-    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
-    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
-)
-COLLECTIVE_CALL_IDLE_MS = Metric(
-    "collective_call_idle_ms",
-    "ms",
-    "Time per step for which the device idles at most because of the host's calls of collectives.",
-    "min(collective_call_ms, host-bound and queued idle time per step)",
-)
-
-
-@measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
-def calling(view: DeviceView) -> Mapping[Metric, Value]:
-    """What collectives cost the host; zero where none of their calls was recorded."""
-    if not view.total_ns:
-        return {}
-    launching = view.once(device_collectives)["launch"].drop_nulls().unique()
-    if view.device is None or not launching.len():
-        return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
-    calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
-    calling_ms = per_step_ms(view, spans(calls))
-    idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
-    return {COLLECTIVE_CALL_MS: calling_ms, COLLECTIVE_CALL_IDLE_MS: min(calling_ms, view.per_step_ms(idle))}
 
 
 CONTENTION_MS = Metric(

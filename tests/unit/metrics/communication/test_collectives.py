@@ -9,7 +9,6 @@ import pytest
 from advisor.metrics.communication import collectives
 from advisor.metrics.communication.collectives import (
     between_devices,
-    calling,
     calls,
     contention,
     exposed_on_host,
@@ -64,21 +63,6 @@ def test_without_collectives_there_is_nothing_to_hide():
     values = exposure(view(trace([kernel(0, 10)])))
     assert values[collectives.COMMUNICATION_MS] == 0
     assert isinstance(values[collectives.OVERLAP_SHARE], Missing)
-
-
-def test_calls_of_collectives_take_the_hosts_time_and_may_leave_the_device_idle():
-    # The call of the second collective returns at 395 us, 65 us after the device ran dry.
-    host = [
-        on_host("op", 0, 20, name="c10d::allreduce_"),
-        on_host("runtime", 10, 15, parent=0),
-        on_host("op", 300, 395, name="c10d::allreduce_"),
-        on_host("runtime", 350, 395, parent=2),
-    ]
-    device = [on_device("collective", 30, 330, launch=1), on_device("collective", 400, 1000, launch=3)]
-    values = calling(view(trace(device, host)))
-    assert values[collectives.COLLECTIVE_CALL_MS] == pytest.approx(0.115)
-    assert values[collectives.COLLECTIVE_CALL_IDLE_MS] == pytest.approx(0.1)  # 70 us, and 30 before the first
-    assert calling(view(trace(DEVICE)))[collectives.COLLECTIVE_CALL_IDLE_MS] == 0
 
 
 def test_sizes_of_messages():

@@ -1,0 +1,132 @@
+"""What collectives cost the host that calls for them, and for how long the device idles meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.communication import C10D_CALLS, device_collectives, per_step_ms
+from advisor.analysis.device.host_work import inside, launch_gaps, stalls
+from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import matches
+from advisor.vocabulary import LAUNCH_GAP_NS
+
+_FORWARD: Final = r"^DistributedDataParallel\.forward$"
+_FLATTEN: Final = r"^aten::flatten_dense_tensors$"
+_BROADCAST: Final = r"^(?:c10d::broadcast_|nccl:broadcast)"
+_COALESCED: Final = rf"{_FLATTEN}|{_BROADCAST}|^(?:record_param_comms|aten::(?:unflatten_dense_tensors|copy_))$"
+"""What a broadcast of several tensors consists of: torch/csrc/distributed/c10d/comm.cpp, broadcast_coalesced."""
+
+_FLAT: Final = rf"{_FLATTEN}|{_BROADCAST}|^aten::unflatten_dense_tensors$"
+
+_MOST_BETWEEN: Final = 1  # ops between calls that joining saves too: a copy, a division; a layer has more
+
+
+def _flat_ops(view: DeviceView) -> pl.DataFrame:
+    broadcasts = view.used_like(_FLAT, "op", "collective")
+    broadcasts = broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts)).sort("dur_ns", descending=True)
+    return broadcasts.select(
+        "step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+    )
+
+
+COLLECTIVE_CALL_MS = Metric(
+    "collective_call_ms",
+    "ms",
+    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
+    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
+)
+COLLECTIVE_CALL_IDLE_MS = Metric(
+    "collective_call_idle_ms",
+    "ms",
+    "Time per step for which the device idles at most because of the host's calls of collectives.",
+    "min(collective_call_ms, host-bound and queued idle time per step)",
+)
+
+
+@measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
+def calling(view: DeviceView) -> Mapping[Metric, Value]:
+    """What collectives cost the host; zero where none of their calls was recorded."""
+    if not view.total_ns:
+        return {}
+    launching = view.once(device_collectives)["launch"].drop_nulls().unique()
+    if view.device is None or not launching.len():
+        return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
+    calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
+    calling_ms = per_step_ms(view, spans(calls))
+    idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
+    return {COLLECTIVE_CALL_MS: calling_ms, COLLECTIVE_CALL_IDLE_MS: min(calling_ms, view.per_step_ms(idle))}
+
+
+BUFFER_BROADCAST_IDLE_MS = Metric(
+    "buffer_broadcast_idle_ms",
+    "ms",
+    "Time per step for which the device idles while the host broadcasts the module's buffers.",
+    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
+    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
+    "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
+    where=_flat_ops,
+)
+COLLECTIVE_LOOP_IDLE_MS = Metric(
+    "collective_loop_idle_ms",
+    "ms",
+    "Time per step for which the device idles while the host calls for one collective right after another.",
+    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
+    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
+)
+
+
+@measures(BUFFER_BROADCAST_IDLE_MS, COLLECTIVE_LOOP_IDLE_MS)
+def idle_in_calls(view: DeviceView) -> Mapping[Metric, Value]:
+    """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
+    if not view.total_ns:
+        return {}
+    short = view.once(launch_gaps)
+    return {
+        BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, _buffer_broadcasts(view) & (short | view.once(stalls))),
+        COLLECTIVE_LOOP_IDLE_MS: per_step_ms(view, _loops(view) & short),
+    }
+
+
+def _buffer_broadcasts(view: DeviceView) -> Union:
+    """When the host broadcasts buffers at the start of DistributedDataParallel's forward passes."""
+    forwards = view.host_like(_FORWARD).select("thread", "start_ns", "dur_ns")
+    ops = view.host.filter(pl.col("kind").is_in(["op", "collective"])) if forwards.height else view.host.clear()
+    broadcasts = [
+        _broadcast(ops.filter(pl.col("thread") == thread, pl.col("start_ns").is_between(start, start + length)))
+        for thread, start, length in forwards.rows()
+    ]
+    return Union.of(*np.array(broadcasts).reshape(-1, 2).T)
+
+
+def _broadcast(ops: pl.DataFrame) -> tuple[int, int]:
+    """From when to when the first ops of a forward pass broadcast tensors; an instant where they do not."""
+    first = pl.col("start_ns").filter(matches(_FLATTEN)).min()
+    ops = ops.filter(pl.col("start_ns") >= first).sort("start_ns")
+    others = ~inside(spans(ops.filter(matches(_COALESCED))), ops)
+    own = ops.filter(others.cum_sum() == 0)
+    if not own.filter(matches(_BROADCAST)).height:
+        return 0, 0
+    return own.select(first=pl.min("start_ns"), last=(pl.col("start_ns") + pl.col("dur_ns")).max()).row(0)
+
+
+def _loops(view: DeviceView) -> Union:
+    """When the host calls for one collective right after another of the same operation."""
+    if not view.collectives.height:
+        return EMPTY
+    facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String))
+    launches = view.host.select(launch="id", called_ns="start_ns")
+    ops = view.ops.select("id", "kind", "launch").join(launches, on="launch").join(facts, on="id", how="left")
+    order = ops.sort("called_ns", "id").with_row_index("place").filter(pl.col("kind") == "collective")
+    pairs = order.with_columns(pl.col("place", "called_ns", "does").shift(-1).name.prefix("next_")).filter(
+        pl.col("does") == pl.col("next_does"),
+        pl.col("next_place") - pl.col("place") <= 1 + _MOST_BETWEEN,
+        pl.col("next_called_ns") - pl.col("called_ns") <= LAUNCH_GAP_NS,
+    )
+    return Union.of(pairs["called_ns"].to_numpy(), pairs["next_called_ns"].to_numpy())
