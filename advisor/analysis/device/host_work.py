@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.idle import at_edges, gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.analysis.device.user_code import callers
 from advisor.inputs.names.calls import JIT_CALL, LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
@@ -68,10 +68,11 @@ def _trains(view: DeviceView) -> pl.Expr:
 def _step_threads(view: DeviceView) -> pl.Series:
     """The threads on which steps are marked, by ranges for that or by others that stand in for them.
 
-    Where executions of JAX's programs stand in, the threads that call these.
+    Where executions of JAX's programs stand in, or a device records no steps, the threads that call these: HIP's calls
+    are recorded on lines of their own, apart from the Python that makes them.
     """
-    threads = _marking_threads(view)
-    return threads if threads.len() or not view.has_marks else view.host_like(JIT_CALL)["thread"].unique()
+    threads, is_told = _marking_threads(view), view.has_marks or view.device is not None
+    return threads if threads.len() or not is_told else view.host_like(JIT_CALL)["thread"].unique()
 
 
 def _marking_threads(view: DeviceView) -> pl.Series:
@@ -204,9 +205,12 @@ def waiting_function(view: DeviceView, when: Union) -> str:
 
 
 def running(view: DeviceView) -> Union:
-    """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
+    """When a training thread, or without a device one that works for it, runs a framework op or makes a call.
+
+    With a device, a call of a jitted function is JAX's op: it dispatches a program.
+    """
     running = spans(view.once(training_ops).select("kind", *_SPAN).filter(pl.col("kind").is_in(_DISPATCH)))
-    return running | handed_over(view) if view.device is None else running
+    return running | (handed_over(view) if view.device is None else spans(view.host_like(JIT_CALL)))
 
 
 def callbacks(view: DeviceView) -> pl.DataFrame:
@@ -413,12 +417,17 @@ def unknown_waits(view: DeviceView) -> Missing | None:
 
 
 def unknown_idle(view: DeviceView) -> Missing | None:
-    """Why the causes of the idle time are unknown, or None where they are known."""
-    share = float(view.once(gaps)["unknown_ns"].sum()) / view.total_ns
-    if share < _UNKNOWN_SHARE:
+    """Why the causes of the idle time are unknown, or None where they are known.
+
+    What lies at the edges of a recording without steps casts no doubt on the gaps between ops, where these are longer.
+    """
+    idle, startup = view.once(gaps), view.once(start_up)[0]
+    between, length = idle.filter(~at_edges(idle, view)), pl.col("end_ns") - pl.col("start_ns")
+    prevail = 2 * int(between.select(length).sum().item()) > int(idle.select(length).sum().item())
+    unknown = int((between if prevail else idle)["unknown_ns"].sum()) / view.total_ns
+    rest = unknown if prevail else unknown - startup
+    if rest + startup < _UNKNOWN_SHARE:
         return None
-    startup = view.once(start_up)[0]
-    rest = share - startup
     is_startup = rest < min(_UNKNOWN_SHARE, startup)
     return Missing("cuda_start_up", share=startup) if is_startup else Missing("idle_cause_unknown", share=rest)
 

@@ -234,7 +234,6 @@ PYTHON_UNRECORDED_PART = Metric(
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )
-_OF_FRAMEWORK: Final = ["op", "python", "module", "annotation"]
 _PYTHON: Final = (
     PYTHON_BOUND_SHARE,
     PYTHON_BOUND_PART,
@@ -320,7 +319,7 @@ def python_bound(view: DeviceView) -> Values:
 def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
     work, waiting = view.once(python_work), view.once(launch_gaps)
     idle = work & waiting
-    if idle.total and not view.host["kind"].is_in(_OF_FRAMEWORK).any():  # the dispatch of ops would count as Python
+    if idle.total and not _shows_dispatch(view):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     trusted = view.once(trusted_replay)
     gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
@@ -331,6 +330,13 @@ def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
         PYTHON_GAIN_MS: gain,
         **_calls(view, idle),
     }
+
+
+def _shows_dispatch(view: DeviceView) -> bool:
+    """Whether dispatching is told from Python: by framework ops; XLA's frameworks dispatch programs from Python."""
+    if view.process.get("framework") in XLA_FRAMEWORKS:
+        return not view.host.is_empty()
+    return (view.host["kind"] == "op").any()
 
 
 class _Work(NamedTuple):
