@@ -57,10 +57,14 @@ def training_ops(view: DeviceView) -> pl.DataFrame:
 
 
 def _trains(view: DeviceView) -> pl.Expr:
-    """Whether a host op is one of `training_ops`."""
+    """Whether a host op is one of `training_ops`.
+
+    XPlane may record HIP's calls on lines of their own, apart from the thread of JAX that makes them.
+    """
     launching = pl.col("id").is_in(view.ops["launch"].drop_nulls().unique().implode())
     launchers = view.host.select("id", "thread").filter(launching)["thread"]
-    threads = pl.concat([launchers, view.once(_step_threads)]).unique()
+    callers = view.host_like(JIT_CALL)["thread"] if launchers.len() else launchers
+    threads = pl.concat([launchers, callers, view.once(_step_threads)]).unique()
     of_threads = pl.col("thread").is_in(threads.implode()) | pl.lit(not threads.len())
     return of_threads | _HANDED_OVER if view.device is None else of_threads
 
@@ -68,11 +72,10 @@ def _trains(view: DeviceView) -> pl.Expr:
 def _step_threads(view: DeviceView) -> pl.Series:
     """The threads on which steps are marked, by ranges for that or by others that stand in for them.
 
-    Where executions of JAX's programs stand in, or a device records no steps, the threads that call these: HIP's calls
-    are recorded on lines of their own, apart from the Python that makes them.
+    Where executions of JAX's programs stand in, the threads that call these.
     """
-    threads, is_told = _marking_threads(view), view.has_marks or view.device is not None
-    return threads if threads.len() or not is_told else view.host_like(JIT_CALL)["thread"].unique()
+    threads = _marking_threads(view)
+    return threads if threads.len() or not view.has_marks else view.host_like(JIT_CALL)["thread"].unique()
 
 
 def _marking_threads(view: DeviceView) -> pl.Series:
@@ -205,12 +208,9 @@ def waiting_function(view: DeviceView, when: Union) -> str:
 
 
 def running(view: DeviceView) -> Union:
-    """When a training thread, or without a device one that works for it, runs a framework op or makes a call.
-
-    With a device, a call of a jitted function is JAX's op: it dispatches a program.
-    """
+    """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
     running = spans(view.once(training_ops).select("kind", *_SPAN).filter(pl.col("kind").is_in(_DISPATCH)))
-    return running | (handed_over(view) if view.device is None else spans(view.host_like(JIT_CALL)))
+    return running | handed_over(view) if view.device is None else running
 
 
 def callbacks(view: DeviceView) -> pl.DataFrame:

@@ -115,7 +115,8 @@ PYTHON_BOUND_SHARE = Metric(
     "share",
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
-    "no call for {slow_call} or more / step time; without a device, time outside framework ops, input, compilation, "
+    "no call for {slow_call} or more, but for calls of jitted functions / step time; "
+    "without a device, time outside framework ops, input, compilation, "
     "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
     "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
     "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes or 5 % in loops over small ops "
@@ -134,7 +135,8 @@ PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
     "ms",
     "Step time that moving Python's work out of the way saves at least.",
-    "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 µs per op recorded), of PyTorch "
+    "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
+    "a quarter of (that time - 1 µs per op recorded), of PyTorch "
     "only the part of it in stretches of over {launch_gap} in which Python was recorded, as much as each step has, or "
     "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
     "single rows take in ops of 100 µs or more",
@@ -323,12 +325,13 @@ def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     trusted = view.once(trusted_replay)
     gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
+    python = minus(idle, spans(view.host_like(JIT_CALL)))  # JAX's calls of programs dispatch them
     return {
-        PYTHON_BOUND_SHARE: idle.total / view.total_ns,
-        PYTHON_BOUND_PART: idle.total / waiting.total if waiting.total else 0.0,
-        PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain,
+        PYTHON_BOUND_SHARE: python.total / view.total_ns,
+        PYTHON_BOUND_PART: python.total / waiting.total if waiting.total else 0.0,
+        PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain * python.total / max(1, idle.total),
         PYTHON_GAIN_MS: gain,
-        **_calls(view, idle),
+        **_calls(view, python),
     }
 
 
