@@ -124,6 +124,10 @@ REASONS: Final = {
         "nothing was recorded on the host in {share:percent} of the time: it may be Python, or a wait for data, a "
         "request or a lock"
     ),
+    "result_wait": (
+        "in {share:percent} of the time the device idles while the host waits in `{range}` for a result; what is late "
+        "was not recorded"
+    ),
     "thread_wait": (
         "in {share:percent} of the time the host waits in `{range}` for another thread or process, or for time to pass"
     ),

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.idle import at_edges, gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.analysis.device.user_code import callers
 from advisor.inputs.names.calls import JIT_CALL, LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
@@ -57,10 +57,14 @@ def training_ops(view: DeviceView) -> pl.DataFrame:
 
 
 def _trains(view: DeviceView) -> pl.Expr:
-    """Whether a host op is one of `training_ops`."""
+    """Whether a host op is one of `training_ops`.
+
+    XPlane may record HIP's calls on lines of their own, apart from the thread of JAX that makes them.
+    """
     launching = pl.col("id").is_in(view.ops["launch"].drop_nulls().unique().implode())
     launchers = view.host.select("id", "thread").filter(launching)["thread"]
-    threads = pl.concat([launchers, view.once(_step_threads)]).unique()
+    callers = view.host_like(JIT_CALL)["thread"] if launchers.len() else launchers
+    threads = pl.concat([launchers, callers, view.once(_step_threads)]).unique()
     of_threads = pl.col("thread").is_in(threads.implode()) | pl.lit(not threads.len())
     return of_threads | _HANDED_OVER if view.device is None else of_threads
 
@@ -413,12 +417,17 @@ def unknown_waits(view: DeviceView) -> Missing | None:
 
 
 def unknown_idle(view: DeviceView) -> Missing | None:
-    """Why the causes of the idle time are unknown, or None where they are known."""
-    share = float(view.once(gaps)["unknown_ns"].sum()) / view.total_ns
-    if share < _UNKNOWN_SHARE:
+    """Why the causes of the idle time are unknown, or None where they are known.
+
+    What lies at the edges of a recording without steps casts no doubt on the gaps between ops, where these are longer.
+    """
+    idle, startup = view.once(gaps), view.once(start_up)[0]
+    between, length = idle.filter(~at_edges(idle, view)), pl.col("end_ns") - pl.col("start_ns")
+    prevail = 2 * int(between.select(length).sum().item()) > int(idle.select(length).sum().item())
+    unknown = int((between if prevail else idle)["unknown_ns"].sum()) / view.total_ns
+    rest = unknown if prevail else unknown - startup
+    if rest + startup < _UNKNOWN_SHARE:
         return None
-    startup = view.once(start_up)[0]
-    rest = share - startup
     is_startup = rest < min(_UNKNOWN_SHARE, startup)
     return Missing("cuda_start_up", share=startup) if is_startup else Missing("idle_cause_unknown", share=rest)
 

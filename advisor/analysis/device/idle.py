@@ -113,16 +113,27 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     is_last, unlaunched = frame["next"].is_null().to_numpy(), frame["launched_ns"].is_null().to_numpy()
     host_is_late = is_last | ~unlaunched & (frame["launched_ns"].fill_null(0).to_numpy() > dry)
     was_waiting = view.host_spans("sync").within(dry - 1, dry) > 0
-    at_edge = np.isin(start, view.starts) | is_last if not view.has_marks else np.zeros(len(start), bool)
     beside = _beside_graphs(frame, view)
     queued = beside & ~host_is_late & ~unlaunched & (length > QUEUED_GAP_NS)
     lacking = beside & bool(length[queued].sum() >= _HOLES_SHARE * view.total_ns)
     lacking = lacking | holes_in(frame, view)
     return np.select(
-        [at_edge | lacking, host_is_late & was_waiting, host_is_late, unlaunched, length <= QUEUED_GAP_NS],
+        [
+            at_edges(frame, view).to_numpy() | lacking,
+            host_is_late & was_waiting,
+            host_is_late,
+            unlaunched,
+            length <= QUEUED_GAP_NS,
+        ],
         ["unknown", *_OF_HOST, "unknown", "queued"],
         _late_cause(length, view),
     )
+
+
+def at_edges(frame: pl.DataFrame, view: DeviceView) -> pl.Series:
+    """Whether each gap lies before the first or after the last op of a recording without steps; shape (gaps,)."""
+    at_edge = pl.col("start_ns").is_in(pl.Series(view.starts).implode()) | pl.col("next").is_null()
+    return frame.select(at_edge & pl.lit(not view.has_marks)).to_series()
 
 
 def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool_]:

@@ -20,9 +20,11 @@ from advisor.analysis.device.host_work import (
     telling,
     training_ops,
     unknown_waits,
+    waits_for_results,
 )
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -156,6 +158,8 @@ def stalling(view: DeviceView) -> Values:
     silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / view.total_ns
     if view.steps.height == 1 and silent >= _SILENT_SHARE:
         return Missing("silent_host", share=silent)
+    if why := _awaited(view, idle):
+        return why
     again = minus(idle, spans(_launching(view, once=True)))
     least, most = _gains(view, again, again, _REST_OF_STALL)
     return {
@@ -164,6 +168,15 @@ def stalling(view: DeviceView) -> Values:
         STALL_LEAST_GAIN_MS: least,
         STALL_GAIN_MS: most,
     }
+
+
+def _awaited(view: DeviceView, idle: Union) -> Missing | None:
+    """Most of the time, the host waits for a result: what it waits for launches late, and is not the host's work."""
+    waiting = idle & view.once(waits_for_results)
+    if not waiting.total or 2 * waiting.total < idle.total:
+        return None
+    longest = view.host_like(RESULT_WAIT, "python", "annotation").sort("dur_ns", descending=True)
+    return Missing("result_wait", share=waiting.total / view.total_ns, range=str(longest["name"][0]))
 
 
 def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:

@@ -116,7 +116,8 @@ PYTHON_BOUND_SHARE = Metric(
     "share",
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
-    "no call for {slow_call} or more / step time; without a device, time outside framework ops, input, compilation, "
+    "no call for {slow_call} or more, but for calls of jitted functions / step time; "
+    "without a device, time outside framework ops, input, compilation, "
     "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
     "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
     "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes or 5 % in loops over small ops "
@@ -135,7 +136,8 @@ PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
     "ms",
     "Step time that moving Python's work out of the way saves at least.",
-    "three quarters of python_gain_ms; without a device, a quarter of (that time - 1 µs per op recorded), of PyTorch "
+    "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
+    "a quarter of (that time - 1 µs per op recorded), of PyTorch "
     "only the part of it in stretches of over {launch_gap} in which Python was recorded, as much as each step has, or "
     "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
     "single rows take in ops of 100 µs or more",
@@ -235,7 +237,6 @@ PYTHON_UNRECORDED_PART = Metric(
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )
-_OF_FRAMEWORK: Final = ["op", "python", "module", "annotation"]
 _PYTHON: Final = (
     PYTHON_BOUND_SHARE,
     PYTHON_BOUND_PART,
@@ -321,17 +322,25 @@ def python_bound(view: DeviceView) -> Values:
 def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
     work, waiting = view.once(python_work), view.once(launch_gaps)
     idle = work & waiting
-    if idle.total and not view.host["kind"].is_in(_OF_FRAMEWORK).any():  # the dispatch of ops would count as Python
+    if idle.total and not _shows_dispatch(view):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     trusted = view.once(trusted_replay)
     gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
+    python = minus(idle, spans(view.host_like(JIT_CALL)))  # JAX's calls of programs dispatch them
     return {
-        PYTHON_BOUND_SHARE: idle.total / view.total_ns,
-        PYTHON_BOUND_PART: idle.total / waiting.total if waiting.total else 0.0,
-        PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain,
+        PYTHON_BOUND_SHARE: python.total / view.total_ns,
+        PYTHON_BOUND_PART: python.total / waiting.total if waiting.total else 0.0,
+        PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain * python.total / max(1, idle.total),
         PYTHON_GAIN_MS: gain,
-        **_calls(view, idle),
+        **_calls(view, python),
     }
+
+
+def _shows_dispatch(view: DeviceView) -> bool:
+    """Whether dispatching is told from Python: by framework ops; XLA's frameworks dispatch programs from Python."""
+    if view.process.get("framework") in XLA_FRAMEWORKS:
+        return not view.host.is_empty()
+    return (view.host["kind"] == "op").any()
 
 
 class _Work(NamedTuple):

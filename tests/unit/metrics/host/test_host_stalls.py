@@ -229,3 +229,13 @@ def test_without_stacks_logging_is_not_known():
 def test_without_a_step_nothing_is_known():
     trace = view(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
     assert host_ops(trace) == stalling(trace) == logging(trace) == {}
+
+
+@pytest.mark.parametrize(("until", "cause"), [(2_000, "result_wait"), (1_500, "")])
+def test_a_wait_for_a_result_is_no_work_of_the_host(until: float, cause: str):
+    """The device idles for 3 ms: for 1.9 of these the host waits for what launches late, or only for 1.4."""
+    frames = [(100, until, "$api.py:12 block_until_ready"), (until, 3_090, "$load.py:3 load")]
+    host = [on_host("python", start, end, name=name, thread=2) for start, end, name in frames]
+    made = profile([kernel(0, 100, 0), kernel(3_100, 3_200, 3_095)], host, [step(1, 0, 3_200, host=(0, 3_100))])
+    gain = stalling(view(made))[host_stalls.STALL_GAIN_MS]
+    assert (gain.code if isinstance(gain, Missing) else "") == cause

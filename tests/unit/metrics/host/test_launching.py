@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
 from advisor.analysis.device.steps import DeviceView
@@ -59,17 +62,30 @@ def test_without_python_the_second_kernel_follows_the_first():
     assert values[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.75 * (0.125 - 0.0462))
 
 
+FRAME = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
+
+
 def test_python_s_frames_are_named():
-    frame = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
-    values = python_bound(view(profile(DEVICE, [frame], STEPS)))
+    values = python_bound(view(profile(DEVICE, [FRAME, on_host("op", 0, 1, thread=2)], STEPS)))
     assert values[launching.PYTHON_CALLS] == "train.py(7): regroup (65 µs), time in which nothing was recorded (14 µs)"
     assert values[launching.PYTHON_UNRECORDED_PART] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 
-def test_where_no_op_was_recorded_their_dispatch_is_not_called_python():
-    """Recorded with `activities=[CUDA]`: what the host does between two launches is not known."""
-    values = python_bound(view(profile(DEVICE, steps=STEPS)))
+@pytest.mark.parametrize("host", [[], [FRAME], [on_host("annotation", 0, 100, thread=2)]])
+def test_where_no_op_was_recorded_their_dispatch_is_not_called_python(host: list[dict[str, object]]):
+    """Recorded with `activities=[CUDA]`: a function or a range does not tell its own work from that of ops in it."""
+    values = python_bound(view(profile(DEVICE, host, steps=STEPS)))
     assert set(values.values()) == {Missing("no_framework_op")}
+
+
+def test_python_that_calls_programs_of_jax_is_that_of_the_launching_thread():
+    """XPlane records HIP's calls on lines of their own. A call of a jitted function dispatches; it is no Python."""
+    # recorded from 1 to 125: the device idles from 25 until the launch at 101, and the call takes 10 of these 76
+    call = on_host("annotation", 30, 40, name="PjitFunction(dot)", thread=3)
+    made = profile(DEVICE, [call, on_host("python", 40, 95, name="$loop.py:7 make", thread=3)])
+    values = python_bound(view(replace(made, workers=made.workers.with_columns(framework=pl.lit("jax")))))
+    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(66 / 124)
+    assert values[launching.PYTHON_CALLS] == "$loop.py:7 make (55 µs), time in which nothing was recorded (11 µs)"
 
 
 def test_a_busy_device_is_not_bound_by_python():
