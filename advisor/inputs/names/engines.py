@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-_VLLM: Final = r"^execute_(?P<tokens>\d+_)?context_(?P<prompts>\d+)\(.*?\)_generation_(?P<answers>\d+)\("
+_VLLM: Final = r"^execute_(?P<tokens>\d+_)?context_(?P<prompts>\d+)\((?P<read>\d*).*?\)_generation_(?P<answers>\d+)\("
 _SGLANG: Final = r"^step\[(?P<mode>[A-Z_]+)(?: bs=(?P<bs>\d+))?(?: toks=(?P<toks>\d+))?"
 _TENSORRT: Final = r"^(?:\[Executor\] )?_forward_step \d+: (?P<prompts>\d+) ctx reqs, (?P<answers>\d+) gen"
 _JAX: Final = r"^(?:jit_|PjitFunction\()(?P<jax>prefill|generate|decode)"
@@ -99,9 +99,18 @@ def batch(name: str) -> Batch | None:
     if "jax" in fields:
         return Batch(_JITTED[fields["jax"]])
     prompts, answers = int(fields["prompts"]), int(fields["answers"])
-    tokens = fields.get("tokens")
     phase = "decode" if not prompts else "mixed" if answers else "prefill"
-    return Batch(phase, prompts + answers, int(tokens[:-1]) if tokens else answers if not prompts else None)
+    return Batch(phase, prompts + answers, _tokens(fields, prompts, answers))
+
+
+def _tokens(fields: dict[str, str | None], prompts: int, answers: int) -> int | None:
+    """All of the batch, where they stand first; else those of the prompts and one for each answer."""
+    if every := fields.get("tokens"):
+        return int(every[:-1])
+    read = fields.get("read")
+    if prompts and not read:
+        return None
+    return answers + int(read or 0) * bool(prompts)
 
 
 def varies(mark: str) -> bool:
