@@ -31,7 +31,9 @@ RANGES: Final = ["annotation", "step"]
 _LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
 _MOST_WORK: Final = 0.8  # of the device ops of a period
 _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
-_CUT_OFF_SHARE: Final = 0.8  # of the next step's device work: torch-tb-profiler's rule for a last step cut short
+_CUT_OFF_SHARE: Final = (
+    0.8  # of the neighbouring step's device work: torch-tb-profiler's rule for a last step cut short
+)
 _SIGMAS: Final = 3 * 1.4826  # of the median absolute deviation, as steps are told from outliers
 _LEAST_PAUSE: Final = 0.1  # of the period, as for outliers
 _FEW_CALLS: Final = 10

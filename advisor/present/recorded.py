@@ -47,12 +47,14 @@ def recorded(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir
 def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:
     """Sentences on a program that still runs: what ends its steps, and how long the recording takes."""
     processes = list(_by_process(events).values())
-    timed = [process["timed"] for process in processes if "timed" in process]
-    return [*_markers(processes), *([_rest(max(timed, key=lambda event: event["step_ms"]))] if timed else [])]
+    return [*_markers(processes), *filter(None, [_rest(processes)])]
 
 
-def _rest(timed: Mapping[str, Any]) -> str:
-    return f"a step takes {ms(timed['step_ms'])}; recording it takes about {ms(timed['step_ms'] * timed['steps'])} more"
+def _rest(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
+    """How long the slowest process still records; empty where none has timed its steps."""
+    timed = [(event["step_ms"], event["steps"]) for process in processes if (event := process.get("timed"))]
+    step_ms, steps = max(((step_ms, steps) for step_ms, steps in timed if step_ms), default=(0.0, 0))
+    return f"a step takes {ms(step_ms)}; recording it takes about {ms(step_ms * steps)} more" if step_ms else ""
 
 
 def has_recording(events: Iterable[Mapping[str, Any]]) -> bool:
@@ -80,9 +82,8 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
     if counted:
         return _too_short(counted)
     cut = [process for process in processes if "framework" in process and "result" not in process]
-    timed = [process["timed"] for process in cut if "timed" in process]
-    if timed:
-        return f"{_SIGNAL}: {_rest(timed[0])}; `--active 3` and `--stop` need less"
+    if rest := _rest(cut):
+        return f"{_SIGNAL}: {rest}; `--active 3` and `--stop` need less"
     return _SIGNAL if cut else _NO_STEP
 
 

@@ -141,6 +141,7 @@ def test_a_program_killed_amid_its_recording_says_what_that_takes():
         "a step ends with a call of Adam.step",
         "a step takes 2 s; recording it takes about 48 s more",
     ]
+    assert under_way([*result("a")[:2], timed | {"step_ms": None}]) == ["a step ends with a call of Adam.step"]
 
 
 def test_what_the_program_notes_is_passed_on_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

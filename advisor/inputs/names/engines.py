@@ -107,10 +107,10 @@ def _tokens(fields: dict[str, str | None], prompts: int, answers: int) -> int | 
     """All of the batch, where they stand first; else those of the prompts and one for each answer."""
     if every := fields.get("tokens"):
         return int(every[:-1])
+    if not prompts:
+        return answers
     read = fields.get("read")
-    if prompts and not read:
-        return None
-    return answers + int(read or 0) * bool(prompts)
+    return int(read) + answers if read else None
 
 
 def varies(mark: str) -> bool:
