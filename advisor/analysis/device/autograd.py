@@ -9,10 +9,10 @@ import polars as pl
 
 from advisor.analysis.device.host_work import inside
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import NODE
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 
-_NODE: Final = r"^autograd::engine::evaluate_function:"
 _LINEAR: Final = r": AddmmBackward"
 _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
 _WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
@@ -28,7 +28,7 @@ _ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the p
 
 def nodes(view: DeviceView) -> pl.DataFrame:
     """The nodes of the graph that backward passes evaluate, on any thread."""
-    return view.host_like(_NODE, "op")
+    return view.host_like(NODE, "op")
 
 
 def makers(view: DeviceView) -> pl.DataFrame:
@@ -57,7 +57,7 @@ def passes_per_step(view: DeviceView) -> float:
 def backward_passes(view: DeviceView) -> float:
     """How many backward passes a step makes, each of a forward pass before it, if most have as many nodes; else 0."""
     forward = view.once(makers).select("start_ns", is_node=pl.lit(value=False))
-    backward = view.used_like(_NODE, "op")
+    backward = view.used_like(NODE, "op")
     ordered = pl.concat([forward, backward.select("start_ns", is_node=pl.lit(value=True))]).sort("start_ns")
     begins = pl.col("is_node") & ~pl.col("is_node").shift(1, fill_value=False)
     of_passes = ordered.with_columns(number=begins.cast(pl.Int32).cum_sum()).filter("is_node")
@@ -81,7 +81,7 @@ def _uses_of_weights(view: DeviceView) -> int:
 
     Or, as not all layers may lie in the loop, the linear ones that train for each weight.
     """
-    of_nodes = view.used_like(_NODE, "op")
+    of_nodes = view.used_like(NODE, "op")
     weights, others = of_nodes.filter(matches(_WEIGHT)).height, of_nodes.filter(~matches(_WEIGHT))
     linear = min(others.filter(matches(sign)).height for sign in (_LINEAR, _TRANSPOSED))
     if others.filter(matches(_WEIGHTED)).height + linear < _REUSED * max(1, weights):
@@ -95,7 +95,7 @@ def _loop(view: DeviceView) -> int:
 
     Of three kinds half as often; of two, which may be as often as each other by chance, a sixteenth.
     """
-    of_nodes, layers = view.used_like(_NODE, "op"), _layers(view)
+    of_nodes, layers = view.used_like(NODE, "op"), _layers(view)
     counts = _per_step(view, of_nodes.filter(~matches(_WEIGHT)))
     often = counts.filter(counts >= _OFTEN * max(1.0, layers)).value_counts(name="kinds")
     is_far = (pl.col(counts.name) >= _FAR_OFTEN * max(1.0, layers)) & (pl.col("kinds") >= _FAR_KINDS)
@@ -114,7 +114,7 @@ def row_gradients(view: DeviceView) -> Union:
 
 def _layers(view: DeviceView) -> float:
     """How many layers a backward pass of a step goes through, by their weights or by their own nodes."""
-    of_nodes = view.used_like(_NODE, "op")
+    of_nodes = view.used_like(NODE, "op")
     return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, _LAYER)) / view.steps.height
 
 

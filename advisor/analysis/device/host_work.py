@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.idle import at_edges, gaps
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.analysis.device.user_code import callers
-from advisor.inputs.names.calls import JIT_CALL, LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
+from advisor.inputs.names.calls import JIT_CALL, LOGGING, NODE, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import HOST_OP_KINDS, matches
@@ -39,7 +39,6 @@ _OF_OPS: Final = ["id", "worker", "thread", "kind", "name", "start_ns", "dur_ns"
 DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 """Causes of idle time of which nothing is told where too much of it has an unknown one."""
 
-_NODE: Final = r"^autograd::engine::evaluate_function: "
 _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SPAN: Final = ("start_ns", "dur_ns")
 _SEVERAL: Final = 2
@@ -165,7 +164,7 @@ def saving_frames(view: DeviceView) -> pl.DataFrame:
 
 def between_nodes(view: DeviceView) -> Union:
     """The moments from one node of autograd right to the next on a thread: its engine, in C++, chooses the next."""
-    ops = view.once(training_ops).filter(pl.col("kind") == "op").with_columns(is_node=matches(_NODE))
+    ops = view.once(training_ops).filter(pl.col("kind") == "op").with_columns(is_node=matches(NODE))
     beside = ops.filter(pl.col("is_node") | ~inside(spans(ops.filter("is_node")), ops)).sort("thread", "start_ns")
     after = (pl.col("start_ns") + pl.col("dur_ns")).shift(1).over("thread")
     follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")

@@ -8,14 +8,13 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.steps import spans
-from advisor.inputs.names.calls import WORKERS_LOADING
+from advisor.inputs.names.calls import NODE, WORKERS_LOADING
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import matches
 from advisor.vocabulary import LAUNCH_GAP_NS
 
 _DRAW: Final = r"^aten::random_$"
 _RANDOM: Final = r"^aten::rand(?:int|perm|n|_like|$)"  # ops of the program that draw within them
-_NODE: Final = r"^autograd::engine::evaluate_function:"
 _DRAWS: Final = 2  # of an iterator: a seed for its workers and one for its sampler
 
 
@@ -42,7 +41,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
     to_workers = spans(host.filter((pl.col("kind") == "input") & matches(WORKERS_LOADING)))
     draws = np.sort(host.filter(matches(_DRAW))["start_ns"].to_numpy())
     draws = draws[~spans(host.filter(matches(_RANDOM))).covers(draws)]
-    nodes = np.sort(host.filter(matches(_NODE))["start_ns"].to_numpy())
+    nodes = np.sort(host.filter(matches(NODE))["start_ns"].to_numpy())
     ends, starts = asks.ends[:-1], asks.starts[1:]
     until, before = np.searchsorted(draws, starts), np.searchsorted(draws, ends)
     joins = (ends - asks.starts[:-1] > LAUNCH_GAP_NS) & to_workers.covers(asks.starts[:-1])

@@ -13,6 +13,9 @@ STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
 FRAMEWORK_RANGE: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParallel\.|enumerate\(|nccl:|## )"
 """Ranges that PyTorch sets itself."""
 
+NODE: Final = r"^autograd::engine::evaluate_function:"
+"""The range in which PyTorch evaluates a node of the backward pass."""
+
 INPUT_FUNCTION: Final = r"^InstantiatedCapturedFunction::"
 """The range in which tf.data runs a function of its pipeline, on a thread of its own or where the next is asked for."""
 
