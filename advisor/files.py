@@ -28,8 +28,10 @@ from advisor.text import plain, runs_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from types import ModuleType
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: the same
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
@@ -70,7 +72,7 @@ def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Un
 class _File(NamedTuple):
     """One worker's file, where its bytes are, and the number to give that worker.
 
-    The number counts where the file does not tell its rank, or if `forced`.
+    The number counts where the file does not tell its rank, or if `forced`. So many processes may read it.
     """
 
     format: str
@@ -79,12 +81,14 @@ class _File(NamedTuple):
     number: int
     step_range: str | None
     max_bytes: int | None
+    processes: int = 1
     forced: bool = False
 
 
 def _files(recording: Recording, options: Options) -> list[_File]:
     rows = zip(recording.files, recording.copies or recording.files, _numbers(recording.files), strict=True)
-    return [_File(recording.format, *row, options.step_range, options.max_bytes) for row in rows]
+    each = max(1, options.processes // len(recording.files))
+    return [_File(recording.format, *row, options.step_range, options.max_bytes, each) for row in rows]
 
 
 def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[Note]]]:
@@ -223,12 +227,18 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
         if (size(file.at) or 0) > most:
             raise too_large(name, most)
         with (local if module.NEEDS_PATH else open_file)(file.at) as source:
-            profile: Profile = module.read(source, name, file.number, on_read, file.step_range, most)
+            read = partial(module.read, processes=file.processes) if _is_split(file, module) else module.read
+            profile: Profile = read(source, name, file.number, on_read, file.step_range, most)
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
         is_empty = isinstance(error, NothingRecorded)
         return unreadable(file.path, error.why).model_copy(update={"is_empty": is_empty})
     return profile
+
+
+def _is_split(file: _File, module: ModuleType) -> bool:
+    """Whether several processes read it, each a part."""
+    return module.SPLITS and file.processes > 1 and (size(file.at) or 0) > _WORTH_SPLITTING_BYTES
 
 
 def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:

@@ -38,7 +38,7 @@ class Options:
         trials: A report of `advisor try` saved as JSON: a comparison shows its gains beside what was predicted.
         today: Date that ends suppressions; the current one by default.
         max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
-        processes: How many files of one run to read side by side, each in a process of its own. A script that asks for
+        processes: How many read a run: each a file of it, or together one large file. A script that asks for
             more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
         progress: Where to report the bytes read.
     """

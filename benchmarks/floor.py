@@ -1,6 +1,7 @@
 """What no reader can do without, and the readers, trace by trace: floor.py whole|chunks|reader|xplane TRACE..."""
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def chunks(trace: Path) -> None:
 def reader(trace: Path) -> None:
     """The reader: everything up to the tables of a Profile."""
     with trace.open("rb") as stream:
-        read(stream, trace.name)
+        read(stream, trace.name, processes=os.cpu_count() or 1)
 
 
 def xplane(profile: Path) -> None:

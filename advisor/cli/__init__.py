@@ -111,7 +111,12 @@ def check(
         typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
     ] = None,
     processes: Annotated[
-        int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
+        int,
+        typer.Option(
+            "--processes",
+            min=1,
+            help="How many read a run, each a file or a part of a large one; by default one per core.",
+        ),
     ] = os.cpu_count() or 1,
     workload: Annotated[
         str | None,
@@ -252,7 +257,12 @@ def compare(
         typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
     ] = None,
     processes: Annotated[
-        int, typer.Option("--processes", min=1, help="Files of one run to read at a time; by default one per core.")
+        int,
+        typer.Option(
+            "--processes",
+            min=1,
+            help="How many read a run, each a file or a part of a large one; by default one per core.",
+        ),
     ] = os.cpu_count() or 1,
     config: ConfigPath = None,
     max_size: MaxSize = None,

@@ -6,7 +6,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from advisor.file_size import too_large
 from advisor.inputs.chrome_json.repair import BETWEEN, apart, last_boundary, repaired
 from advisor.inputs.chrome_json.source import Source
 from advisor.model.notes import Note
+
+if TYPE_CHECKING:
+    from advisor.inputs.chrome_json.parallel import Parallel
 
 _LONGEST_HEAD_BYTES: Final = 16 << 20  # real ones have a few kB
 _PATIENCE_BYTES: Final = 8 << 20  # of text that cannot be decoded, before it is taken to be damaged
@@ -105,8 +108,8 @@ class Trace(Generic[E, H]):
     def __post_init__(self) -> None:
         self.header = self.form.empty()
 
-    def chunks(self, source: Source) -> Iterator[list[E]]:
-        """Events in file order, one list per stretch of text.
+    def chunks(self, source: Source, parallel: Parallel[Any] | None = None) -> Iterator[list[E]]:
+        """Events in file order, one list per stretch of text; after those that `parallel` gathers, where it is given.
 
         Text is cut where one event seems to end and the next to begin. A wrong guess cannot be decoded, so it is
         kept and more text is added: a file laid out in some other way ends up decoded as one whole document. Where
@@ -117,6 +120,9 @@ class Trace(Generic[E, H]):
         """
         pieces = self._limited(source)
         text, opening = self._open(pieces, source)
+        if parallel:
+            text = parallel.rest(text, pieces).lstrip(BETWEEN)
+            self.decoded += parallel.events
         pending, retry_at, values = bytearray(b"[" + text), 0, text.count(b",")
         for piece in pieces:
             pending += piece

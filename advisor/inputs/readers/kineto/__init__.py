@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
 
 from advisor.errors import NothingRecorded
+from advisor.inputs.chrome_json.repair import BETWEEN
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
@@ -30,9 +31,13 @@ from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches
 
+if TYPE_CHECKING:
+    from advisor.inputs.chrome_json.parallel import Parallel
+
 FORMAT: Final = "kineto"
 MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
 NEEDS_PATH: Final = False
+SPLITS: Final = True
 _RECORD: Final = (
     "a schedule without `repeat=1` ends with such a file; else, torch.profiler records the thread that starts it: "
     "start it in the thread that does the work, or give it "
@@ -48,6 +53,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     on_read: Callable[[int], object] = lambda _: None,
     step_range: str | None = None,
     max_bytes: int | None = None,
+    processes: int = 1,
 ) -> Profile:
     """The profile of one worker.
 
@@ -58,14 +64,16 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         on_read: Told the number of bytes taken from `stream`, for a progress bar.
         step_range: Regular expression of the whole names of the ranges to take for steps, in place of `ProfilerStep#N`.
         max_bytes: Of the unpacked text; by default any number.
+        processes: How many decode, each a stretch of the text.
 
     Raises:
         ReadError: Nothing of it can be read.
         NothingRecorded: It has no activity.
     """
     trace, columns = Trace(name, KINETO, max_bytes), Columns()
+    parallel = _parallel(columns, processes) if processes > 1 else None
     with _without_collector():
-        for events in trace.chunks(Source(stream, on_read=on_read)):
+        for events in trace.chunks(Source(stream, on_read=on_read), parallel):
             columns.add(events)
     if columns.untimed:
         trace.salvaged.append(Note("untimed_events", events=columns.untimed))
@@ -73,6 +81,23 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)
     return profile
+
+
+def _parallel(columns: Columns, processes: int) -> Parallel[Columns]:
+    from advisor.inputs.chrome_json.parallel import Parallel  # noqa: PLC0415 - few files are worth a second process
+
+    return Parallel(_decoded, columns.extend, processes)
+
+
+def _decoded(text: bytes) -> tuple[int, Columns] | None:
+    """The events between two places in a list, and how many they are; None where they are broken, or no events."""
+    try:
+        events = KINETO.events.decode(b"[" + text.lstrip(BETWEEN) + b"]")
+    except (ValueError, RecursionError):
+        return None
+    columns = Columns()
+    columns.add(events)
+    return len(events), columns
 
 
 @contextmanager

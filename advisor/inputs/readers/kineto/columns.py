@@ -58,6 +58,14 @@ class Columns:
                 memory = self._memory_frame([e for e in members if e.name == "[memory]"])
                 self._memory.append(memory.filter(pl.col("at_ns").is_not_null()))
 
+    def extend(self, later: Columns) -> None:
+        """Append the columns of events that follow in the file."""
+        self.untimed += later.untimed
+        self._device += later._device
+        self._host += later._host
+        self._memory += later._memory
+        self._syncs += later._syncs
+
     @property
     def device(self) -> pl.DataFrame:
         """Kernels, copies and memsets in file order."""

@@ -51,6 +51,7 @@ from advisor.model.profile import SCHEMAS, TEXT, Profile, Schema
 FORMAT: Final = "xplane"
 MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
 NEEDS_PATH: Final = False
+SPLITS: Final = False
 
 _LATEST_NS: Final = (1 << 62) - (1 << 54)
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
