@@ -84,17 +84,19 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
 
 def _on_device(view: DeviceView) -> pl.DataFrame:
     """By the op that launched it; where that is another than the one that the device op names, or none, by the name."""
+    columns = [*_KEYS.values()]
     launching = view.used_ops["op"].drop_nulls().unique().implode()
-    ops = view.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*_keys(view), op="id")
-    own_name = pl.col("framework_op").cast(pl.String)
-    ran = view.used_ops.select("op", "dur_ns", named=own_name).join(ops, on="op", how="left", maintain_order="left")
+    ops = view.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*columns, op="id")
+    ran = view.used_ops.select("op", "dur_ns", named="framework_op").join(ops, on="op", how="left")
+    sums = ran.group_by(*columns, "named").agg(pl.len(), pl.sum("dur_ns"))
+    spelt = sums.select(pl.col("named").cast(pl.String), *_keys(view), "len", "dur_ns")  # texts of few rows
     other = pl.col("named").is_not_null() & pl.col("name").ne_missing(pl.col("named"))
     keys = [*_KEYS]
-    rows = ran.with_columns(
+    rows = spelt.with_columns(
         pl.when(other).then("named").otherwise("name").alias("name"),
         *(pl.when(~other).then(key).alias(key) for key in keys[1:]),
     )
-    counted = rows.group_by(keys).agg(device_calls=pl.len(), device_ms=pl.sum("dur_ns") / 1e6)
+    counted = rows.group_by(keys).agg(device_calls=pl.sum("len"), device_ms=pl.sum("dur_ns") / 1e6)
     return counted.filter(pl.col("name").is_not_null())
 
 
