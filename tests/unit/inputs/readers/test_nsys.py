@@ -182,22 +182,22 @@ def test_events_without_a_place_in_time_are_left_out(read_):
 # ------------------------------------------------------------------------------------------- host ops
 
 
-@pytest.mark.parametrize(
-    ("name", "shown", "kind"),
-    [
-        ("cudaLaunchKernel_v7000", "cudaLaunchKernel", "runtime"),
-        ("cudaStreamSynchronize_v3020", "cudaStreamSynchronize", "sync"),
-        ("cudaMemcpy_v3020", "cudaMemcpy", "sync"),
-        ("cudaMemcpyAsync_v3020", "cudaMemcpyAsync", "runtime"),
-        ("cudaMalloc_v3020", "cudaMalloc", "allocator"),
-        ("cudaStreamIsCapturing_v10000", "cudaStreamIsCapturing", "runtime"),
-        ("cuGetProcAddress_v2", "cuGetProcAddress_v2", "runtime"),
-        ("cuCtxSynchronize", "cuCtxSynchronize", "sync"),
-    ],
-)
-def test_calls_lose_the_version_and_get_a_kind(read_, name: str, shown: str, kind: str):
-    made: Profile = read_({RUNTIME: [call(0, 5, name)], KERNEL: [kernel(9, 10)]})
-    assert only(made.host_ops, "name", "kind") == (shown, kind)
+CALLS = [
+    ("cudaLaunchKernel_v7000", "cudaLaunchKernel", "runtime"),
+    ("cudaStreamSynchronize_v3020", "cudaStreamSynchronize", "sync"),
+    ("cudaMemcpy_v3020", "cudaMemcpy", "sync"),
+    ("cudaMemcpyAsync_v3020", "cudaMemcpyAsync", "runtime"),
+    ("cudaMalloc_v3020", "cudaMalloc", "allocator"),
+    ("cudaStreamIsCapturing_v10000", "cudaStreamIsCapturing", "runtime"),
+    ("cuGetProcAddress_v2", "cuGetProcAddress_v2", "runtime"),
+    ("cuCtxSynchronize", "cuCtxSynchronize", "sync"),
+]
+
+
+def test_calls_lose_the_version_and_get_a_kind(read_):
+    calls = [call(10 * n, 10 * n + 5, name) for n, (name, _, _) in enumerate(CALLS)]
+    made: Profile = read_({RUNTIME: calls, KERNEL: [kernel(90, 100)]})
+    assert made.host_ops.sort("start_ns").select("name", "kind").rows() == [(name, kind) for _, name, kind in CALLS]
 
 
 def test_a_backtrace_repeats_no_call(read_):
@@ -207,34 +207,34 @@ def test_a_backtrace_repeats_no_call(read_):
     assert only(made.host_ops, "dur_ns") == 4
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "kind", "sequence", "shapes"),
-    [
-        ("aten::mm, seq = 12, op_id = 7", "aten::mm", "op", 12, None),
-        ("aten::mm, op_id = 7", "aten::mm", "op", None, None),
-        (
-            "aten::linear, seq = 3, op_id = 7, sizes = [[16, 3], [5, 3], []], input_op_ids = [(1,0), (2,0)]",
-            *("aten::linear", "op", 3, "[[16, 3], [5, 3], []]"),
-        ),
-        ("aten::add, seq = 4, sizes = [[2]]", "aten::add", "op", 4, "[[2]]"),
-        ("MulBackward0, seq = 4, op_id = 9", "MulBackward0", "op", 4, None),
-        ("detach_, op_id = 9", "detach_", "op", None, None),
-        ("FSDP::pre_forward (blocks.1), op_id = 4", "FSDP::pre_forward (blocks.1)", "annotation", None, None),
-        ("Optimizer.step#AdamW.step, op_id = 4", "Optimizer.step#AdamW.step", "annotation", None, None),
-        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, op_id = 4", *(None, "input", None, None)),
-        ("ProfilerStep#3, op_id = 4", "ProfilerStep#3", "step", None, None),
-        ("load batch", "load batch", "input", None, None),
-        ("data_loading", "data_loading", "input", None, None),
-        ("next_batch", "next_batch", "input", None, None),
-        ("batch 12", "batch 12", "annotation", None, None),
-        ("download database", "download database", "annotation", None, None),
-        ("scaled dot product attention", "scaled dot product attention", "annotation", None, None),
-    ],
-)
-def test_ranges_tell_ops_inputs_and_annotations(read_, text, name, kind, sequence, shapes):  # noqa: PLR0913, PLR0917 - a column each
-    made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 5, text)], KERNEL: [kernel(9, 10)]})
-    told = (name or text.partition(", ")[0], kind, sequence, shapes)
-    assert only(made.host_ops, "name", "kind", "sequence", "shapes") == told
+RANGES = [
+    ("aten::mm, seq = 12, op_id = 7", "aten::mm", "op", 12, None),
+    ("aten::mm, op_id = 7", "aten::mm", "op", None, None),
+    (
+        "aten::linear, seq = 3, op_id = 7, sizes = [[16, 3], [5, 3], []], input_op_ids = [(1,0), (2,0)]",
+        *("aten::linear", "op", 3, "[[16, 3], [5, 3], []]"),
+    ),
+    ("aten::add, seq = 4, sizes = [[2]]", "aten::add", "op", 4, "[[2]]"),
+    ("MulBackward0, seq = 4, op_id = 9", "MulBackward0", "op", 4, None),
+    ("detach_, op_id = 9", "detach_", "op", None, None),
+    ("FSDP::pre_forward (blocks.1), op_id = 4", "FSDP::pre_forward (blocks.1)", "annotation", None, None),
+    ("Optimizer.step#AdamW.step, op_id = 4", "Optimizer.step#AdamW.step", "annotation", None, None),
+    ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, op_id = 4", *(None, "input", None, None)),
+    ("ProfilerStep#3, op_id = 4", "ProfilerStep#3", "step", None, None),
+    ("load batch", "load batch", "input", None, None),
+    ("data_loading", "data_loading", "input", None, None),
+    ("next_batch", "next_batch", "input", None, None),
+    ("batch 12", "batch 12", "annotation", None, None),
+    ("download database", "download database", "annotation", None, None),
+    ("scaled dot product attention", "scaled dot product attention", "annotation", None, None),
+]
+
+
+def test_ranges_tell_ops_inputs_and_annotations(read_):
+    ranges = [nvtx(10 * n, 10 * n + 5, text) for n, (text, *_) in enumerate(RANGES)]
+    made: Profile = read_({"NVTX_EVENTS": ranges, KERNEL: [kernel(200, 210)]})
+    expected = [(name or text.partition(", ")[0], *rest) for text, name, *rest in RANGES]
+    assert made.host_ops.sort("start_ns").select("name", "kind", "sequence", "shapes").rows() == expected
 
 
 def test_texts_stand_in_the_row_or_in_the_list_of_strings(read_):
@@ -606,14 +606,14 @@ LISTED = {
 }
 
 
-@pytest.mark.parametrize(("name", "metric"), LISTED.items())
-def test_gpu_metrics_are_known_by_the_names_that_nsys_gives_them(read_, name: str, metric: str | None):
-    listed = [{"typeId": 256, "metricId": 7, "metricName": name}]
-    sampled = [{"timestamp": 10, "typeId": 256, "metricId": 7, "value": 50}]
+def test_gpu_metrics_are_known_by_the_names_that_nsys_gives_them(read_):
+    listed = [{"typeId": 256, "metricId": n, "metricName": name} for n, name in enumerate(LISTED)]
+    sampled = [{"timestamp": 10 + n, "typeId": 256, "metricId": n, "value": 50} for n in range(len(LISTED))]
     made: Profile = read_(
         {KERNEL: [kernel(0, 9)], "TARGET_INFO_GPU_METRICS": listed, "GPU_METRICS": sampled}, gpus([A100])
     )
-    assert made.gpu_samples["metric"].to_list() == ([metric] if metric else [])
+    known = {10 + n: metric for n, metric in enumerate(LISTED.values()) if metric}
+    assert dict(made.gpu_samples.select("at_ns", "metric").rows()) == known
 
 
 def test_the_parts_of_a_links_traffic_add_up_and_what_is_told_twice_counts_once(read_):
