@@ -97,6 +97,10 @@ class Union:
             np.maximum(self.starts[own], other.starts[theirs]), np.minimum(self.ends[own], other.ends[theirs])
         )
 
+    def __sub__(self, other: Union) -> Union:
+        """Time covered by this one and not by the other."""
+        return self & Union.of(*other.gaps(int(self.starts[0]), int(self.ends[-1]))) if len(self.starts) else EMPTY
+
     def bridged(self, longest: int) -> Union:
         """The same with the gaps covered that are no longer than so many ns."""
         apart = self.starts[1:] - self.ends[:-1] > longest

@@ -6,7 +6,6 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
@@ -35,7 +34,7 @@ def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Union:
         return EMPTY
     others = ~pl.col("thread").is_in(view.once(host_collectives)["thread"].unique().implode())
     ops = view.host.filter(pl.col("kind") == "op", others & ~matches(C10D_CALLS))
-    return minus(spans(collectives), spans(ops))
+    return spans(collectives) - spans(ops)
 
 
 def computation(view: DeviceView) -> Union:
@@ -45,7 +44,7 @@ def computation(view: DeviceView) -> Union:
 
 def exposed_ms(view: DeviceView, collectives: pl.DataFrame) -> float:
     """Time per step in which some of these run and no kernel does."""
-    return per_step_ms(view, minus(spans(collectives), view.once(computation)))
+    return per_step_ms(view, spans(collectives) - view.once(computation))
 
 
 def per_step_ms(view: DeviceView, union: Union) -> float:

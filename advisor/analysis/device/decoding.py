@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import GRAPH_LAUNCH
@@ -45,7 +44,7 @@ def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
 
 def idle_between(view: DeviceView) -> Union:
     """When the device idles in those gaps."""
-    return minus(Union.of(*view.once(gaps_between)), view.busy)
+    return Union.of(*view.once(gaps_between)) - view.busy
 
 
 def graph_launches(view: DeviceView) -> Union:

@@ -144,7 +144,7 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
     start = steps["host_start_ns"].to_numpy()
     windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
     elsewhere = view.once(running) | view.once(waits_for_results) | view.host_spans("collective", *_ACCOUNTED)
-    return minus(windows, elsewhere)
+    return windows - elsewhere
 
 
 def waits_for_results(view: DeviceView) -> Union:
@@ -248,7 +248,7 @@ def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
     """
     ops = _during(view, when)
     own = by_place(view, ops.select("id", "name", self_ns=own_ns(ops, "ns").clip(0)))
-    nothing = pl.DataFrame({"name": [None], "self_ns": [minus(when, spans(ops)).total]}, schema=own.schema)
+    nothing = pl.DataFrame({"name": [None], "self_ns": [(when - spans(ops)).total]}, schema=own.schema)
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
 
@@ -298,7 +298,7 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
     ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
-    rest = busiest(view, minus(when, spans(outermost)))
+    rest = busiest(view, when - spans(outermost))
     return (
         pl.concat([by_place(view, outermost), rest])
         .group_by("name")
@@ -438,7 +438,7 @@ def start_up(view: DeviceView) -> tuple[float, str]:
     first = int(view.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
     before = Union.of(view.starts, np.minimum(view.ends, first))
     calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]), pl.col("start_ns") < first)
-    setting_up = minus(spans(calls) & before, view.host_spans(*_ACCOUNTED))
+    setting_up = (spans(calls) & before) - view.host_spans(*_ACCOUNTED)
     if not calls.height or not setting_up.total:
         return 0.0, ""
     longest = calls.sort("dur_ns", descending=True)["name"].cast(pl.String)[0]
@@ -454,17 +454,10 @@ def undirected_copies(view: DeviceView) -> Missing | None:
     return Missing("copy_direction_unknown", share=share) if share >= _UNKNOWN_SHARE else None
 
 
-def minus(union: Union, other: Union) -> Union:
-    """Time covered by `union` and not by `other`."""
-    if not len(union.starts):
-        return EMPTY
-    return union & Union.of(*other.gaps(int(union.starts[0]), int(union.ends[-1])))
-
-
 def _late(view: DeviceView, which: pl.Expr) -> Union:
     rows = view.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
     late = Union.of(rows["late_ns"].to_numpy(), rows["due_ns"].to_numpy())
-    return minus(late, view.host_spans(*_ACCOUNTED))
+    return late - view.host_spans(*_ACCOUNTED)
 
 
 def inside(union: Union, ops: pl.DataFrame) -> pl.Series:

@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import matches
@@ -63,7 +62,7 @@ def iterators(view: DeviceView) -> pl.DataFrame:
 def waits(view: DeviceView) -> Union:
     """When, inside the used steps, a request for input is open and the device does nothing."""
     requests = view.host_spans("input") & Union.of(view.starts, view.ends)
-    return minus(requests, view.busy)
+    return requests - view.busy
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:
@@ -129,7 +128,7 @@ def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list
         through[name] = at_work[name] & through[parent]
         onward[parent] = onward[parent] | through[name] if parent in onward else through[name]
     return [
-        minus(through[name], onward[name]).total if name in onward else through[name].total for name in rows["iterator"]
+        (through[name] - onward[name]).total if name in onward else through[name].total for name in rows["iterator"]
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import BACKWARD, minus, running
+from advisor.analysis.device.host_work import BACKWARD, running
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.hardware import Gpu
 from advisor.model.intervals import EMPTY, Ints, Union
@@ -103,7 +103,7 @@ def _steps(view: DeviceView, work: Union) -> pl.DataFrame:
 
 def _ops(view: DeviceView) -> Union:
     """When ops of a worker without a device run, and no collective does: they are its work."""
-    return minus(view.once(running), view.host_spans("collective")) if view.device is None else EMPTY
+    return view.once(running) - view.host_spans("collective") if view.device is None else EMPTY
 
 
 def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.Series, pl.Series]:

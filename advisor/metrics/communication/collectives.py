@@ -15,7 +15,6 @@ from advisor.analysis.device.communication import (
     host_exposed,
     per_step_ms,
 )
-from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -232,7 +231,7 @@ def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
     ranges = view.once(host_collectives)
     copies = _copies_for(view, ranges)
     on_device = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
-    idle = minus(spans(ranges) | spans(copies), on_device)
+    idle = (spans(ranges) | spans(copies)) - on_device
     sized = not copies["bytes"].null_count()
     return {
         HOST_COLLECTIVE_MS: view.per_step_ms(spans(ranges).total),

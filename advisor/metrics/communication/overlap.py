@@ -8,7 +8,6 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms
-from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Ints
@@ -47,7 +46,7 @@ def exposed_work(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.steps.height:
         return {}
     ops = view.once(device_collectives)
-    free = minus(view.once(computation), spans(ops)).within(view.starts, view.ends).sum()
+    free = (view.once(computation) - spans(ops)).within(view.starts, view.ends).sum()
     times = [(exposed_ms(view, of_kind), str(op)) for (op,), of_kind in ops.group_by("does", maintain_order=True)]
     longest = sorted((time for time in times if time[0]), reverse=True)[:_MOST_NAMES]
     names = ", ".join(f"{'of unknown kind' if op == 'None' else op} ({ms(time)})" for time, op in longest)

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import by_place, executed, in_words, minus, places
+from advisor.analysis.device.host_work import by_place, executed, in_words, places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
@@ -46,7 +46,7 @@ def array_copies(view: DeviceView) -> Values:
         return {ARRAY_COPY_SHARE: 0.0, ARRAY_COPY_CALLS: ""}
     steps = Union.of(view.starts, view.ends)
     rows = view.host_like(_COPIES)
-    copying = minus(spans(rows) & steps, view.host_spans("compile") | view.once(executed))
+    copying = (spans(rows) & steps) - (view.host_spans("compile") | view.once(executed))
     start = rows["start_ns"].to_numpy()
     spent = pl.Series(copying.within(start, start + rows["dur_ns"].to_numpy()), dtype=pl.Int64)
     calls = by_place(view, rows.select("id", "name", self_ns=spent)).sort("self_ns", "name", descending=[True, False])

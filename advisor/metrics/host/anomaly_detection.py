@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
-from advisor.analysis.device.host_work import inside, minus
+from advisor.analysis.device.host_work import inside
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
@@ -104,7 +104,7 @@ def _notes(view: DeviceView) -> _Notes:
     forward = view.once(makers)
     within = view.used_host.filter(pl.col("parent").is_in(forward["id"].implode()))
     inner = within.filter(pl.col("kind").is_in(["op", "collective", *DRIVER_CALLS]))
-    alone = minus(spans(forward), spans(inner))
+    alone = spans(forward) - spans(inner)
     frames = within.filter(pl.col("kind") == "python", matches(_NOTES_STACK))
     if frames.height:
         return _Notes(alone, spans(frames).total, is_recorded=True)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import device_places, inside, minus
+from advisor.analysis.device.host_work import device_places, inside
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
@@ -60,9 +60,9 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     dry = view.busy.last_end(short["start_ns"].to_numpy())
     after = short.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
     waiting = Union.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy()) if after.height else EMPTY
-    idle = minus(waiting, view.host_spans(*HOST_RANGES))  # what has a cause of its own is not theirs
+    idle = waiting - view.host_spans(*HOST_RANGES)  # what has a cause of its own is not theirs
     computing = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
-    return minus(calls | spans(ops) | idle, computing)
+    return (calls | spans(ops) | idle) - computing
 
 
 def _calls(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import callbacks, minus, places
+from advisor.analysis.device.host_work import callbacks, places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
@@ -40,7 +40,7 @@ def callback_time(view: DeviceView) -> Mapping[Metric, Value]:
     if view.device is not None:
         return {CALLBACK_SHARE: 0.0, CALLBACK_FUNCTION: ""}
     calls = view.once(callbacks)
-    own = minus(spans(calls), view.host_spans("input", "compile", "collective"))
+    own = spans(calls) - view.host_spans("input", "compile", "collective")
     return {CALLBACK_SHARE: view.share(own) or 0.0, CALLBACK_FUNCTION: _function(view) if calls.height else ""}
 
 

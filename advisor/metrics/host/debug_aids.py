@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
-from advisor.analysis.device.host_work import minus, places
+from advisor.analysis.device.host_work import places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, slowdown, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
@@ -169,7 +169,7 @@ def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     idle = 1 - (view.share(view.busy) or 0.0)
     share = measured_share(view)
     return {
-        PROFILER_SHARE: view.share(minus(view.host_spans("overhead"), view.busy)),
+        PROFILER_SHARE: view.share(view.host_spans("overhead") - view.busy),
         TRACING_SHARE: min(cost / view.total_ns, idle) if share is None else share,
         RECORDED_RATIO: slowdown(view),
         UNPROFILED_STEP_MS: unprofiled_ms(view),

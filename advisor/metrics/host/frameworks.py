@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import between_ops, minus, own_ns, places, step_ops
+from advisor.analysis.device.host_work import between_ops, own_ns, places, step_ops
 from advisor.analysis.device.kernels import kernels, largest, longest
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.steps import DeviceView, spans
@@ -351,7 +351,7 @@ def contention(view: DeviceView) -> Values:
         return {}
     if view.device is None:
         return Missing("no_device_used")
-    waits = minus(spans(view.host.filter(_launching())), view.busy | view.host_spans("input"))
+    waits = spans(view.host.filter(_launching())) - (view.busy | view.host_spans("input"))
     launching = waits & Union.of(view.starts, view.ends)
     both = (launching & view.host_spans("pipeline")).total
     return {

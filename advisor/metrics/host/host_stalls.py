@@ -12,7 +12,6 @@ from advisor.analysis.device.host_work import (
     inside,
     launch_gaps,
     logging_frames,
-    minus,
     no_frames,
     places,
     saving_frames,
@@ -160,7 +159,7 @@ def stalling(view: DeviceView) -> Values:
         return Missing("silent_host", share=silent)
     if why := _awaited(view, idle):
         return why
-    again = minus(idle, spans(_launching(view, once=True)))
+    again = idle - spans(_launching(view, once=True))
     least, most = _gains(view, again, again, _REST_OF_STALL)
     return {
         STALL_CAUSES: in_words(view, ran),
@@ -228,7 +227,7 @@ def _in_frames(view: DeviceView, metric: Metric, rows: Callable[[DeviceView], pl
     if why := no_frames(view):
         return {metric: why}
     frames = spans(rows(view))
-    return {metric: view.share(frames if view.device is None else minus(frames, view.busy))}
+    return {metric: view.share(frames if view.device is None else frames - view.busy)}
 
 
 def _gains(view: DeviceView, work: Union, idle: Union, rest: tuple[float, float]) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     callbacks,
     launch_gaps,
-    minus,
     optimizer_work,
     python_work,
     running,
@@ -67,5 +66,5 @@ def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     busy = 1 - (view.share(apart) or 0.0)
     is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work
     works = busy * (1 - (0.0 if is_timed else delayed_part(view, "run_delay_ms")))
-    ops = works * (view.share(minus(view.once(running), apart)) or 0.0) / max(works, busy)
+    ops = works * (view.share(view.once(running) - apart) or 0.0) / max(works, busy)
     return {HOST_OPS_SHARE: ops, HOST_WORK_SHARE: works - ops}

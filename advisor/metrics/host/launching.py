@@ -17,7 +17,6 @@ from advisor.analysis.device.host_work import (
     inside,
     launch_gaps,
     logging_frames,
-    minus,
     optimizer_work,
     own_ns,
     python_work,
@@ -326,7 +325,7 @@ def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     trusted = view.once(trusted_replay)
     gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
-    python = minus(idle, spans(view.host_like(JIT_CALL)))  # JAX's calls of programs dispatch them
+    python = idle - spans(view.host_like(JIT_CALL))  # JAX's calls of programs dispatch them
     return {
         PYTHON_BOUND_SHARE: python.total / view.total_ns,
         PYTHON_BOUND_PART: python.total / waiting.total if waiting.total else 0.0,
@@ -381,7 +380,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         PYTHON_BOUND_PART: 1.0 if is_loop else share,
         PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
         PYTHON_GAIN_MS: view.per_step_ms(most + unknown_ns),
-        **_calls(view, minus(work.between, work.silent)),
+        **_calls(view, work.between - work.silent),
     }
 
 
@@ -396,18 +395,18 @@ def _work(view: DeviceView) -> _Work:
     ops, between = view.once(step_ops), _between(view)
     ops = ops.filter(~inside(view.once(optimizer_work), ops))
     long = _longer(between, LAUNCH_GAP_NS)
-    silent = minus(long, spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
-    recorded, loop, own = minus(long, silent), view.once(loops), own_ns(ops)
-    in_loops = minus(loop.spans, view.host_spans("input"))
+    silent = (long - spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
+    recorded, loop, own = long - silent, view.once(loops), own_ns(ops)
+    in_loops = loop.spans - view.host_spans("input")
     in_loop, counts = inside(in_loops, ops), _are_eager(view, ops)
     work = own.filter(in_loop & (own >= _SMALL_NS) & ~inside(loop.reading, ops))
-    looped = minus(in_loops, silent).total - int(work.sum())
+    looped = (in_loops - silent).total - int(work.sum())
     tiny = own.filter(counts & ~in_loop & (own < _TINY_NS))
     small = own.filter(~in_loop & own.is_between(_TINY_NS, _SMALL_NS, closed="left"))
     return _Work(
         between,
         silent,
-        ns=minus(between, silent | in_loops).total + int(tiny.sum()) + looped,
+        ns=(between - (silent | in_loops)).total + int(tiny.sum()) + looped,
         ops=int(counts.sum()),
         recorded=recorded.total,
         steady=int(recorded.within(view.starts, view.ends).min(initial=recorded.total)) * view.steps.height,
@@ -421,7 +420,7 @@ def _work(view: DeviceView) -> _Work:
 def _between(view: DeviceView) -> Union:
     """When no op runs, nor anything that other rules judge."""
     others = view.once(optimizer_work) | spans(saving_frames(view)) | spans(logging_frames(view))
-    return minus(between_ops(view, view.steps), others | between_nodes(view))
+    return between_ops(view, view.steps) - (others | between_nodes(view))
 
 
 def _longer(union: Union, least_ns: int) -> Union:

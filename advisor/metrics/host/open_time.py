@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest, callbacks, in_words, longest, minus, running, unknown_idle
+from advisor.analysis.device.host_work import busiest, callbacks, in_words, longest, running, unknown_idle
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import RESULT_WAIT
@@ -47,8 +47,8 @@ def open_calls(view: DeviceView) -> dict[Metric, Value]:
 def _open(view: DeviceView) -> Union:
     if view.device is None:
         known = view.once(running) | view.host_spans("collective", *HOST_RANGES) | spans(view.once(callbacks))
-        return minus(Union.of(view.starts, view.ends), known)
+        return Union.of(view.starts, view.ends) - known
     if not unknown_idle(view):
         return EMPTY
     idle = view.once(gaps)
-    return minus(Union.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()), view.host_spans(*HOST_RANGES))
+    return Union.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import minus, training_ops
+from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -56,7 +56,7 @@ def _blocked(view: DeviceView) -> pl.DataFrame:
 
 def _waiting_for_input(view: DeviceView) -> Union:
     """When a batch is asked for and the device has nothing to do."""
-    return minus(view.host_spans("input"), view.busy)
+    return view.host_spans("input") - view.busy
 
 
 def _longest_blocked(view: DeviceView) -> pl.DataFrame:
@@ -145,7 +145,7 @@ def _starved(view: DeviceView) -> pl.DataFrame | None:
         return None if away.height else away
     waiting = spans(calls) | spans(view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)))
     start = away["start_ns"].to_numpy()
-    own = minus(spans(away), waiting).within(start, start + away["dur_ns"].to_numpy())
+    own = (spans(away) - waiting).within(start, start + away["dur_ns"].to_numpy())
     return away.filter(pl.Series(own == away["dur_ns"].to_numpy(), dtype=pl.Boolean))
 
 
@@ -206,7 +206,7 @@ def starving(view: DeviceView) -> Values:
     if absences is None:
         return _UNEXPLAINED
     away = spans(absences)
-    idle = minus(away, view.busy)
+    idle = away - view.busy
     share = view.share(idle) or 0.0
     start = absences["start_ns"].to_numpy()
     inside = Union.of(view.starts, view.ends).within(start, start + 1) > 0

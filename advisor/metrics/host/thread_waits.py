@@ -9,7 +9,6 @@ from advisor.analysis.device.host_work import (
     busiest,
     in_words,
     logging_frames,
-    minus,
     no_frames,
     places,
     saving_frames,
@@ -50,7 +49,7 @@ def waits(view: DeviceView) -> Values:
     if why := no_frames(view):
         return why
     elsewhere = view.host_spans("op", "collective") | spans(saving_frames(view)) | spans(logging_frames(view))
-    waiting = minus(between_ops(view, view.steps) & thread_waits(view), elsewhere)
+    waiting = (between_ops(view, view.steps) & thread_waits(view)) - elsewhere
     share = waiting.total / view.total_ns
     if not view.has_marks and share >= _SILENT_SHARE:
         return Missing("thread_wait", share=share, range=waiting_function(view, waiting))

@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import minus
 from advisor.analysis.device.restarts import Restarts, restarts
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
@@ -77,7 +76,7 @@ def worker_restarts(view: DeviceView) -> Values:
     again = view.once(_restarts)
     begins = np.flatnonzero(again.waiting.within(view.starts, view.ends))
     numbers = view.steps["step"].to_numpy()[begins]
-    anew = minus(again.ending | again.starting, _busy(view)).within(view.starts, view.ends)
+    anew = ((again.ending | again.starting) - _busy(view)).within(view.starts, view.ends)
     return {
         WORKER_RESTARTS: len(begins),
         EPOCH_STEPS: int(np.median(np.diff(numbers))) if len(numbers) > 1 else 0,
@@ -105,7 +104,7 @@ def _busy(view: DeviceView) -> Union:
 def _beyond(view: DeviceView, first: Union, begins: Ints) -> Ints:
     """How much longer than in the other steps the loop waits for the first batches, in ns per step that begins."""
     asks = spans(view.host_like(WORKERS_LOADING, "input"))
-    usual, waits = (minus(asks_, _busy(view)).within(view.starts, view.ends) for asks_ in (asks, first))
+    usual, waits = ((asks_ - _busy(view)).within(view.starts, view.ends) for asks_ in (asks, first))
     others = np.delete(usual, begins)
     beyond: Ints = (waits[begins] - (int(np.median(others)) if len(others) else 0)).clip(0)
     return beyond

@@ -11,7 +11,6 @@ import polars as pl
 from advisor.analysis.device.host_work import (
     inside,
     launch_gaps,
-    minus,
     optimizer_work,
     places,
     step_ops,
@@ -183,7 +182,7 @@ def _ops(view: DeviceView) -> pl.DataFrame:
 
 def _dense_work(view: DeviceView) -> Union:
     """The optimizer's work without that of SparseAdam, which updates single rows and has no fused form."""
-    return minus(view.once(optimizer_work), spans(view.host_like(_SPARSE, "annotation")))
+    return view.once(optimizer_work) - spans(view.host_like(_SPARSE, "annotation"))
 
 
 def _unknown(view: DeviceView) -> Missing | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import minus, places
+from advisor.analysis.device.host_work import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 
@@ -42,7 +42,7 @@ def pauses(view: DeviceView) -> Mapping[Metric, Value]:
         return {}
     rows = _collections(view)
     steps = view.complete  # those that a collection made uneven too
-    idle = minus(spans(rows), view.busy) & spans(steps)
+    idle = (spans(rows) - view.busy) & spans(steps)
     start = rows["start_ns"].to_numpy()
     each = idle.within(start, start + rows["dur_ns"].to_numpy())
     return {GC_PAUSE_MS: int(each.max(initial=0)) / 1e6, GC_PAUSES_MS: idle.total / 1e6 / steps.height}

@@ -14,7 +14,7 @@ from advisor.analysis.device.decoding import (
     graph_launches,
     idle_between,
 )
-from advisor.analysis.device.host_work import in_words, launch_gaps, minus, telling, unknown_waits
+from advisor.analysis.device.host_work import in_words, launch_gaps, telling, unknown_waits
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
 from advisor.analysis.device.steps import DeviceView, spans
@@ -142,7 +142,7 @@ def gaps(view: DeviceView) -> Values:
     if why := _unknown(view) or unknown_waits(view):
         return why
     idle = view.once(idle_between) & Union.of(view.starts, view.ends)
-    before_launch, (opens, closes) = minus(idle, graph_launches(view)), view.once(gaps_between)
+    before_launch, (opens, closes) = idle - graph_launches(view), view.once(gaps_between)
     return {
         DECODE_GAP_SHARE: before_launch.total / max(1, view.once(decode_time).total),
         DECODE_GAP_US: float(np.median(closes - opens)) / 1e3 if len(opens) else 0.0,
@@ -175,7 +175,7 @@ def graphs(view: DeviceView) -> Values:
         return {}
     if why := unknown_waits(view):
         return why
-    wait = minus(graph_launches(view), view.busy) & Union.of(view.starts, view.ends)
+    wait = (graph_launches(view) - view.busy) & Union.of(view.starts, view.ends)
     return {GRAPH_LAUNCH_WAIT_SHARE: wait.total / view.total_ns, GRAPH_LAUNCH_WAIT_MS: view.per_step_ms(wait.total)}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
+from operator import sub
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from advisor.analysis.device.host_work import (
     DOUBTFUL,
     callbacks,
     executed,
-    minus,
     running,
     start_up,
     unknown_idle,
@@ -229,7 +229,7 @@ def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
     alike = _layers(view) is _OF_PYTORCH or not view.has_marks
     before = EMPTY
     for category, covered in view.once(_covered) if alike else _covered(view, _of_windows(view, view.steps)):
-        yield category, minus(covered, before)
+        yield category, covered - before
         before = covered
 
 
@@ -359,10 +359,10 @@ def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
     owned = {part: when for part, when in owned_spans(view) if part in _WAITS}
     owned["collective"] = owned["collective"] & host_exposed(view, view.once(host_collectives))
     owned["pipeline_build"] = owned["compile"] & view.once(builds)
-    owned["compile"] = minus(owned["compile"], owned["pipeline_build"])
+    owned["compile"] = owned["compile"] - owned["pipeline_build"]
     rest = ("between", Union.of(view.starts, view.ends))
     for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running)), rest):
-        owned[part] = reduce(minus, owned.values(), when)
+        owned[part] = reduce(sub, owned.values(), when)
     return owned
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor import vocabulary
-from advisor.analysis.device.host_work import DOUBTFUL, minus, stalls, start_up, unknown_idle, waits_that_cost
+from advisor.analysis.device.host_work import DOUBTFUL, stalls, start_up, unknown_idle, waits_that_cost
 from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
@@ -64,7 +64,7 @@ def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
     """What of the gaps of a cause is the cause's, and not that of a range of the host that owns it before."""
     before = HOST_RANGES[: HOST_RANGES.index(cause)] if cause in HOST_RANGES else HOST_RANGES
     owned = idle & view.host_spans(cause) if cause in HOST_RANGES else idle
-    return minus(owned, view.host_spans(*before))
+    return owned - view.host_spans(*before)
 
 
 DEVICE_BUSY_SHARE = Metric(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest, minus, python_work, running
+from advisor.analysis.device.host_work import busiest, python_work, running
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
@@ -223,7 +223,7 @@ def _long(view: DeviceView) -> pl.DataFrame:
 
 def _acts_always(view: DeviceView, cause: str) -> bool:
     """Whether a cause acts in 5 % of the used steps too: then its own rule counts the uneven ones as well."""
-    when = minus(view.once(_when)[cause], view.busy)
+    when = view.once(_when)[cause] - view.busy
     return (view.share(when) or 0.0) >= _ALWAYS_SHARE
 
 
@@ -255,7 +255,7 @@ def _compiling(view: DeviceView, count: int) -> dict[Metric, Value]:
 def _compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
     """The ns of each step in which code is compiled and the device idles."""
     start = steps["start_ns"].to_numpy()
-    return minus(view.host_spans("compile"), view.busy).within(start, start + steps["dur_ns"].to_numpy())
+    return (view.host_spans("compile") - view.busy).within(start, start + steps["dur_ns"].to_numpy())
 
 
 def _most_compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
@@ -267,7 +267,7 @@ def _most_compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
         return _compilation(view, steps)
     start, length = steps["start_ns"].to_numpy(), steps["dur_ns"].to_numpy()
     compiles, waits = view.host_spans("compile"), view.host_spans("input", "collective")
-    apart, work = (minus(when, compiles).within(start, start + length) for when in (waits, waits | view.once(running)))
+    apart, work = ((when - compiles).within(start, start + length) for when in (waits, waits | view.once(running)))
     rest: Ints = length - (apart + work) // 2
     return rest
 
@@ -381,5 +381,5 @@ def _rest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     start = steps["start_ns"].to_numpy()
     rest = Union.of(start, start + steps["dur_ns"].to_numpy())
     for when in view.once(_when).values():
-        rest = minus(rest, when)
+        rest = rest - when
     return busiest(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))

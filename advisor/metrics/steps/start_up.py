@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import inside, minus
+from advisor.analysis.device.host_work import inside
 from advisor.analysis.device.steps import DeviceView, first_uses, sets_up, spans
 from advisor.inputs.periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -179,7 +179,7 @@ def once(view: DeviceView) -> Mapping[Metric, Value]:
     if view.device is None or not view.ops.height:
         return {}
     rows = _once(view)
-    idle = minus(spans(rows), view.busy)
+    idle = spans(rows) - view.busy
     start = rows["start_ns"].to_numpy()
     spent = idle.within(start, start + rows["dur_ns"].to_numpy())
     names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import executed, minus
+from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
@@ -86,7 +86,7 @@ def what_if(view: DeviceView) -> Mapping[Metric, Value]:
 def _without_replay(view: DeviceView) -> dict[Metric, Value]:
     """Bounds from the gaps alone, where no replay can be trusted."""
     if view.device is None:
-        waiting = minus(view.host_spans("input"), view.once(executed)).within(view.starts, view.ends)
+        waiting = (view.host_spans("input") - view.once(executed)).within(view.starts, view.ends)
         return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum())), INPUT_COPY_GAIN_MS: 0.0}
     rows = view.once(gaps)
     short = rows.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]
@@ -101,4 +101,4 @@ def _without_replay(view: DeviceView) -> dict[Metric, Value]:
 def _bare_copies(view: DeviceView) -> Union:
     """When the device copies and runs nothing else."""
     is_copy = pl.col("kind") == "memcpy"
-    return minus(spans(view.ops.filter(is_copy)), spans(view.ops.filter(~is_copy)))
+    return spans(view.ops.filter(is_copy)) - spans(view.ops.filter(~is_copy))

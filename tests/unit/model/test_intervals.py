@@ -94,6 +94,19 @@ def test_either_and_both():
 
 
 @pytest.mark.parametrize(
+    ("covered", "other", "rest"),
+    [
+        ([(0, 10)], [(2, 4), (8, 20)], [(0, 2), (4, 8)]),
+        ([(0, 10), (20, 30)], [(5, 25)], [(0, 5), (25, 30)]),
+        ([(0, 10)], [], [(0, 10)]),
+        ([], [(0, 10)], []),
+    ],
+)
+def test_a_difference_leaves_what_only_the_first_covers(covered: Pairs, other: Pairs, rest: Pairs):
+    assert pairs(union(*covered) - union(*other)) == rest
+
+
+@pytest.mark.parametrize(
     ("window", "expected"),
     [
         ((0, 15), [(5, 10)]),

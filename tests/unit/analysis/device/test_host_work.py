@@ -8,7 +8,6 @@ from advisor.analysis.device.host_work import (
     handed_over,
     in_words,
     launch_gaps,
-    minus,
     optimizer_work,
     places,
     python_work,
@@ -162,19 +161,6 @@ def test_a_built_in_function_is_called_by_its_name_whatever_object_it_is_of():
 def test_no_time_has_no_words():
     trace = view(profile(DEVICE, steps=STEPS))
     assert in_words(trace, busiest(trace, EMPTY)) == ""
-
-
-@pytest.mark.parametrize(
-    ("covered", "other", "rest"),
-    [
-        ([(0, 10)], [(2, 4), (8, 20)], [(0, 2), (4, 8)]),
-        ([(0, 10), (20, 30)], [(5, 25)], [(0, 5), (25, 30)]),
-        ([(0, 10)], [], [(0, 10)]),
-        ([], [(0, 10)], []),
-    ],
-)
-def test_minus_leaves_what_only_the_first_covers(covered, other, rest):
-    assert us(minus(union(*covered), union(*other))) == rest
 
 
 def test_what_the_device_waited_for_cannot_be_told_without_launches():
