@@ -12,6 +12,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics import Measurements, measure
 from advisor.metrics.metric import JOB_MEASURES, MEASURES, RANK_MEASURES, Metric, Value, Values
+from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 
@@ -133,3 +134,13 @@ def worker_row(made: Profile, choice: str = "all") -> Row:
 
 def _workers(*tables: Iterable[Row]) -> list[int]:
     return sorted({row["worker"] for rows in tables for row in rows})
+
+
+def us(times: Union) -> list[tuple[float, float]]:
+    """The time ranges, in µs."""
+    return [(start / US, end / US) for start, end in zip(times.starts.tolist(), times.ends.tolist(), strict=True)]
+
+
+def union(*spans: tuple[float, float]) -> Union:
+    """The union of these time ranges, in µs."""
+    return Union.of([round(start * US) for start, _ in spans], [round(end * US) for _, end in spans])

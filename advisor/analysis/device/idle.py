@@ -10,8 +10,10 @@ import polars as pl
 
 from advisor.analysis.device.holes import holes_in
 from advisor.analysis.device.steps import DeviceView
-from advisor.inputs.names.calls import GRAPH_LAUNCH
-from advisor.model.intervals import EMPTY, Ints
+from advisor.inputs.names.calls import (
+    GRAPH_LAUNCH,
+)
+from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
@@ -161,3 +163,35 @@ def graph_holes_ns(view: DeviceView) -> int:
     """Idle time of unknown cause beside ops of CUDA graphs, in the used steps."""
     idle = view.once(gaps)
     return int(idle["unknown_ns"].filter(pl.Series(_beside_graphs(idle, view), dtype=pl.Boolean)).sum())
+
+
+def launch_gaps(view: DeviceView) -> Union:
+    """When the device waits at most 1 ms for the next launch; without what other causes account for."""
+    return _late(view, pl.col("host_bound_ns") <= LAUNCH_GAP_NS)
+
+
+def stalls(view: DeviceView) -> Union:
+    """When the device waits longer than that for the next launch."""
+    return _late(view, pl.col("host_bound_ns") > LAUNCH_GAP_NS)
+
+
+def idle_after_waits(view: DeviceView) -> pl.DataFrame:
+    """Gaps after synchronising calls: window, start_ns, end_ns, sync_ns, and `call`, the id of the one that waited."""
+    waits = view.once(gaps).filter(pl.col("sync_ns") > 0)
+    ran_dry = view.busy.last_end(waits["start_ns"].to_numpy())
+    calls = view.host.filter(pl.col("kind") == "sync").sort("start_ns")
+    if not calls.height or not waits.height:
+        return waits.clear().select("window", "start_ns", "end_ns", "sync_ns", call=pl.lit(None, pl.Int64))
+    start = calls["start_ns"].to_numpy()
+    row = np.searchsorted(start, ran_dry, side="right") - 1
+    still_open = (row >= 0) & ((start + calls["dur_ns"].to_numpy())[row] >= ran_dry)
+    call = calls["id"].gather(np.maximum(row, 0))
+    return waits.select(
+        "window", "start_ns", "end_ns", "sync_ns", call=pl.when(pl.Series(still_open, dtype=pl.Boolean)).then(call)
+    )
+
+
+def _late(view: DeviceView, which: pl.Expr) -> Union:
+    rows = view.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
+    late = Union.of(rows["late_ns"].to_numpy(), rows["due_ns"].to_numpy())
+    return late - view.host_spans(*HOST_RANGES)

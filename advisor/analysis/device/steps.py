@@ -248,3 +248,8 @@ def sets_up(ops: pl.DataFrame) -> pl.Expr:
     """Whether a host op is a call that sets CUDA or HIP up: a long one before the first of the device ops."""
     first_ns = ops["start_ns"].min() if ops.height else 0
     return pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("dur_ns") >= _SET_UP_NS) & (pl.col("start_ns") < first_ns)
+
+
+def inside(union: Union, ops: pl.DataFrame) -> pl.Series:
+    """Whether each op starts during `union`."""
+    return pl.Series(union.covers(ops["start_ns"].to_numpy()), dtype=pl.Boolean)

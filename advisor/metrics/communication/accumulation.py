@@ -14,8 +14,7 @@ from advisor.analysis.device.communication import (
     host_exposed,
     per_step_ms,
 )
-from advisor.analysis.device.host_work import inside
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Ints, Union
 from advisor.model.missing import Missing

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import C10D_CALLS, device_collectives, per_step_ms
-from advisor.analysis.device.host_work import inside, launch_gaps, stalls
-from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.idle import gaps, launch_gaps, stalls
+from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches

@@ -6,8 +6,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import by_place, executed, in_words, places
+from advisor.analysis.device.host_work import executed
+from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.time_by_name import by_place, in_words
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

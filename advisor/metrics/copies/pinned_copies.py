@@ -7,9 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import device_places, undirected_copies
+from advisor.analysis.device.places import device_places
 from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.unknowns import undirected_copies
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 

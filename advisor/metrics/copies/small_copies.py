@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import device_places
+from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import device_places
+from advisor.analysis.device.places import device_places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import device_places, inside
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing

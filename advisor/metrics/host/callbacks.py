@@ -8,7 +8,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import callbacks, places
+from advisor.analysis.device.host_work import callbacks
+from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches

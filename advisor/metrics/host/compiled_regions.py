@@ -7,9 +7,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import BACKWARD, launch_gaps, places, unknown_waits
+from advisor.analysis.device.host_work import BACKWARD
+from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.unknowns import unknown_waits
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
-from advisor.analysis.device.host_work import places
+from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, slowdown, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView

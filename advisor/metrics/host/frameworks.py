@@ -7,8 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import between_ops, own_ns, places, step_ops
+from advisor.analysis.device.host_work import between_ops, own_ns, step_ops
 from advisor.analysis.device.kernels import kernels, largest, longest
+from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures

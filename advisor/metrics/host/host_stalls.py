@@ -7,22 +7,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import (
-    in_words,
-    inside,
-    launch_gaps,
-    logging_frames,
-    no_frames,
-    places,
-    saving_frames,
-    stalls,
-    telling,
-    training_ops,
-    unknown_waits,
-    waits_for_results,
-)
+from advisor.analysis.device.host_work import logging_frames, saving_frames, training_ops, waits_for_results
+from advisor.analysis.device.idle import launch_gaps, stalls
+from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.time_by_name import in_words, telling
+from advisor.analysis.device.unknowns import no_frames, unknown_waits
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union

@@ -11,11 +11,7 @@ from advisor.analysis.device.autograd import backward_passes, passes_per_step, r
 from advisor.analysis.device.host_work import (
     between_nodes,
     between_ops,
-    busiest,
     handed_over,
-    in_words,
-    inside,
-    launch_gaps,
     logging_frames,
     optimizer_work,
     own_ns,
@@ -23,15 +19,16 @@ from advisor.analysis.device.host_work import (
     saving_frames,
     step_ops,
     thread_waits,
-    unknown_waits,
     waiting_function,
 )
-from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.idle import gaps, launch_gaps
 from advisor.analysis.device.loops import FEW_PASSES, NO_LOOPS, loops
 from advisor.analysis.device.own_ranges import is_own
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.time_by_name import busiest, in_words
+from advisor.analysis.device.unknowns import unknown_waits
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.periods import RANGES
 from advisor.metrics.metric import Metric, Value, Values, measures

@@ -6,9 +6,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest, callbacks, in_words, longest, running, unknown_idle
+from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.time_by_name import busiest, in_words, longest
+from advisor.analysis.device.unknowns import unknown_idle
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import idle_after_waits
-from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures

@@ -6,17 +6,16 @@ from typing import Final
 
 from advisor.analysis.device.host_work import (
     between_ops,
-    busiest,
-    in_words,
     logging_frames,
-    no_frames,
-    places,
     saving_frames,
     thread_waits,
     waiting_calls,
     waiting_function,
 )
+from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.time_by_name import busiest, in_words
+from advisor.analysis.device.unknowns import no_frames
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 

@@ -10,8 +10,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest, executed, places, training_ops
+from advisor.analysis.device.host_work import executed, training_ops
+from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.time_by_name import busiest
 from advisor.inputs.names.calls import OWN_LOADING, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Ints, Union

@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import places
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures

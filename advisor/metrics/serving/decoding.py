@@ -14,10 +14,12 @@ from advisor.analysis.device.decoding import (
     graph_launches,
     idle_between,
 )
-from advisor.analysis.device.host_work import in_words, launch_gaps, telling, unknown_waits
+from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.time_by_name import in_words, telling
+from advisor.analysis.device.unknowns import unknown_waits
 from advisor.inputs.names.engines import DECODING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union

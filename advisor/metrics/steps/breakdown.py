@@ -16,18 +16,12 @@ import polars as pl
 
 from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
-from advisor.analysis.device.host_work import (
-    DOUBTFUL,
-    callbacks,
-    executed,
-    running,
-    start_up,
-    unknown_idle,
-)
+from advisor.analysis.device.host_work import callbacks, executed, running
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.tf_data import builds
+from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates

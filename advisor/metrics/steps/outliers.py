@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest, python_work, running
+from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.time_by_name import busiest
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Ints, Union

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import busiest
 from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.time_by_name import busiest
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

@@ -7,8 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import inside
-from advisor.analysis.device.steps import DeviceView, first_uses, sets_up, spans
+from advisor.analysis.device.steps import DeviceView, first_uses, inside, sets_up, spans
 from advisor.inputs.periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union

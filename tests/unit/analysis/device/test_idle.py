@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.host_work import launch_gaps, stalls
-from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns
+from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns, launch_gaps, stalls
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.profile import Profile
-from tests.tables import kernel, on_device, on_host, profile, step, view
+from tests.tables import kernel, on_device, on_host, profile, step, us, view
 
 STEP = [step(1, 0, 100)]
 
@@ -287,3 +286,23 @@ def test_a_window_may_end_after_the_last_node_of_a_graph():
 
 def test_a_graph_that_was_recorded_whole_has_no_holes():
     assert graph_holes_ns(replayed((10, 500), (503, 1000))) == 0
+
+
+# us        0    20           100   120                 1300  1320
+# kernels   =====             =====                     =====        the calls return as they start, after 1 us
+DEVICE = [kernel(0, 20, 0), kernel(100, 120, 100), kernel(1300, 1320, 1300)]
+
+
+STEPS = [step(1, 0, 1320)]
+
+
+def test_waiting_up_to_a_millisecond_is_the_launches_and_longer_is_a_stall():
+    trace = view(profile(DEVICE, steps=STEPS))
+    assert us(launch_gaps(trace)) == [(20, 100)]
+    assert us(stalls(trace)) == [(120, 1300)]
+
+
+def test_what_other_causes_account_for_is_no_waiting_for_launches():
+    trace = view(profile(DEVICE, [on_host("input", 30, 50), on_host("gc", 200, 300)], STEPS))
+    assert us(launch_gaps(trace)) == [(20, 30), (50, 100)]
+    assert us(stalls(trace)) == [(120, 200), (300, 1300)]

@@ -1,0 +1,72 @@
+"""Host and device ops as places to point at in a report."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.idle import gaps, idle_after_waits
+from advisor.analysis.device.steps import DeviceView
+from advisor.text import ms
+
+_MOST_PLACES: Final = 10
+
+
+def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
+    """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
+    number = pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32)
+    used = rows.drop("step").join(view.used_host.select("id", "window"), on="id").with_columns(step=number, op=op)
+    return used.sort("dur_ns", "start_ns", descending=[True, False]).select(
+        "step", "start_ns", "dur_ns", "op", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
+    )
+
+
+def waits_that_cost(view: DeviceView) -> pl.DataFrame:
+    """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
+    calls = view.host.select("id", "parent", "dur_ns", call_start="start_ns", called="name")
+    after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
+    costs = after.join(calls, left_on="call", right_on="id")
+    return (
+        costs.sort("sync_ns", "call_start", descending=[True, False])
+        .head(_MOST_PLACES)
+        .select(
+            step=pl.col("window").replace_strict(
+                list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32
+            ),
+            start_ns="call_start",
+            dur_ns="dur_ns",
+            op="parent",
+            table=pl.lit("host_ops"),
+            name=pl.format("{}, then the device idles for {}", "called", _in_ms("sync_ns")),
+        )
+    )
+
+
+def device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
+    """Device ops as places to point at, the longest first: which call launched each, in what op or range, what follows.
+
+    Only for as many as a report names: what follows is looked up for each.
+    """
+    first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
+    calls = view.host.select("parent", launch="id", called="name")
+    idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+    calls_and_gaps = (
+        first.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .join(calls, on="launch", how="left", maintain_order="left")
+        .join(idle, on="end_ns", how="left", maintain_order="left")
+    )
+    by = pl.format(" by {}", "called").fill_null("")
+    after = pl.format(", then the device idles for {}", _in_ms("idle_ns")).fill_null("")
+    return calls_and_gaps.select(
+        "step",
+        "start_ns",
+        "dur_ns",
+        op=pl.coalesce("op", "parent"),
+        table=pl.lit("device_ops"),
+        name=pl.concat_str(pl.col("name").cast(pl.String), by, after),
+    )
+
+
+def _in_ms(column: str) -> pl.Expr:
+    return pl.col(column).map_elements(lambda ns: ms(ns / 1e6), return_dtype=pl.String)

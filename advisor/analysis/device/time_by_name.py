@@ -1,0 +1,116 @@
+"""What took the host's time, by name: ops and functions, in words as a report names them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import OP_COLUMNS, own_ns, training_ops
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.user_code import callers
+from advisor.model.intervals import Union
+from advisor.model.profile import HOST_OP_KINDS, matches
+from advisor.text import ms
+from advisor.vocabulary import DRIVER_CALLS
+
+_MOST_NAMES: Final = 3
+_WRAPPERS: Final = (
+    r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"  # around any function
+)
+_ROOT: Final = r"<module>$"  # the script itself, which tells nothing
+_NOTHING: Final = "time in which nothing was recorded"
+_WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
+_BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
+_SEVERAL: Final = 2
+
+
+def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
+    """What ran on the training threads during `when`: name and self_ns, the time of a range outside those within it.
+
+    Ordered by time, most first. The name is null for the time in which no range was open.
+    """
+    ops = _during(view, when)
+    own = by_place(view, ops.select("id", "name", self_ns=own_ns(ops, "ns").clip(0)))
+    nothing = pl.DataFrame({"name": [None], "self_ns": [(when - spans(ops)).total]}, schema=own.schema)
+    return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def _during(view: DeviceView, when: Union) -> pl.DataFrame:
+    """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`."""
+    ops = view.once(_unmarked)
+    start = ops["start_ns"].to_numpy()
+    spent = when.within(start, start + ops["dur_ns"].to_numpy())
+    return ops.with_columns(ns=pl.Series(spent, dtype=pl.Int64)).filter(pl.col("ns") > 0)
+
+
+def _unmarked(view: DeviceView) -> pl.DataFrame:
+    """What of `_WORK` ran on the training threads.
+
+    Marks of steps are none of it: what lies in one is part of what the mark lies in, a function that runs the loop say.
+    Nor are ranges around several steps, such as an epoch's.
+    """
+    marks = view.complete.select(kind=pl.lit("annotation", HOST_OP_KINDS), start_ns="host_start_ns", dur_ns="mark_ns")
+    ops = view.once(training_ops).select(OP_COLUMNS).filter(pl.col("kind").is_in(_WORK))
+    ops = ops.filter((pl.col("kind") != "annotation") | (_steps_begun(view, ops) < _SEVERAL))
+    of_kind = view.host.filter(pl.col("kind") == "step").select("id", "parent", *marks.columns)
+    all_marks = pl.concat([ops.join(marks, on=marks.columns, how="semi").select(of_kind.columns), of_kind])
+    return (
+        ops.join(marks, on=marks.columns, how="anti", maintain_order="left")
+        .join(all_marks.select(parent="id", outer="parent"), on="parent", how="left", maintain_order="left")
+        .with_columns(parent=pl.coalesce("outer", "parent"))
+        .drop("outer")
+    )
+
+
+def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
+    """How many steps begin within each op."""
+    begins, start = np.sort(view.complete["host_start_ns"].to_numpy()), ops["start_ns"].to_numpy()
+    return pl.Series(np.searchsorted(begins, start + ops["dur_ns"].to_numpy()) - np.searchsorted(begins, start))
+
+
+def telling(view: DeviceView, when: Union) -> pl.DataFrame:
+    """As `busiest`, but by the outermost ranges that lie in `when` for half of their time or more.
+
+    An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
+    time is that of the ranges around, as in `busiest`.
+    """
+    ops = _during(view, when).select(
+        "id", "thread", "name", "start_ns", "dur_ns", self_ns="ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
+    )
+    worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
+    ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    before = pl.col("end_ns").cum_max().shift(1).over("thread")
+    outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
+    rest = busiest(view, when - spans(outermost))
+    return (
+        pl.concat([by_place(view, outermost), rest])
+        .group_by("name")
+        .sum()
+        .sort("self_ns", "name", descending=[True, False])
+    )
+
+
+def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The ranges' self_ns summed by name: that of a library's function, and of the user's that called it, as text.
+
+    A built-in function goes without the object that it is of; the script as a whole has no name.
+    """
+    own = ranges.join(view.once(callers), on="id", how="left").group_by("name", "caller").agg(pl.sum("self_ns"))
+    name = pl.col("name").cast(pl.String)
+    plain = name.str.replace(_BUILT_IN, "$name (built-in)")
+    place = pl.when(pl.col("caller") == name).then(plain).otherwise(pl.format("{} in {}", plain, "caller"))
+    known = pl.when(~name.str.contains(_ROOT)).then(pl.coalesce(place, plain))
+    return own.select(name=known, self_ns="self_ns").group_by("name").sum()
+
+
+def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
+    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none."""
+    top = longest(ran)
+    return ", ".join(f"{name or _NOTHING} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
+
+
+def longest(ran: pl.DataFrame) -> pl.DataFrame:
+    """Those three of `busiest`."""
+    return ran.filter(pl.col("self_ns") > 0).head(_MOST_NAMES)
