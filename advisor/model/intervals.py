@@ -11,6 +11,7 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
+_LONGEST = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,12 @@ class Union:
         apart = self.starts[1:] - self.ends[:-1] > longest
         ends = np.concatenate((apart, [True])) if len(self.ends) else np.zeros(0, bool)
         return Union._sorted(self.starts[np.roll(ends, 1)], self.ends[ends])
+
+    def of_length(self, above: int, up_to: int = _LONGEST) -> Union:
+        """The intervals that are longer than `above` ns and no longer than `up_to` ns."""
+        length = self.ends - self.starts
+        fits = (length > above) & (length <= up_to)
+        return Union._sorted(self.starts[fits], self.ends[fits])
 
     def gaps(self, start: int, end: int) -> tuple[Ints, Ints]:
         """The uncovered intervals of the window [start, end), ascending: (starts, ends)."""

@@ -104,9 +104,7 @@ def python_work(view: DeviceView) -> Union:
     Those of the steps left out as uneven are among them: they may be what made a step uneven.
     """
     between = between_ops(view, pl.concat([view.steps, view.outliers]))
-    length = between.ends - between.starts
-    worth = (length > SLOW_CALL_NS) & (length <= LAUNCH_GAP_NS)
-    return Union.of(between.starts[worth], between.ends[worth])
+    return between.of_length(SLOW_CALL_NS, LAUNCH_GAP_NS)
 
 
 def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.host import frameworks, launching
+from advisor.metrics.host import frameworks
 from advisor.metrics.host.frameworks import (
     compilation,
     contention,
@@ -162,21 +162,6 @@ def test_memory_that_an_allocator_takes_all_at_once():
     values = peak.memory(view(profile([kernel(0, 1)], steps=[step(1, 0, 10)], allocations=rows)))
     assert (values[peak.RESERVED_MEMORY_BYTES], values[peak.PEAK_MEMORY_BYTES]) == (10, 8)
     assert values[peak.FRAGMENTATION] == pytest.approx(0.1)
-
-
-def test_work_on_other_threads_for_a_step_is_no_python():
-    from advisor.metrics.host.launching import python_bound  # noqa: PLC0415
-
-    host = [
-        on_host("step", 0, 100, name="train", step=1),
-        on_host("annotation", 10, 95, name="ThunkExecutor::Execute", step=1, thread=2),
-    ]
-    values = python_bound(view(profile((), host, [step(1, 0, 100, device=None)])))
-    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.15)
-    apart = [row | {"step": None} for row in host]
-    values = python_bound(view(profile((), apart, [step(1, 0, 100, device=None)])))
-    # nothing says that the other thread works for the step
-    assert isinstance(values[launching.PYTHON_BOUND_SHARE], Missing)
 
 
 def test_ops_on_the_device_are_those_that_launch_something_there():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host import host_stalls, launching
+from advisor.metrics.host import host_stalls, python
 from advisor.metrics.host.host_stalls import host_ops, logging, saving, stalling
 from advisor.model.missing import Missing
 from tests.tables import Row, by_metric, kernel, measured, on_device, on_host, profile, step, view
@@ -17,7 +17,7 @@ DEVICE = [kernel(5, 25, 2), kernel(105, 125, 102)]
 STEPS = [step(1, 0, 125, host=(0, 110))]
 RANDOM = on_host("op", 20, 90, name="aten::normal_", thread=2)
 
-python_bound = by_metric(launching.python_bound)
+python_bound = by_metric(python.python_bound)
 
 
 def on_cpu(*host: Row):
@@ -201,7 +201,7 @@ def test_saving_is_told_by_the_function_and_is_not_called_python(name: str, *, c
     trace = view(profile([], [on_host("step", 0, 100), on_host("op", 0, 20), frame], [step(1, 0, 100, device=None)]))
     share = 0.6 if counts else 0.0
     assert saving(trace)[host_stalls.SAVING_SHARE] == pytest.approx(share)
-    assert python_bound(trace)[launching.PYTHON_BOUND_SHARE] == pytest.approx(0.8 - share)
+    assert python_bound(trace)[python.PYTHON_BOUND_SHARE] == pytest.approx(0.8 - share)
 
 
 @pytest.mark.parametrize(

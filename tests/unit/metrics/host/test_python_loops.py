@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.host import launching
-from advisor.metrics.host.launching import python_bound, python_loops
+from advisor.metrics.host import python, python_loops
+from advisor.metrics.host.python import python_bound
+from advisor.metrics.host.python_loops import small_op_loops
 from tests.tables import by_metric, on_host, profile, step, view
 
 python_bound = by_metric(python_bound)
@@ -28,12 +29,12 @@ def job(names: Sequence[str], lasts: int = 15) -> DeviceView:
 def test_a_loop_that_reads_values_is_python_with_all_its_ops():
     # 100 passes of three ops of 15 us, 5 apart, without the 5 after the last; an op in 301 that were recorded is a node
     made = job(CONFUSION * 100)
-    values = python_loops(made)
-    assert values[launching.PYTHON_LOOP_SHARE] == pytest.approx(5.995 / 20)
-    assert (values[launching.PYTHON_LOOP_PASSES], values[launching.PYTHON_LOOP_READS]) == (100, 100)
+    values = small_op_loops(made)
+    assert values[python_loops.PYTHON_LOOP_SHARE] == pytest.approx(5.995 / 20)
+    assert (values[python_loops.PYTHON_LOOP_PASSES], values[python_loops.PYTHON_LOOP_READS]) == (100, 100)
     bound = python_bound(made)
-    assert bound[launching.PYTHON_GAIN_MS] == pytest.approx(6)
-    assert bound[launching.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.25 * (6 - 0.301) * 0.99 * 5.995 / 6)
+    assert bound[python.PYTHON_GAIN_MS] == pytest.approx(6)
+    assert bound[python.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.25 * (6 - 0.301) * 0.99 * 5.995 / 6)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_loop_that_reads_values_is_python_with_all_its_ops():
 )
 def test_a_loop_runs_the_same_few_ops_in_a_row(names: list[str], lasts: int, ms: float):
     made = job(names, lasts)
-    assert python_loops(made)[launching.PYTHON_LOOP_SHARE] == pytest.approx(min(1, ms / 20_000), abs=1e-6)
+    assert small_op_loops(made)[python_loops.PYTHON_LOOP_SHARE] == pytest.approx(min(1, ms / 20_000), abs=1e-6)
 
 
 def test_what_autograd_or_an_optimizer_follows_is_no_loop():
@@ -64,7 +65,7 @@ def test_what_autograd_or_an_optimizer_follows_is_no_loop():
     update = on_host("annotation", 2_000, 3_000, name="Optimizer.step#SGD.step")
     updates = [on_host("op", 2_000 + 10 * i, 2_008 + 10 * i, name="aten::add_") for i in range(40)]
     made = profile([], [*followed, *nodes, update, *updates], [step(1, 0, 3_000, device=None)], workers=PYTORCH)
-    assert python_loops(view(made))[launching.PYTHON_LOOP_SHARE] == 0
+    assert small_op_loops(view(made))[python_loops.PYTHON_LOOP_SHARE] == 0
 
 
 @pytest.mark.parametrize(("name", "us"), [("aten::mul", 40 * 10 - 2), ("aten::linear", 0)])
@@ -73,7 +74,7 @@ def test_a_node_of_the_program_s_own_may_hold_a_loop(name: str, us: int):
     ops = [on_host("op", at, at + 8, name=name, parent=0) for at in range(100, 500, 10)]
     inner = [on_host("op", 101 + 10 * i, 102 + 10 * i, name="aten::empty", parent=1 + i) for i in range(40)]
     made = profile([], [node, *ops, *inner], [step(1, 0, 1_000, device=None)], workers=PYTORCH)
-    assert python_loops(view(made))[launching.PYTHON_LOOP_SHARE] == pytest.approx(us / 1_000)
+    assert small_op_loops(view(made))[python_loops.PYTHON_LOOP_SHARE] == pytest.approx(us / 1_000)
 
 
 def test_pauses_in_a_loop_are_the_loop_s_up_to_its_own_time():
@@ -82,7 +83,7 @@ def test_pauses_in_a_loop_are_the_loop_s_up_to_its_own_time():
     late = [op | {"start_ns": op["start_ns"] + 6_000_000} for op in ops[:64]]
     made = view(profile([], [*ops[:64], *late], [step(1, 0, 7_400, device=None)], workers=PYTORCH))
     # 64 ops from 0 and from 6 ms on take 1.275 ms each
-    assert python_loops(made)[launching.PYTHON_LOOP_GAIN_MS] == pytest.approx(2 * (2 * 1.275))
+    assert small_op_loops(made)[python_loops.PYTHON_LOOP_GAIN_MS] == pytest.approx(2 * (2 * 1.275))
 
 
 def test_beside_a_loop_long_silence_may_be_python_too():
@@ -90,12 +91,12 @@ def test_beside_a_loop_long_silence_may_be_python_too():
     ops = [on_host("op", 20 * i, 20 * i + 15, name=name) for i, name in enumerate([*CONFUSION * 33, "aten::item"])]
     made = view(profile([], ops, [step(1, 0, 7_000, device=None)], workers=PYTORCH))
     values = python_bound(made)
-    assert values[launching.PYTHON_BOUND_SHARE] == pytest.approx(1.995 / 7)
-    assert values[launching.PYTHON_GAIN_MS] == pytest.approx(7)
-    assert python_loops(made)[launching.PYTHON_LOOP_GAIN_MS] == pytest.approx(7)
-    assert 0 < values[launching.PYTHON_LEAST_GAIN_MS] < 0.25 * 1.995
+    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(1.995 / 7)
+    assert values[python.PYTHON_GAIN_MS] == pytest.approx(7)
+    assert small_op_loops(made)[python_loops.PYTHON_LOOP_GAIN_MS] == pytest.approx(7)
+    assert 0 < values[python.PYTHON_LEAST_GAIN_MS] < 0.25 * 1.995
 
 
 def test_a_loop_of_which_no_step_is_marked_may_be_that_of_the_steps():
     ops = [on_host("op", 10 * i, 10 * i + 8, name=name) for i, name in enumerate(CONFUSION * 20)]
-    assert python_loops(view(profile([], ops, workers=PYTORCH)))[launching.PYTHON_LOOP_SHARE] == 0
+    assert small_op_loops(view(profile([], ops, workers=PYTORCH)))[python_loops.PYTHON_LOOP_SHARE] == 0

@@ -1,0 +1,132 @@
+"""What Python takes of a step on a CPU: between ops, in loops over small ones, and how often a step does the same."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from advisor.analysis.device.autograd import passes_per_step, row_gradients
+from advisor.analysis.device.host_work import (
+    between_nodes,
+    between_ops,
+    logging_frames,
+    optimizer_work,
+    own_ns,
+    saving_frames,
+    step_ops,
+    thread_waits,
+)
+from advisor.analysis.device.loops import FEW_PASSES, loops
+from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.inputs.names.calls import JIT_CALL
+from advisor.inputs.periods import RANGES
+from advisor.model.intervals import Union
+from advisor.model.profile import matches
+from advisor.vocabulary import LAUNCH_GAP_NS, XLA_FRAMEWORKS
+
+_MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
+_FUNCTION_CALL: Final = '"tf_function_call":'
+_TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
+
+SMALL_NS: Final = 100_000
+"""A framework op that itself takes less costs about as much for a few samples as for one."""
+
+SILENT_SHARE: Final = 0.05
+"""Of the step: with so much time of which nothing is known, and less in Python, Python's part is unknown."""
+
+
+def repetitions(view: DeviceView) -> float:
+    """How often a step runs the same ops; 1 where that is less than 8 times."""
+    if not view.has_marks:
+        return 1.0  # a recording as a whole repeats its steps
+    passes = _calls_again(view) if view.process.get("framework") in XLA_FRAMEWORKS else view.once(passes_per_step)
+    return passes if passes >= FEW_PASSES else 1.0
+
+
+def _calls_again(view: DeviceView) -> float:
+    """How often a step on a CPU calls the jitted function, or tf.function, that makes most of its calls."""
+    if view.device is not None:
+        return 1.0
+    rows = view.used_host.filter(matches(JIT_CALL) | matches(_FUNCTION_CALL, "details"))
+    calls = rows.filter(~pl.col("parent").fill_null(-1).is_in(rows["id"].implode()))["name"].value_counts()
+    most = int(calls["count"].max() or 0)  # type: ignore[arg-type]  # integers
+    return most / view.steps.height if most >= _MOST_CALLS * int(calls["count"].sum()) else 1.0
+
+
+class PythonTime(NamedTuple):
+    """What Python does on a CPU; times in ns.
+
+    `between` is when no op runs, `silent` the part of it of which nothing is known. `ns` is Python's time, `ops` how
+    many ops were recorded. Of that time, `recorded` is in functions of over 1 ms, `steady` as much of it as each step
+    has at least, and `looped` in loops over small ops. Beside it: `pauses` of over 1 ms in these loops, `small` in
+    other ops of 10 to 100 us and between nodes of autograd, `rows` in longer ones that fill gradients row by row.
+    """
+
+    between: Union
+    silent: Union
+    ns: int
+    ops: int
+    recorded: int
+    steady: int
+    looped: int
+    pauses: int
+    small: int
+    rows: int
+
+
+def python_time(view: DeviceView) -> PythonTime:
+    """What Python takes of the used steps of a worker without a device."""
+    between = _between(view)
+    long = between.of_length(LAUNCH_GAP_NS)
+    silent = (long - spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
+    recorded, in_loops = long - silent, view.once(loops).spans - view.host_spans("input")
+    ops = _own_times(view, in_loops)
+    tiny, large = pl.col("own_ns") < _TINY_NS, pl.col("own_ns") >= SMALL_NS
+    looped = (in_loops - silent).total - _total(ops, "in_loop", large, ~pl.col("reads"))
+    return PythonTime(
+        between,
+        silent,
+        ns=(between - (silent | in_loops)).total + _total(ops, ~pl.col("in_loop"), "is_eager", tiny) + looped,
+        ops=int(ops["is_eager"].sum()),
+        recorded=recorded.total,
+        steady=int(recorded.within(view.starts, view.ends).min(initial=recorded.total)) * view.steps.height,
+        looped=looped,
+        pauses=min(looped, (silent & in_loops).total),
+        small=_total(ops, ~pl.col("in_loop"), ~tiny, ~large) + between_nodes(view).total,
+        rows=_total(ops, large, "fills_rows"),
+    )
+
+
+def silent_ns(view: DeviceView, time: PythonTime) -> int:
+    """Time outside of loops in which nothing shows what the host does, if it is more than Python's; else 0."""
+    silent = time.silent.total - time.pauses
+    prevails = silent >= SILENT_SHARE * view.total_ns and silent > time.ns and repetitions(view) == 1
+    return silent if prevails else 0
+
+
+def _between(view: DeviceView) -> Union:
+    """When no op runs, nor anything that other rules judge."""
+    others = view.once(optimizer_work) | spans(saving_frames(view)) | spans(logging_frames(view))
+    return between_ops(view, view.steps) - (others | between_nodes(view))
+
+
+def _own_times(view: DeviceView, in_loops: Union) -> pl.DataFrame:
+    """The ops that are no optimizer's: own_ns, in_loop, reads (in a loop that reads values), fills_rows, is_eager.
+
+    Python dispatches an eager op; those of a graph are its executor's.
+    """
+    ops = view.once(step_ops)
+    ops = ops.filter(~inside(view.once(optimizer_work), ops))
+    of_graphs = view.process.get("framework") in XLA_FRAMEWORKS
+    return ops.select(
+        own_ns=own_ns(ops),
+        in_loop=inside(in_loops, ops),
+        reads=inside(view.once(loops).reading, ops),
+        fills_rows=inside(view.once(row_gradients), ops),
+        is_eager=pl.col("eager").fill_null(value=False) | pl.lit(not of_graphs),
+    )
+
+
+def _total(ops: pl.DataFrame, *which: str | pl.Expr) -> int:
+    return int(ops.filter(*which)["own_ns"].sum())

@@ -1,0 +1,216 @@
+"""Python as what sets the pace: the time between framework ops, and what moving it out of the way saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.autograd import backward_passes
+from advisor.analysis.device.host_work import (
+    between_ops,
+    handed_over,
+    own_ns,
+    python_work,
+    step_ops,
+    thread_waits,
+    waiting_function,
+)
+from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.loops import loops
+from advisor.analysis.device.own_ranges import is_own
+from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
+from advisor.analysis.device.recording_cost import without_recording
+from advisor.analysis.device.replay import ELSE, trusted_replay
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.time_by_name import busiest, in_words
+from advisor.analysis.device.unknowns import unknown_waits
+from advisor.inputs.names.calls import JIT_CALL
+from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.model.intervals import Union
+from advisor.model.missing import Missing
+from advisor.vocabulary import XLA_FRAMEWORKS
+
+_PYTHON_REST: Final = 0.25
+_CPU_LEAST: Final = 0.25
+_CPU_MOST: Final = 0.5
+_COST: Final = (
+    "1 µs per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 µs: 0.5 "
+    "to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of all "
+    "kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
+)
+
+
+def _python_places(view: DeviceView) -> pl.DataFrame:
+    work = python_work(view) if view.device is not None else between_ops(view, view.steps)
+    return (
+        pl.DataFrame({"start_ns": work.starts, "dur_ns": work.ends - work.starts})
+        .select(
+            pl.lit("host_ops").alias("table"),
+            pl.lit("Python between framework ops").alias("name"),
+            "start_ns",
+            "dur_ns",
+        )
+        .sort("dur_ns", "start_ns", descending=[True, False])
+    )
+
+
+PYTHON_BOUND_SHARE = Metric(
+    "python_bound_share",
+    "share",
+    "Part of the step in which Python sets the pace.",
+    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
+    "no call for {slow_call} or more, but for calls of jitted functions / step time; "
+    "without a device, time outside framework ops, input, compilation, "
+    "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
+    "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
+    "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes or 5 % in loops over small ops "
+    "if those stretches are longer, and 5 % of the step",
+    "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
+    where=_python_places,
+)
+PYTHON_BOUND_PART = Metric(
+    "python_bound_part",
+    "share",
+    "How much of the wait for the host Python accounts for.",
+    "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
+    "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
+)
+PYTHON_LEAST_GAIN_MS = Metric(
+    "python_least_gain_ms",
+    "ms",
+    "Step time that moving Python's work out of the way saves at least.",
+    "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
+    "a quarter of (that time - 1 µs per op recorded), of PyTorch "
+    "only the part of it in stretches of over {launch_gap} in which Python was recorded, as much as each step has, or "
+    "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
+    "single rows take in ops of 100 µs or more",
+    "three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
+    f"nothing; {_COST}",
+)
+PYTHON_GAIN_MS = Metric(
+    "python_gain_ms",
+    "ms",
+    "Step time that moving Python's work out of the way saves at most.",
+    f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
+    "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
+    "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
+    "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
+    "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
+    "(in gradients of single rows any longer ones too) and of the moments between nodes of autograd",
+    "half, 100 µs: own choice",
+)
+PYTHON_CALLS = Metric(
+    "python_calls",
+    "text",
+    "What Python ran while it set the pace, as far as it was recorded.",
+    "the three ranges with the most time of their own then, and the time in which none was open",
+)
+PYTHON_UNRECORDED_PART = Metric(
+    "python_unrecorded_part",
+    "share",
+    "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
+    "time of it in which no range was open / that time; 0 without any",
+)
+_PYTHON: Final = (
+    PYTHON_BOUND_SHARE,
+    PYTHON_BOUND_PART,
+    PYTHON_LEAST_GAIN_MS,
+    PYTHON_GAIN_MS,
+    PYTHON_CALLS,
+    PYTHON_UNRECORDED_PART,
+)
+
+
+@measures(*_PYTHON)
+def python_bound(view: DeviceView) -> Values:
+    """Python as what sets the pace."""
+    if not view.total_ns:
+        return {}
+    if why := unknown_waits(view):
+        return why
+    return _python_with_device(view) if view.device is not None else _python_alone(view)
+
+
+def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
+    work, waiting = view.once(python_work), view.once(launch_gaps)
+    idle = work & waiting
+    if idle.total and not _shows_dispatch(view):
+        return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
+    trusted = view.once(trusted_replay)
+    gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
+    python = idle - spans(view.host_like(JIT_CALL))  # JAX's calls of programs dispatch them
+    return {
+        PYTHON_BOUND_SHARE: python.total / view.total_ns,
+        PYTHON_BOUND_PART: python.total / waiting.total if waiting.total else 0.0,
+        PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain * python.total / max(1, idle.total),
+        PYTHON_GAIN_MS: gain,
+        **_calls(view, python),
+    }
+
+
+def _shows_dispatch(view: DeviceView) -> bool:
+    """Whether dispatching is told from Python: by framework ops; XLA's frameworks dispatch programs from Python."""
+    if view.process.get("framework") in XLA_FRAMEWORKS:
+        return not view.host.is_empty()
+    return (view.host["kind"] == "op").any()
+
+
+def _python_alone(view: DeviceView) -> dict[Metric, Value]:
+    ops = view.once(step_ops)
+    if not (ops.height or handed_over(view).total):
+        return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
+    work = view.once(python_time)
+    unknown_ns, is_loop = silent_ns(view, work), repetitions(view) > max(1, backward_passes(view))
+    if unknown_ns and work.looped < SILENT_SHARE * view.total_ns:
+        return dict.fromkeys(_PYTHON, _why_silent(view, work.silent))
+    share = min(1.0, work.ns / view.total_ns)
+    least, most = _gains_alone(view, work)
+    if view.process.get("framework") in XLA_FRAMEWORKS and repetitions(view) > 1:
+        most = max(most, _looped_ns(view))
+    return {
+        PYTHON_BOUND_SHARE: share,
+        PYTHON_BOUND_PART: 1.0 if is_loop else share,
+        PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
+        PYTHON_GAIN_MS: view.per_step_ms(most + unknown_ns),
+        **_calls(view, work.between - work.silent),
+    }
+
+
+def _gains_alone(view: DeviceView, work: PythonTime) -> tuple[float, float]:
+    """What is saved of Python's time at least and at most, in ns."""
+    least = _CPU_LEAST * without_recording(view, work.ns, work.ops)
+    if view.process.get("framework") != "pytorch":
+        return least, _CPU_MOST * (work.ns - work.recorded) + work.recorded
+    repeated = 1 - 1 / repetitions(view)
+    in_loops = (1 - 1 / view.once(loops).passes) * work.looped
+    least *= max(repeated, max(work.steady, in_loops) / max(1, work.ns))
+    most = work.ns + work.pauses + repeated * (work.small + work.rows)
+    return least + repeated * _CPU_LEAST * work.rows, most
+
+
+def _looped_ns(view: DeviceView) -> float:
+    """What all calls but one of a function take: dispatch, Python, waits for the result, and half of small ops."""
+    ops = view.once(step_ops)
+    apart = view.host_spans("input", "compile", "collective")
+    large = spans(ops.filter(own_ns(ops) >= SMALL_NS)) | apart
+    work = ((view.share(large) or 0.0) + (view.share(spans(ops) | apart) or 0.0)) / 2
+    return (1 - 1 / repetitions(view)) * (1 - work) * view.total_ns
+
+
+def _why_silent(view: DeviceView, silent: Union) -> Missing:
+    """A loader, a sleep, a lock or Python alike: in a function that waits, or a range of the program's own at best."""
+    waits = silent & thread_waits(view)
+    if waits.total >= silent.total / 2:
+        return Missing("thread_wait", share=waits.total / view.total_ns, range=waiting_function(view, waits))
+    name, ns = busiest(view, silent).row(0)
+    if name is None or ns < silent.total / 2 or not is_own(view, str(name)):
+        return Missing("silent_host", share=silent.total / view.total_ns)
+    return Missing("range_alone", share=ns / view.total_ns, range=name)
+
+
+def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:
+    ran = busiest(view, when)
+    unrecorded_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
+    return {PYTHON_CALLS: in_words(view, ran), PYTHON_UNRECORDED_PART: unrecorded_ns / max(1, when.total)}
