@@ -1,21 +1,23 @@
-"""How long each rank waits for the others in collectives, and what that rests on."""
+"""How long each rank waits for the others in collectives, and for whom."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
+from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, measures_jobs, measures_ranks, tabulates_jobs
 from advisor.model.missing import Missing
-from advisor.text import lapse, listing, runs_of
+from advisor.vocabulary import POINT_TO_POINT
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _GUEST: Final = Missing("guest_device")
 _APART: Final = Missing("other_steps")
+_AWAITED_LEAST: Final = 0.5  # of all waiting
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
 
 WAIT_MS = Metric("wait_ms", "ms", "Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
@@ -61,9 +63,6 @@ OWN_STEP_EXCESS_MS = Metric(
     "own_step_ms - its lower median over the ranks: of two, that of the one that does less",
     _SOURCE,
 )
-PEERS_RECORDED = Metric(
-    "peers_recorded", "count", "Other ranks of the job whose traces are here, too.", "worker and device pairs - 1"
-)
 _WAITS: Final = (
     *(WAIT_MS, WAIT_SHARE, TRANSFER_MS),
     *(OWN_STEP_MS, OWN_WHOLE_STEP_MS, ALONE_WHOLE_STEP_MS, OWN_STEP_EXCESS_MS),
@@ -105,12 +104,6 @@ OUTLIER_AWAITED_MS = Metric(
 )
 
 
-@measures_ranks(PEERS_RECORDED)
-def peers(job: Job, position: int) -> Mapping[Metric, Value]:
-    """Whether the others were recorded: who has done so needs no advice to do it."""
-    return {PEERS_RECORDED: sum(other != position for other in range(len(job.ranks)))}
-
-
 @measures_ranks(OUTLIER_AWAITED_MS)
 def awaited(job: Job, position: int) -> Mapping[Metric, Value]:
     """Steps that were long because another rank was late are no fault of this one."""
@@ -121,97 +114,6 @@ def awaited(job: Job, position: int) -> Mapping[Metric, Value]:
     used = job.ranks[position].steps.filter("used")["step"]
     outliers = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
     return {OUTLIER_AWAITED_MS: float(outliers["wait_ns"].sum()) / 1e6 / len(job.whole_steps)}
-
-
-RANKS_RECORDED = Metric("ranks_recorded", "count", "Ranks whose traces are here.", "number of worker and device pairs")
-RANKS_APART = Metric(
-    "ranks_apart",
-    "text",
-    "Ranks that are left out where ranks are compared.",
-    "those that recorded whole none of the steps that half of the ranks or more did: cut off, or at another time",
-)
-RANKS_STRANGERS = Metric(
-    "ranks_strangers",
-    "text",
-    "Ranks that never meet though the same group holds them: their files may be of different jobs.",
-    "sets of ranks that no trusted match joins, where their collectives are of a group that holds ranks of another"
-    " set; empty where there are none",
-)
-RANKS_SITTINGS = Metric(
-    "ranks_sittings",
-    "text",
-    "Ranks by when they were recorded, where that was not at one time: their files may be of different jobs.",
-    "sets of ranks over a minute apart by their files' clocks, of which none meets a rank of another; empty where"
-    " it was at one time",
-)
-RANKS_IN_JOB = Metric(
-    "ranks_in_job",
-    "count",
-    "Ranks that the job has.",
-    "the world size that the ranks report, at least ranks_recorded",
-)
-MATCHED_SHARE = Metric(
-    "matched_share",
-    "share",
-    "Part of the time in collectives whose members on the other ranks were found.",
-    "time in matches that pass the self-check / time in collectives; the check: ends coincide within 20 µs or a"
-    " tenth of the shortest member, which spans the time from the last arrival to the end",
-    "the self-check of ByteDance's straggler study (OSDI 2025)",
-)
-CLOCK_SHIFT_MS = Metric(
-    "clock_shift_ms",
-    "ms",
-    "By how much the ranks' clocks differ at most; everything else here has it taken off.",
-    "largest difference between the median ends of the collectives of two ranks, 0 below 1 ms: one host",
-    "dPRO (MLSys 2022) on why clocks must be aligned",
-)
-CLOCK_RESIDUAL_US = Metric(
-    "clock_residual_us",
-    "us",
-    "How far apart the ends of a collective still are on the common clock.",
-    "median over collectives of (last end - first end)",
-)
-
-
-@measures_jobs(
-    *(RANKS_RECORDED, RANKS_APART, RANKS_STRANGERS, RANKS_SITTINGS, RANKS_IN_JOB),
-    *(MATCHED_SHARE, CLOCK_SHIFT_MS, CLOCK_RESIDUAL_US),
-)
-def ranks(job: Job) -> Mapping[Metric, Value]:
-    """How much of the job is here, and how well the ranks fit together."""
-    offsets, residual_ns = job.clock.offsets_ns, job.clock.residual_ns
-    return {
-        RANKS_RECORDED: len(job.ranks),
-        RANKS_APART: listing([job.names[i] for i in job.apart]),
-        RANKS_STRANGERS: " and ".join(_strangers(job)),
-        RANKS_SITTINGS: "; ".join(_sittings(job)),
-        RANKS_IN_JOB: job.world_size or Missing("world_size_unknown"),
-        MATCHED_SHARE: job.matched_share if len(job.ranks) > 1 else None,
-        CLOCK_SHIFT_MS: None if residual_ns is None else float(offsets.max() - offsets.min()) / 1e6,
-        CLOCK_RESIDUAL_US: None if residual_ns is None else residual_ns / 1e3,
-    }
-
-
-def _strangers(job: Job) -> list[str]:
-    """The sets of ranks that are strangers to each other though one group holds them."""
-    return [_range(job, ranks) for ranks in job.strangers] if job.mixed else []
-
-
-def _sittings(job: Job) -> list[str]:
-    """`rank 0`, `5 h later ranks 1 to 3`."""
-    ranges: list[str] = []
-    until = 0
-    for ranks in job.sittings:
-        spans = [job.span_ns(i) for i in ranks]
-        later = f"{lapse(min(start for start, _ in spans) - until)} later " if ranges else ""
-        ranges.append(later + _range(job, ranks))
-        until = max(end for _, end in spans)
-    return ranges
-
-
-def _range(job: Job, ranks: Iterable[int]) -> str:
-    workers = {job.ranks[i].worker for i in ranks}
-    return f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}"
 
 
 @tabulates_jobs("pace")
@@ -247,3 +149,70 @@ def who_waits(job: Job) -> pl.DataFrame:
         awaited_name=names.gather(job.waits["last"]),
         wait_ms=pl.col("wait_ns") / 1e6 / len(job.steps),
     )
+
+
+WAITING_SHARE = Metric(
+    "waiting_share",
+    "share",
+    "Part of all ranks' time that passes waiting for later ranks.",
+    "mean over ranks and common steps of exposed waiting / mean step",
+    "wait = latest start - own start, as TraceLens and ByteDance's study have it",
+)
+WAITING_MOST = Identity.of("waiting_most", "The rank that waits longest for others.", "largest mean exposed waiting")
+WAITING_MOST_SHARE = Metric(
+    "waiting_most_share", "share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"
+)
+PIPELINE_WAIT_SHARE = Metric(
+    "pipeline_wait_share",
+    "share",
+    "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
+    "the same of exposed waiting in sends and receives; 0 where there are none",
+)
+AWAITED_MOST = Identity.of(
+    "awaited_most",
+    "The rank that the others mostly wait for.",
+    "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
+)
+AWAITED_MOST_SHARE = Metric(
+    "awaited_most_share",
+    "share",
+    "Part of the waiting that is for the rank which is waited for longest.",
+    "largest sum of exposed waiting for one rank / sum for all",
+)
+_WAITING: Final = (
+    *(WAITING_SHARE, *WAITING_MOST, WAITING_MOST_SHARE, PIPELINE_WAIT_SHARE),
+    *(*AWAITED_MOST, AWAITED_MOST_SHARE),
+)
+
+
+@measures_jobs(*_WAITING)
+def waiting_of_all(job: Job) -> Mapping[Metric, Value]:
+    """Who waits, and for whom."""
+    if job.missing:
+        sends = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT) | pl.col("op").is_null()).height
+        return dict.fromkeys(_WAITING, job.missing) | ({} if sends else {PIPELINE_WAIT_SHARE: 0.0})
+    return _waiting(job) | _awaited(job)
+
+
+def _waiting(job: Job) -> dict[Metric, Value]:
+    by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "paired_ns", "dur_ns"))
+    most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
+    return {
+        WAITING_SHARE: _ratio(by_rank["wait_ns"].mean(), by_rank["dur_ns"].mean()),
+        PIPELINE_WAIT_SHARE: _ratio(by_rank["paired_ns"].mean(), by_rank["dur_ns"].mean()),
+        **WAITING_MOST.values(job, most["rank"]),
+        WAITING_MOST_SHARE: _ratio(most["wait_ns"], most["dur_ns"]),
+    }
+
+
+def _awaited(job: Job) -> dict[Metric, Value]:
+    by_rank = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
+    spent = by_rank["wait_ns"].to_numpy()
+    longest = float(spent[0] / spent.sum()) if spent.sum() else 0.0
+    nobody = dict.fromkeys(AWAITED_MOST, Missing("no_rank_awaited_most"))
+    rank = AWAITED_MOST.values(job, by_rank["last"][0]) if longest >= _AWAITED_LEAST else nobody
+    return {**rank, AWAITED_MOST_SHARE: longest}
+
+
+def _ratio(part: object, total: object) -> Value:
+    return part / total if isinstance(part, float) and isinstance(total, float) and total else None

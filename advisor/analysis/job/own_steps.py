@@ -1,0 +1,127 @@
+"""What each rank does in each common step, and how that differs: for good, or from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.analysis.job.job import Job
+from advisor.model.missing import Missing
+from advisor.text import ms
+
+SOURCE: Final = (
+    "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
+)
+ALONE: Final = "alone time = step - time in collectives that no kernel of the rank's own covers"
+TYPICAL: Final = "typical = the lower median over ranks"
+PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other work of the host, or idling"}
+"""What a rank's alone time consists of, by the name of the array, in words."""
+
+_ENOUGH_STEPS: Final = 3
+_STAGED_SHARE: Final = 0.5  # of the waiting, in sends and receives
+_LEAST_SHARE: Final = 0.1  # of the lateness: parts below are not named
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSteps:
+    """What each rank does in each common step, in ms; arrays of shape (ranks, steps).
+
+    `alone` is the step without collectives that nothing hides, `own` the step without waiting for others in them,
+    `work` the part in kernels (without a device: in ops), `input` that of waiting for the loader; `kernels` is the
+    number of kernels.
+    """
+
+    step_ms: float
+    own: Floats
+    alone: Floats
+    work: Floats
+    input: Floats
+    kernels: Floats
+
+    @property
+    def other(self) -> Floats:
+        """What is neither a kernel nor waiting for input."""
+        rest: Floats = self.alone - self.work - self.input
+        return rest
+
+    @property
+    def latest(self) -> int:
+        """Row of the rank that does most by itself."""
+        return int(self.alone.mean(axis=1).argmax())
+
+    @property
+    def parts(self) -> dict[str, Floats]:
+        """The arrays of `PARTS`."""
+        return {part: getattr(self, part) for part in PARTS}
+
+    def share(self, time_ms: float) -> float | None:
+        """The time as a share of the mean step, at most 1; None where that is 0."""
+        return min(1.0, time_ms / self.step_ms) if self.step_ms else None
+
+    def words(self, more_ms: Mapping[str, float]) -> str:
+        """`kernels (12 ms more), waiting for input (3 ms more)`, by part; empty where nothing is more."""
+        parts = PARTS | ({} if self.kernels.any() else {"work": "ops"})
+        total = sum(max(0.0, value) for value in more_ms.values())
+        large = sorted(((value, part) for part, value in more_ms.items() if value > _LEAST_SHARE * total), reverse=True)
+        return ", ".join(f"{parts[part]} ({ms(value)} more)" for value, part in large)
+
+
+def own_steps(job: Job) -> OwnSteps:
+    """Those of the steps that every rank uses."""
+    return _cells(job, job.pace)
+
+
+def all_own_steps(job: Job) -> OwnSteps:
+    """Those of all complete steps, the uneven ones too."""
+    return _cells(job, job.whole_pace)
+
+
+def _cells(job: Job, pace: pl.DataFrame) -> OwnSteps:
+    pace = pace.with_columns(alone_ns=pl.col("own_ns") - pl.col("transfer_ns")).sort("rank", "step")
+
+    def table(column: str, scale: float) -> Floats:
+        cells: Floats = pace[column].to_numpy().reshape(len(job.members), -1) / scale
+        return cells
+
+    own, alone, work, ops, idle = (table(f"{name}_ns", 1e6) for name in ("own", "alone", "work", "ops", "input"))
+    step_ms = float(table("dur_ns", 1e6).mean())
+    return OwnSteps(step_ms, own, alone, work + ops, idle, table("kernels", 1))
+
+
+def typical(values: Floats) -> Floats:
+    """The lower median over ranks: of two, the one that does less."""
+    middle: Floats = np.sort(values, axis=0)[(len(values) - 1) // 2]
+    return middle
+
+
+def persistent(values: Floats) -> float:
+    """By how much the largest mean of a rank exceeds the typical one."""
+    means = values.mean(axis=1)
+    return float(means.max() - typical(means))
+
+
+def moving(values: Floats) -> float:
+    """By how much the mean over steps of the largest value exceeds the largest mean of a rank."""
+    return float(values.max(axis=0).mean() - values.mean(axis=1).max())
+
+
+def unknown_loss(job: Job) -> Missing | None:
+    """Why it is unknown what unevenness costs: also where ranks wait for each other in sends and receives."""
+    if job.missing:
+        return job.missing
+    paired, waits = job.pace.select(pl.sum("paired_ns", "wait_ns")).row(0)
+    return Missing("pipeline_stages") if paired > _STAGED_SHARE * waits else None
+
+
+def unknown_split(job: Job) -> Missing | None:
+    """Why it is unknown whose the loss is: also with too few steps."""
+    if why := unknown_loss(job):
+        return why
+    few = len(job.steps) < _ENOUGH_STEPS
+    return Missing("few_common_steps", steps=len(job.steps), needed=_ENOUGH_STEPS) if few else None
