@@ -15,9 +15,10 @@ from typing import Any
 
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
+from advisor.fleet.columns import TABLES, frame
 from advisor.fleet.recordings import Job
 from advisor.fleet.rows import Context
-from advisor.fleet.store import TABLES, Store, frame
+from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
 from advisor.metrics import Measurements
 from advisor.model.notes import Note

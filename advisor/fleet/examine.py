@@ -15,10 +15,10 @@ from advisor import __version__
 from advisor.config import Config
 from advisor.engine import measured
 from advisor.errors import ReadError
+from advisor.fleet.columns import TABLES
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
 from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set
-from advisor.fleet.store import TABLES
 from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
 from advisor.model.notes import Note

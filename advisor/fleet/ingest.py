@@ -15,12 +15,13 @@ import polars as pl
 from advisor import __version__
 from advisor.config import Config
 from advisor.errors import NoRuns
+from advisor.fleet.columns import TABLES, UNPROFILED, frame
 from advisor.fleet.engines import Engine, Killed, Progress, each, silent
 from advisor.fleet.examine import Done, bad_rows, examine
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
-from advisor.fleet.store import TABLES, UNPROFILED, Store, frame
+from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
 from advisor.model.notes import Note

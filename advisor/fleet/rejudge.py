@@ -10,12 +10,13 @@ from typing import Final
 import polars as pl
 
 from advisor.config import Config
+from advisor.fleet.columns import frame
 from advisor.fleet.engines import Engine, Progress, each, silent
 from advisor.fleet.examine import book
 from advisor.fleet.labels import Labels
 from advisor.fleet.recordings import Settings
 from advisor.fleet.rows import Row, Rows, as_measured, judged_rows
-from advisor.fleet.store import Store, frame
+from advisor.fleet.store import Store
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.rules.judge import judge

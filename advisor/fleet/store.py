@@ -1,15 +1,7 @@
-"""The fleet's store: five Delta Lake tables, partitioned by ISO week, in a folder or an object store.
+"""The fleet's store: five Delta Lake tables (`columns.py`), partitioned by ISO week, in a folder or an object store.
 
-| table | one row per |
-| --- | --- |
-| runs | run, and file or folder that could not be read |
-| findings | finding of a run, suppressed ones included |
-| workers | worker of a run, and one (`scope` run) for the job as a whole; a column per metric |
-| reports | run: its report as JSON, and what judging it again needs |
-| drawings | run: what its report only draws, as JSON: large, opened for single runs, and judging changes none of it |
-
-A write replaces all rows of the runs it is given, `runs` last: a run counts once its
-row in `runs` is there, so that a write that is cut off leaves nothing behind that counts, and doing it again mends it.
+A write replaces all rows of the runs it is given, `runs` last: a run counts once its row in `runs` is there. A write
+that is cut off leaves nothing behind that counts, and doing it again mends it.
 Two writers that meet are put one after the other by a transaction id that all commits share; the second looks anew.
 """
 
@@ -22,103 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
 import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
+from advisor.fleet.columns import LATER_TABLES, SCHEMAS, TABLES, WEEK, with_all_columns
 from advisor.inputs.storage import is_url, tidy
-from advisor.metrics import dtypes
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
 
-Schema = dict[str, Any]
 _Result = TypeVar("_Result")
-
-WEEK: Final = "week"
-KEYS: Final[Schema] = {"week": pl.String, "recording": pl.String, "run_id": pl.String}
-_TIME: Final = pl.Datetime("us", "UTC")
-UNPROFILED: Final = "unprofiled"  # the status of a folder with labelled GPU-hours and no profile
-LABELS: Final = ("team", "job", "owner", "model", "commit")
-
-SCHEMAS: Final[dict[str, Schema]] = {
-    "runs": {
-        **KEYS,
-        "status": pl.String,  # checked, unreadable, killed, unreachable or unprofiled
-        "reason": pl.String,  # why it was not checked
-        "name": pl.String,
-        "path": pl.String,
-        "fingerprint": pl.String,  # changes when a file is written anew
-        "digests": pl.List(pl.String),  # one per file, of its content
-        "bytes": pl.Int64,
-        "started": _TIME,
-        "started_from": pl.String,  # label, path or file: where `started` comes from
-        "ingested": _TIME,
-        **dict.fromkeys(LABELS, pl.String),
-        "labels": pl.String,  # all of them, as JSON
-        "gpu_hours": pl.Float64,  # as labelled
-        "recorded_hours": pl.Float64,  # GPU-hours in the steps that were used
-        "price": pl.Float64,  # of a GPU-hour, as labelled
-        "format": pl.String,
-        "framework": pl.String,
-        "gpu_type": pl.String,
-        "gpus": pl.Int64,
-        "world_size": pl.Int64,
-        "workers": pl.Int64,
-        "steps": pl.Int64,
-        "step_ms": pl.Float64,
-        "busy_share": pl.Float64,
-        "useful_share": pl.Float64,  # of the step, without what fixes shorten
-        "low_share": pl.Float64,  # of the step, that all findings' fixes give back
-        "high_share": pl.Float64,
-        "expected_share": pl.Float64,
-        "breakdown": pl.String,  # JSON: part of the accounting to share of the step
-        "verdict": pl.String,
-        "worst": pl.String,
-        "passed": pl.List(pl.String),
-        "not_evaluable": pl.List(pl.String),
-        "rule_set": pl.String,
-        "advisor_version": pl.String,
-    },
-    "findings": {
-        **KEYS,
-        "rule": pl.String,
-        "title": pl.String,
-        "severity": pl.String,
-        "confidence": pl.String,
-        "rank": pl.Int64,
-        "of": pl.String,
-        "low_ms": pl.Float64,
-        "high_ms": pl.Float64,
-        "low_share": pl.Float64,
-        "high_share": pl.Float64,
-        "expected_share": pl.Float64,
-        "tried_low_share": pl.Float64,  # that the fix saved when it was tried
-        "tried_high_share": pl.Float64,
-        "worker": pl.Int64,  # that it is told of
-        "workers": pl.List(pl.Int64),
-        "says": pl.String,
-        "fix": pl.String,  # the first for its framework
-        "suppressed": pl.String,  # why; null where it is not
-    },
-    "workers": {
-        **KEYS,
-        "scope": pl.String,
-        "worker": pl.Int32,
-        "device": pl.Int32,
-        "rank": pl.Int64,
-        "host": pl.String,
-        "gpu": pl.String,
-        **dtypes(),
-    },
-    "reports": {**KEYS, "report": pl.String, "kept": pl.String},
-    "drawings": {**KEYS, "drawing": pl.String},
-}
-TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the order they are written in
-
-_LATER: Final = frozenset({"drawings"})  # stores of earlier versions have none
 
 KEEP_DAYS: Final = 7
 _APP: Final = "gpu-advisor"
@@ -175,7 +83,7 @@ class Store:
         within = f"{_among(WEEK, where)} AND " if where else ""
         for name in TABLES:
             if name in rows and gone:
-                self._replace(name, _filled(name, rows[name]), within + _among(key, gone))
+                self._replace(name, with_all_columns(name, rows[name]), within + _among(key, gone))
 
     def require(self) -> None:
         """Nothing, where every table is there.
@@ -185,7 +93,7 @@ class Store:
         """
         for name in TABLES:
             with self._reaching(name):
-                if name not in _LATER and self._open(name) is None:
+                if name not in LATER_TABLES and self._open(name) is None:
                     raise self._missing(name)
 
     def require_none(self) -> None:
@@ -208,14 +116,11 @@ class Store:
         with self._reaching(name):
             table = self._open(name)
             if table is None:
-                if name not in _LATER and self.exists():
+                if name not in LATER_TABLES and self.exists():
                     raise self._missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
             self._compare_sizes(table, name)
-            frame = pl.scan_delta(table, storage_options=self._options() or None)
-            known = frame.collect_schema()
-        absent = [pl.lit(None, kind).alias(column) for column, kind in SCHEMAS[name].items() if column not in known]
-        frame = frame.with_columns(absent)
+            frame = with_all_columns(name, pl.scan_delta(table, storage_options=self._options() or None))
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
 
     def _compare_sizes(self, table: DeltaTable, name: str) -> None:
@@ -445,12 +350,6 @@ def existing(store: Store) -> Store:
     return store
 
 
-def frame(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    """Rows of a table, with all its columns; a row's keys that are no columns are left out."""
-    schema = SCHEMAS[name]
-    return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema=schema, orient="row")
-
-
 def repair(name: str, uri: str) -> str:
     """What brings a lost or damaged table back."""
     if name == "findings":
@@ -460,11 +359,6 @@ def repair(name: str, uri: str) -> str:
     if name == "runs":
         return f"remove {uri}/runs if it is there, then `advisor fleet ingest` of the same roots writes it anew"
     return f"restore {uri}/{name} from a backup, or ingest the profiles into a new store"
-
-
-def _filled(name: str, rows: pl.DataFrame) -> pl.DataFrame:
-    absent = [pl.lit(None, kind).alias(column) for column, kind in SCHEMAS[name].items() if column not in rows.columns]
-    return rows.with_columns(absent)
 
 
 def _written(name: str) -> WriterProperties:

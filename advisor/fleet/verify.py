@@ -8,7 +8,8 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.errors import StoreError
-from advisor.fleet.store import TABLES, Store, existing, repair
+from advisor.fleet.columns import TABLES
+from advisor.fleet.store import Store, existing, repair
 from advisor.text import count
 
 _ID: Final = "run_id"

@@ -13,11 +13,12 @@ import polars as pl
 from advisor import __version__
 from advisor.config import Fleet
 from advisor.errors import NoRuns
+from advisor.fleet.columns import UNPROFILED
 from advisor.fleet.expressions import HOURS, LIKE, only, sum_of
 from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
 from advisor.fleet.history import changes, shifts, trend
 from advisor.fleet.labels import monday_of, weeks_before
-from advisor.fleet.store import UNPROFILED, Store
+from advisor.fleet.store import Store
 from advisor.model.report import SEVERITIES
 from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
 

@@ -13,9 +13,10 @@ from advisor.config import Config
 from advisor.errors import ReadError, StoreError
 from advisor.fleet import engines
 from advisor.fleet import ingest as room
+from advisor.fleet.columns import TABLES
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
-from advisor.fleet.store import TABLES, Store, existing
+from advisor.fleet.store import Store, existing
 from advisor.fleet.verify import verify
 from advisor.fleet.weekly import weekly
 from tests.fleet import Here, broken, trace

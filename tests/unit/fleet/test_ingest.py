@@ -16,10 +16,11 @@ from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
 from advisor.fleet import ingest as room_of_ingest
+from advisor.fleet.columns import TABLES
 from advisor.fleet.ingest import ingest
 from advisor.fleet.labels import of_path
 from advisor.fleet.rejudge import rejudge
-from advisor.fleet.store import TABLES, Store
+from advisor.fleet.store import Store
 from advisor.inputs import storage
 from advisor.model.notes import Note
 from advisor.model.trials import Gain, Trial, Trials
