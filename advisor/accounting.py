@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from advisor import vocabulary
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Value
-from advisor.vocabulary import DELAYED, PARTS, SKEW, WORK
+from advisor.vocabulary import parts
+from advisor.vocabulary.parts import DELAYED, PARTS, SKEW, WORK
 
 _DELAY: Final = "other_programs"
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
@@ -84,7 +84,7 @@ def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str,
 
 
 def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may explain it
-    part: vocabulary.Part,
+    part: parts.Part,
     row: Row,
     step_ms: float,
     findings: Iterable[Finding],
@@ -112,7 +112,7 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
     )
 
 
-def _reasons(part: vocabulary.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
+def _reasons(part: parts.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
     """What kept the rules about a loss from judging: what says which share of the time it is, then the most common."""
     about = [rule for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools} and rule.of not in WORK]
     of_rules = [{why.code: why for why in rule.missing.values()} for rule in about]

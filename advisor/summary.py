@@ -25,7 +25,8 @@ from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
 from advisor.text import bytes_, count, one_line, plain, runs_of
-from advisor.vocabulary import CATEGORIES, LEFT_OUT
+from advisor.vocabulary.kinds import CATEGORIES
+from advisor.vocabulary.left_out import LEFT_OUT
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _WORTH_A_NOTE: Final = 0.05

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from advisor.comparing.steps import number, pace
 from advisor.model.comparison import Shift, Verdict
 from advisor.model.report import Run, Value
-from advisor.vocabulary import PARTS
+from advisor.vocabulary.parts import PARTS
 
 
 def shifts(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> tuple[Shift, ...]:

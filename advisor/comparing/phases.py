@@ -8,7 +8,7 @@ from typing import Final
 from advisor.comparing.steps import number, pace
 from advisor.model.comparison import PhaseChange, PhaseTimes
 from advisor.model.report import Run, Value
-from advisor.vocabulary import PHASES
+from advisor.vocabulary.workloads import PHASES
 
 _DECODE: Final = "decode"
 _NUMBERS: Final = ("step_ms", "idle_share", "launch_share", "communication_share")

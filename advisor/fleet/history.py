@@ -11,7 +11,7 @@ import polars as pl
 from advisor.comparing.significance import contrast
 from advisor.fleet.expressions import HOURS, LIKE, only
 from advisor.model.week import Change, Shift, Trend
-from advisor.vocabulary import PARTS
+from advisor.vocabulary.parts import PARTS
 
 _LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
 _LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often

@@ -13,7 +13,7 @@ from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK, device_periods, ho
 from advisor.model.intervals import nest
 from advisor.model.profile import matches
 from advisor.text import plain
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _MOST_NAMES: Final = 8
 _NAME_LENGTH: Final = 60

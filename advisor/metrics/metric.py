@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.job.job import Job
 from advisor.model.missing import Missing
-from advisor.vocabulary import with_limits
+from advisor.vocabulary.limits import with_limits
 
 Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "rank", "device", "text"]
@@ -27,9 +27,9 @@ class Metric:
 
     A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`.
 
-    Meaning, formula and source name limits as `vocabulary.with_limits` does. `needs` names the tables and columns
-    (`table` or `table.column`) without which it cannot be told. `where` gives the places in the recording that the
-    number comes from, the most telling first.
+    Meaning, formula and source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table`
+    or `table.column`) without which it cannot be told. `where` gives the places in the recording that the number
+    comes from, the most telling first.
     """
 
     name: str

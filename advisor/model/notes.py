@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.model.clause import Clause
 from advisor.text import ns
-from advisor.vocabulary import QUEUED_GAP_NS
+from advisor.vocabulary.limits import QUEUED_GAP_NS
 
 _AS_STEPS: Final = 'steps are the {ranges:count} ranges "{label}" of one thread, which'
 _COVER: Final = "between the first and the last, {of_all:percent} of all{option:?; others: --step-range}"

@@ -11,7 +11,7 @@ from pydantic import computed_field
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
 from advisor.model.timeline import Timeline
-from advisor.vocabulary import HEALTHY_SHARE
+from advisor.vocabulary.limits import HEALTHY_SHARE
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
@@ -198,7 +198,7 @@ class LeftOutStep(Frozen):
     """A step that was recorded and not used.
 
     `step_ms` is null where the recording does not hold the whole of it; the codes are those of
-    `advisor.vocabulary.LEFT_OUT`: `outlier` is left out for nothing but its length.
+    `advisor.vocabulary.left_out`: `outlier` is left out for nothing but its length.
     """
 
     worker: int
@@ -258,7 +258,7 @@ class Device(Frozen):
 
 
 class Sign(Frozen):
-    """What shows a kind of work: a code of `advisor.vocabulary.SIGNS`, and a name from the recording as example."""
+    """What shows a kind of work: a code of `advisor.vocabulary.workloads`, and a name from the recording as example."""
 
     kind: str
     code: str
@@ -299,7 +299,7 @@ class Part(Frozen):
     `findings` are the rules whose savings come out of it, or that explain it; `saved_ms` is what those save at most.
     `is_explained` says whether one of them is about it. `reasons` are what kept rules that are about it from judging.
     `range` is the program's own range that most of it lies in, and `range_share` how much of it; null where none does.
-    The codes are those of `advisor.vocabulary.PARTS`.
+    The codes are those of `advisor.vocabulary.parts`.
     """
 
     part: str

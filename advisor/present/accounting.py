@@ -9,7 +9,8 @@ from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
-from advisor.vocabulary import HEALTHY_SHARE, part_gloss, part_short
+from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.parts import part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6

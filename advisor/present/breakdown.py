@@ -8,7 +8,7 @@ from typing import Final
 from advisor.model.report import Run, Value
 from advisor.present.document import Figure
 from advisor.text import bytes_, percent
-from advisor.vocabulary import XLA_FRAMEWORKS
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 # metric, what it is called, and whether users of PyTorch look for it too
 _HEADLINES: Final = (

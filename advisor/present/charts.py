@@ -10,7 +10,7 @@ from advisor.model.report import Run, Value
 from advisor.present.ranks import number, slowest_link
 from advisor.present.source import owner, place_name, whose
 from advisor.text import bytes_, count, ms, one_line
-from advisor.vocabulary import PARTS, part_short
+from advisor.vocabulary.parts import PARTS, part_short
 
 Row: TypeAlias = Mapping[str, Value]
 

@@ -23,7 +23,7 @@ from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
 from advisor.symbols import kernel_name
 from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
-from advisor.vocabulary import part_short
+from advisor.vocabulary.parts import part_short
 
 _TITLES: Final[dict[Verdict, str]] = {
     "faster": "Faster",

@@ -17,7 +17,8 @@ from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
 from advisor.text import WIDE, count, listing, ms, ns, one_line, quantity
-from advisor.vocabulary import POOLS, SIDES
+from advisor.vocabulary.parts import POOLS
+from advisor.vocabulary.rules import SIDES
 
 FEW: Final = 5
 """How many findings the one screen shows."""

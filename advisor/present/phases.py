@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from advisor.model.report import Finding, Run, Value
 from advisor.present import document as doc
 from advisor.text import interval, ms, number, percent
-from advisor.vocabulary import PHASES
+from advisor.vocabulary.workloads import PHASES
 
 if TYPE_CHECKING:  # a check does without what compares
     from advisor.model.comparison import Comparison, PhaseChange

@@ -10,7 +10,7 @@ from advisor.model.report import Finding, Run, Source, Value
 from advisor.present.breakdown import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, whose
 from advisor.text import ms, percent, plural, quantity
-from advisor.vocabulary import POINT_TO_POINT, XLA_FRAMEWORKS
+from advisor.vocabulary.kinds import POINT_TO_POINT, XLA_FRAMEWORKS
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")

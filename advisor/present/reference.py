@@ -11,7 +11,9 @@ from advisor.metrics.metric import Metric
 from advisor.rules.book import Case, Fix, Parameter, Rule
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
-from advisor.vocabulary import HEALTHY_SHARE, PARTS, SIDES, UNSEEN
+from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.parts import PARTS
+from advisor.vocabulary.rules import SIDES, UNSEEN
 
 _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "

@@ -20,7 +20,7 @@ from advisor.present.source import facts, host_names, left_out, member, members,
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, count, listing, ns
-from advisor.vocabulary import XLA_FRAMEWORKS
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 _FEW: Final = 3
 """How many notes, ranks and reasons the one screen shows."""

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
 from advisor.text import UNKNOWN, listing, ms, number, percent, runs_of
-from advisor.vocabulary import part_gloss, part_short
+from advisor.vocabulary.parts import part_gloss, part_short
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms

@@ -9,7 +9,7 @@ from typing import Final
 from advisor.model.report import Run, Source, Steps, Value
 from advisor.symbols import kernel_name
 from advisor.text import count, listing, ms, plural, runs_of
-from advisor.vocabulary import SIGNS, WORKLOADS
+from advisor.vocabulary.workloads import SIGNS, WORKLOADS
 
 _MOST_OF_NAME: Final = 40
 

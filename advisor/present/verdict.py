@@ -9,7 +9,8 @@ from advisor.model.report import OUTLIERS, Finding, Part, Place, Run, Saving, St
 from advisor.present.source import rank_name
 from advisor.symbols import kernel_name
 from advisor.text import count, interval, ms, one_line, percent, percents
-from advisor.vocabulary import HEALTHY_SHARE, PARTS, part_words
+from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.parts import PARTS, part_words
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})

@@ -12,7 +12,7 @@ from advisor.present.hours import amount, gpu_hours, join, label, money, paid_wo
 from advisor.present.week_changes import actions, shifts
 from advisor.present.week_tables import sections
 from advisor.text import UNKNOWN, count, interval, listing, percent
-from advisor.vocabulary import part_short
+from advisor.vocabulary.parts import part_short
 
 
 def document(week: Week) -> doc.Document:

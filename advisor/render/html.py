@@ -18,7 +18,7 @@ from advisor.present.findings import WEB
 from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
 from advisor.resources import reports_folder
-from advisor.vocabulary import look
+from advisor.vocabulary.parts import look
 
 _STYLES: Final[dict[doc.Kind, tuple[str, ...]]] = {
     "report": ("report.css",),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from advisor.present import document as doc
 from advisor.text import one_line, plain, shortened
-from advisor.vocabulary import SHAPES
+from advisor.vocabulary.parts import SHAPES
 
 MOST_CHARACTERS: Final = 60_000
 """GitHub refuses a comment of more than 65,536; what calls `render` may want to add a line of its own."""

@@ -14,7 +14,7 @@ from advisor.present.comparison import work_name, work_size, work_status
 from advisor.present.report import track_label
 from advisor.symbols import kernel_name
 from advisor.text import one_line, plain
-from advisor.vocabulary import IDLE_WORDS, idle_part
+from advisor.vocabulary.idle_causes import IDLE_WORDS, idle_part
 
 Payload: TypeAlias = Mapping[str, Any]
 """What the scripts of an article draw from, by what it is."""

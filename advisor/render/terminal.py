@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypedDict
 
-from advisor import vocabulary
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.vocabulary import SHAPES
+from advisor.vocabulary import parts
+from advisor.vocabulary.parts import SHAPES
 
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
@@ -177,7 +177,7 @@ def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
 
 def look(part: str) -> tuple[str, str]:
     """The glyph and the style of a part of the step."""
-    form = vocabulary.look(part)
+    form = parts.look(part)
     return form.glyph, form.style
 
 

@@ -21,7 +21,7 @@ from advisor.present.charts import Chart
 from advisor.present.document import Article, Bars, Segment
 from advisor.resources import reports_folder
 from advisor.text import one_line
-from advisor.vocabulary import PARTS, look, part_short
+from advisor.vocabulary.parts import PARTS, look, part_short
 
 _SANS: Final = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Liberation Sans, sans-serif"
 _MANY_STEPS: Final = 120

@@ -26,7 +26,7 @@ from advisor.metrics.metric import Unit
 from advisor.model.report import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
-from advisor.vocabulary import with_limits
+from advisor.vocabulary.limits import with_limits
 from advisor.yamltree import Tree
 
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(with_limits)]
@@ -51,7 +51,7 @@ LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 """What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
 
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
-"""Why a recording cannot show whether a job has a fix already; `vocabulary.UNSEEN` has the words."""
+"""Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
 
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"

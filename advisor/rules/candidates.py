@@ -14,7 +14,7 @@ from advisor.model.report import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, Se
 from advisor.rules import wording
 from advisor.rules.book import Rule
 from advisor.rules.verdicts import Verdict
-from advisor.vocabulary import WORK
+from advisor.vocabulary.parts import WORK
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
 _AS_MUCH: Final = 0.5  # of the most that any worker saves: numbers of two workers in a report ask for a reason

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from advisor.rules.candidates import Candidate, is_of_job
-from advisor.vocabulary import SKEW
+from advisor.vocabulary.parts import SKEW
 
 Key: TypeAlias = tuple[object, str]
 """A pool: the worker whose it is, None for the job's, and the part of the step."""

@@ -22,7 +22,8 @@ from advisor.metrics.memory import peak
 from advisor.metrics.steps import breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
-from advisor.vocabulary import CATEGORIES, PARTS
+from advisor.vocabulary.kinds import CATEGORIES
+from advisor.vocabulary.parts import PARTS
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
 from tests.tables import by_name

@@ -8,7 +8,7 @@ from advisor.accounting import account, undelayed
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Finding, NotEvaluable, Reach, Saving
-from advisor.vocabulary import PARTS, POOLS
+from advisor.vocabulary.parts import PARTS, POOLS
 from tests.render_samples import INPUT_BOUND, changed
 
 ROWS = [{"part": "compute", "share": 0.5}, {"part": "memcpy", "share": 0.3}, {"part": "host_busy", "share": 0.2}]

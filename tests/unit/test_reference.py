@@ -12,7 +12,7 @@ from advisor.present.reference import metrics_page, rule_page
 from advisor.resources import rules_folder
 from advisor.rules.book import Rule, load
 from advisor.text import ns
-from advisor.vocabulary import LAUNCH_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
 from tests import profiles
 
 ROOT = Path(__file__).parents[2]

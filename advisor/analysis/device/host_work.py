@@ -11,7 +11,9 @@ from advisor.analysis.device.steps import DeviceView, inside, rows_where, spans
 from advisor.inputs.names.calls import JIT_CALL, LOGGING, NODE, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import DRIVER_CALLS, HOST_RANGES, LAUNCH_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.idle_causes import HOST_RANGES
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
 
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""

@@ -14,7 +14,8 @@ from advisor.inputs.names.calls import (
     GRAPH_LAUNCH,
 )
 from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.vocabulary import HOST_RANGES, IDLE_CAUSES, LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
 _OF_HOST: Final = ("sync", "host_bound")

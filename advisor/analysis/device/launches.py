@@ -11,7 +11,7 @@ from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 

@@ -23,7 +23,8 @@ from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
-from advisor.vocabulary import LAUNCH_GAP_NS, XLA_FRAMEWORKS
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
 _FUNCTION_CALL: Final = '"tf_function_call":'

@@ -22,7 +22,8 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import matches
 from advisor.text import percent
-from advisor.vocabulary import DRIVER_CALLS, QUEUED_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import QUEUED_GAP_NS, SLOW_CALL_NS
 
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
 _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces

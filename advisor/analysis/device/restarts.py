@@ -11,7 +11,7 @@ from advisor.analysis.device.steps import spans
 from advisor.inputs.names.calls import NODE, WORKERS_LOADING
 from advisor.model.intervals import Ints, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _DRAW: Final = r"^aten::random_$"
 _RANDOM: Final = r"^aten::rand(?:int|perm|n|_like|$)"  # ops of the program that draw within them

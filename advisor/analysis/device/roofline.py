@@ -10,7 +10,7 @@ from advisor.analysis.device.replay import UNPROFILED, Replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.model.missing import Missing
-from advisor.vocabulary import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 REPLAYED: Final = "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most"
 """Ends the formula of a gain from `gains_ms`."""

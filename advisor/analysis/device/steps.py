@@ -14,7 +14,8 @@ from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.kernels import classify
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import Profile, matches
-from advisor.vocabulary import DRIVER_CALLS, SLOW_CALL_NS
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import SLOW_CALL_NS
 
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
 _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs already, as a first call too

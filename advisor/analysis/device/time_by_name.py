@@ -13,7 +13,7 @@ from advisor.analysis.device.user_code import callers
 from advisor.model.intervals import Union
 from advisor.model.profile import HOST_OP_KINDS, matches
 from advisor.text import ms
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _MOST_NAMES: Final = 3
 _WRAPPERS: Final = (

@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import at_edges, gaps
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.vocabulary import HOST_RANGES
+from advisor.vocabulary.idle_causes import HOST_RANGES
 
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
 _FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")

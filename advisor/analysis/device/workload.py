@@ -56,7 +56,7 @@ _ALONE: Final = ("capture", "benchmark", "inference")
 
 
 class Sign(NamedTuple):
-    """What shows a kind of work: a code of `vocabulary.SIGNS`, and a name from the recording that is an example."""
+    """What shows a kind of work: a code of `workloads.SIGNS`, and a name from the recording that is an example."""
 
     kind: str
     code: str

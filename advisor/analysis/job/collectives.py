@@ -11,7 +11,8 @@ from advisor.analysis.job import network
 from advisor.analysis.job.job import Job
 from advisor.inputs.hardware import Gpu
 from advisor.model.missing import Missing
-from advisor.vocabulary import POINT_TO_POINT, QUEUED_GAP_NS
+from advisor.vocabulary.kinds import POINT_TO_POINT
+from advisor.vocabulary.limits import QUEUED_GAP_NS
 
 LARGE_BYTES: Final = 4 << 20
 """From here on the link counts for more than the start-up."""

@@ -23,7 +23,7 @@ from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.missing import Missing
-from advisor.vocabulary import POINT_TO_POINT
+from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member

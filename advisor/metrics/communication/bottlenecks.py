@@ -23,7 +23,7 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.missing import Missing
-from advisor.vocabulary import POINT_TO_POINT
+from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _MIB: Final = 1 << 20
 _SMALL_BYTES: Final = 8 * _MIB

@@ -14,7 +14,7 @@ from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _FORWARD: Final = r"^DistributedDataParallel\.forward$"
 _FLATTEN: Final = r"^aten::flatten_dense_tensors$"

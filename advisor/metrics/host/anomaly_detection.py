@@ -15,7 +15,7 @@ from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _CHECKS: Final = ["aten::isnan", "aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item"]
 _NOTES_STACK: Final = r"traceback\.py\(\d+\): format_stack$"

@@ -16,7 +16,8 @@ from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.text import ms
-from advisor.vocabulary import HOST_RANGES, LAUNCH_GAP_NS
+from advisor.vocabulary.idle_causes import HOST_RANGES
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"

@@ -17,7 +17,8 @@ from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import runs_of
-from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS, XLA_FRAMEWORKS
+from advisor.vocabulary.kinds import DRIVER_CALLS, XLA_FRAMEWORKS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _XPROF: Final = "XProf's overview page"
 _ELSEWHERE: Final = Missing("xla_frameworks_only")

@@ -9,7 +9,7 @@ from advisor.analysis.device.idle import gaps, launch_gaps
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.vocabulary import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
 _CAPTURED: Final = 0.1  # and a captured one

@@ -14,7 +14,7 @@ from advisor.analysis.device.unknowns import unknown_idle
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
-from advisor.vocabulary import HOST_RANGES
+from advisor.vocabulary.idle_causes import HOST_RANGES
 
 _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
 """Of XLA and of autograd: no work that a user can change, nor is a wait for them."""

@@ -14,7 +14,7 @@ from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.text import ms
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
 _FILES: Final = (

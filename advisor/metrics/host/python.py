@@ -30,7 +30,7 @@ from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.vocabulary import XLA_FRAMEWORKS
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 _PYTHON_REST: Final = 0.25
 _CPU_LEAST: Final = 0.25

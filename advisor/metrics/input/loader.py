@@ -20,7 +20,7 @@ from advisor.model.intervals import Ints, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import percent
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls

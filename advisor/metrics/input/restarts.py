@@ -12,7 +12,7 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Ints, Union
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _SOURCE: Final = (
     "the request that ends an epoch takes over {launch_gap}, because the processes end in it, the iterator of the next "

@@ -12,7 +12,7 @@ from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _REGIONS: Final = (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^(?:## Call )?CompiledFxGraph")
 _INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"

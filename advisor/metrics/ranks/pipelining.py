@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.missing import Missing
-from advisor.vocabulary import POINT_TO_POINT
+from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (stages - 1) / micro-batches"
 

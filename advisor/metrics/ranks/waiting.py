@@ -12,7 +12,7 @@ from advisor.analysis.job.job import Job
 from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, measures_jobs, measures_ranks, tabulates_jobs
 from advisor.model.missing import Missing
-from advisor.vocabulary import POINT_TO_POINT
+from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _GUEST: Final = Missing("guest_device")

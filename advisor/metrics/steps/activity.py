@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import tabulates
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _RANGES: Final = ["op", "annotation", "input", "step", "compile"]
 _OF: Final = "Nsight Systems"

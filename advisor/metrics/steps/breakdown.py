@@ -27,7 +27,10 @@ from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.model.profile import matches
-from advisor.vocabulary import CATEGORIES, DELAYED, DRIVER_CALLS, HOST_RANGES, LAUNCH_GAP_NS, PARTS, XLA_FRAMEWORKS
+from advisor.vocabulary.idle_causes import HOST_RANGES
+from advisor.vocabulary.kinds import CATEGORIES, DRIVER_CALLS, XLA_FRAMEWORKS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.parts import DELAYED, PARTS
 
 _CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out

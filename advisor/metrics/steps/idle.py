@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor import vocabulary
 from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns, stalls
 from advisor.analysis.device.places import waits_that_cost
 from advisor.analysis.device.steps import DeviceView, spans
@@ -16,7 +15,9 @@ from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.text import percent
-from advisor.vocabulary import HOST_RANGES, LAUNCH_GAP_NS
+from advisor.vocabulary import idle_causes
+from advisor.vocabulary.idle_causes import HOST_RANGES
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
 _SOURCE: Final = (
@@ -52,7 +53,7 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
                 "dur_ns",
                 "op",
                 table=pl.lit("gaps"),
-                name=pl.lit(f"device idle: {vocabulary.IDLE_CAUSES[cause].meaning}"),
+                name=pl.lit(f"device idle: {idle_causes.IDLE_CAUSES[cause].meaning}"),
                 step=view.steps["step"].gather(window),
             )
             .sort("dur_ns", "start_ns", descending=[True, False])
@@ -92,7 +93,7 @@ IDLE_SHARES: Final = {
         (*_NEEDS, "device_ops.dur_ns") if cause.code in _AMONG_KERNELS else _NEEDS,
         waits_that_cost if cause.code == "sync" else _longest(cause.code),
     )
-    for cause in vocabulary.IDLE_CAUSES.values()
+    for cause in idle_causes.IDLE_CAUSES.values()
 }
 LAUNCH_GAP_SHARE = Metric(
     "launch_gap_share",
@@ -237,7 +238,7 @@ def _silent_share(view: DeviceView) -> float:
 
 
 def _words(cause: str) -> str:
-    return vocabulary.IDLE_CAUSES[cause].meaning
+    return idle_causes.IDLE_CAUSES[cause].meaning
 
 
 def _in_words(shares: Mapping[str, float]) -> str:

@@ -16,7 +16,7 @@ from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Ints, Union
 from advisor.text import ms
-from advisor.vocabulary import START_UP
+from advisor.vocabulary.left_out import START_UP
 
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
 _CAUSES: Final = {

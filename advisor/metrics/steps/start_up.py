@@ -14,7 +14,8 @@ from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import ms
-from advisor.vocabulary import DRIVER_CALLS, LAUNCH_GAP_NS
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _MOST_CALLS: Final = 3

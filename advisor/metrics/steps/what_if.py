@@ -13,7 +13,7 @@ from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
-from advisor.vocabulary import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _LAUNCH_FLOOR_NS: Final = 1_500
 _GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled

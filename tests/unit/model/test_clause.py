@@ -13,7 +13,7 @@ from advisor.model.notes import NOTES, Note
 from advisor.model.reason import Reason
 from advisor.model.reasons import REASONS
 from advisor.model.remarks import REMARKS
-from advisor.vocabulary import LEFT_OUT
+from advisor.vocabulary.left_out import LEFT_OUT
 
 
 class Example(Clause):

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from advisor.model.report import Fix, Place, Report
 from advisor.render import terminal
-from advisor.vocabulary import PARTS
+from advisor.vocabulary.parts import PARTS
 from tests.effort import examples, soak
 from tests.render_samples import ACCOUNTING, HOSTILE, IMPOSSIBLE, RESNET, SAMPLES, changed, drawn, hostile, part, report
 

@@ -16,7 +16,7 @@ from advisor.present import document_of
 from advisor.present.charts import charts
 from advisor.render import html, vega
 from advisor.resources import reports_folder
-from advisor.vocabulary import PARTS
+from advisor.vocabulary.parts import PARTS
 from tests.render_samples import RESNET, SAMPLES, changed
 
 

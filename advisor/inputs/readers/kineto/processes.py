@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _DOES: Final = {"op": "work", "collective": "work", "step": "step"}
 

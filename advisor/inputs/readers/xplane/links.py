@@ -16,7 +16,7 @@ from advisor.inputs.readers.xplane.names import copies
 from advisor.model.intervals import Ints
 from advisor.model.notes import Note
 from advisor.model.profile import HOST_OP_KINDS, TEXT, matches
-from advisor.vocabulary import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _WORK: Final = ["op", "collective"]
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long

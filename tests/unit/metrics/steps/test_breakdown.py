@@ -4,7 +4,7 @@ import pytest
 
 from advisor.metrics.steps.breakdown import breakdown, exposed_copies, step_table
 from advisor.model.profile import Profile
-from advisor.vocabulary import CATEGORIES
+from advisor.vocabulary.kinds import CATEGORIES
 from tests.tables import by_name, kernel, on_device, on_host, pageable, profile, step, view
 
 breakdown = by_name(breakdown)

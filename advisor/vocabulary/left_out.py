@@ -1,0 +1,24 @@
+"""Why a recorded step is not used."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEFT_OUT: Final = {
+    "no_end": "the recording ends before the step does",
+    "no_device_work": "none of its device work was recorded",
+    "kernels_absent": "it or the step before it launched kernels that were not recorded",
+    "ended_early": "the recording ended before the device work did",
+    "began_before": "it began before the recording, which lacks its first launches",
+    "file_cut": "the file ends early and may lack device work",
+    "outside": "outside --steps",
+    "compiled": "code was compiled",
+    "queue_filling": "the first recorded step, {length:ms}: the device's queue was still empty",
+    "first_uses": "the first recorded step, {length:ms}: start-up and first uses of kernels take {of:ms} of it",
+    "cold_ops": "the first recorded step, {length:ms}: its usual ops take {of:ms} longer",
+    "outlier": "an outlier of {length:ms}; the median is {of:ms}",
+}
+"""Why a recorded step is not used: `length` is the step's, `of` the time that the code speaks of."""
+
+START_UP: Final = ("queue_filling", "first_uses", "cold_ops")
+"""Why a first step is left out whose length the steps after it do not have."""

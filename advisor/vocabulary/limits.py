@@ -1,0 +1,34 @@
+"""Limits that sort time into categories; those that fire a finding stand in its rule."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from advisor.text import ns
+
+LAUNCH_GAP_NS: Final = 1_000_000
+"""The longest gap that counts as the price of launching: in a longer one the host does something else."""
+
+QUEUED_GAP_NS: Final = 5_000
+"""A queued op starts this soon after the one before it (p90 of queued gaps in public H100 and B200 traces)."""
+
+SLOW_CALL_NS: Final = 50_000
+"""A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)."""
+
+HEALTHY_SHARE: Final = 0.9
+"""With so much of the period in useful work that no finding shortens, and no loss to name, a job is called healthy.
+
+Own choice: public traces of jobs that experts call healthy are at work for 91 to 99 % of their time.
+"""
+
+LAUNCH_GAP, QUEUED_GAP, SLOW_CALL = map(ns, (LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS))
+"""The same in words."""
+
+_WORDS: Final = {"{launch_gap}": LAUNCH_GAP, "{queued_gap}": QUEUED_GAP, "{slow_call}": SLOW_CALL}
+
+
+def with_limits(text: str) -> str:
+    """A formula or a rule's text in which `{launch_gap}`, `{queued_gap}` and `{slow_call}` stand for these limits."""
+    for name, limit in _WORDS.items():
+        text = text.replace(name, limit)
+    return text

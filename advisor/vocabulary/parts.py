@@ -1,0 +1,217 @@
+"""The parts of a step: what each is, how it is drawn, and the pools that savings come out of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from advisor.vocabulary.limits import LAUNCH_GAP
+
+POOLS: Final = {
+    "compute": "the time in which kernels run",
+    "memcpy": "the time in which copies run, and no kernel",
+    "memset": "the time in which only memsets run",
+    "collective": "the time in which only communication runs",
+    "input": "the wait for the data loader",
+    "compile": "the time in which code is compiled",
+    "gc_idle": "the time in which the GPU idles during garbage collection",
+    "allocator_idle": "the time in which the GPU idles while memory is allocated or freed",
+    "sync_idle": "the time in which the GPU idles after the host has waited for it",
+    "launch_gap": f"the time in which the GPU waits up to {LAUNCH_GAP} for a launch",
+    "host_busy": "the time in which the GPU waits longer for a launch",
+    "queued_idle": "the pauses between queued kernels",
+    "dependency_idle": "the time in which the GPU waits for another stream or rank",
+    "outliers": "what uneven steps add to the mean step",
+    "callback": "the time in which compiled code calls Python",
+    "host_ops": "the framework's ops on the CPU",
+    "host_work": "the CPU's work outside of the framework's ops",
+    "skew": "the time in which ranks wait for the latest of them",
+    "pipeline_wait": "the time in which ranks wait for another to send or receive",
+}
+"""Parts of a step that savings come out of; no two findings are promised the same time of one."""
+
+SKEW: Final = "skew"
+"""Of these, what ranks lose because they are not equally long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a part is drawn: a colour variable of the page; a terminal's glyph, and the style that it has there."""
+
+    colour: str
+    glyph: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the period in the accounting: `words` complete "62 % of each step is ...", `short` is for a line.
+
+    `pools` are those of savings that come out of it. What is not useful is a loss; `remedy` is what to do about one
+    that no rule judges.
+    """
+
+    code: str
+    short: str
+    words: str
+    look: Look
+    pools: tuple[str, ...] = ()
+    is_useful: bool = False
+    remedy: str = ""
+
+
+SHAPES: Final = {"high": "▲", "medium": "◆", "low": "●"}
+"""How a severity is drawn in text."""
+
+_GREY: Final = "white"
+UNKNOWN_LOOK: Final = Look("unknown", "/", _GREY)
+"""Of time whose cause nobody knows, and of parts of another version."""
+
+PARTS: Final = {
+    part.code: part
+    for part in (
+        Part("compute", "kernels", "kernels at work", Look("compute", "█", "cyan"), ("compute",), is_useful=True),
+        Part("memcpy", "copies", "copies that no kernel overlaps", Look("memcpy", "▓", "magenta"), ("memcpy",)),
+        Part(
+            "memset", "memsets", "memsets that no kernel overlaps", Look("memset", "▒", "bright_magenta"), ("memset",)
+        ),
+        Part(
+            "collective",
+            "communication",
+            "communication that no computation overlaps",
+            Look("collective", "░", "blue"),
+            ("collective", "skew", "pipeline_wait"),
+        ),
+        Part("input", "input", "waiting for the data loader", Look("input", "─", "red"), ("input",)),
+        Part(
+            "compile",
+            "compilation",
+            "waiting for code to be compiled",
+            Look("compile", "┄", "bright_yellow"),
+            ("compile", "once"),
+            remedy="Record later steps; if those compile too, keep the shapes of the inputs and all Python arguments.",
+        ),
+        Part(
+            "pipeline_build",
+            "pipeline start",
+            "the start of a tf.data pipeline, whose functions are built",
+            Look("input", "╌", "red"),
+            ("compile", "once"),
+            remedy="Make the dataset and its iterator once, before the loop.",
+        ),
+        Part(
+            "gc",
+            "garbage collection",
+            "waiting for Python's garbage collector",
+            Look("gc", "%", "bright_blue"),
+            ("gc_idle",),
+        ),
+        Part(
+            "allocator",
+            "allocation",
+            "waiting for device memory to be allocated or freed",
+            Look("allocator", "+", "bright_green"),
+            ("allocator_idle",),
+        ),
+        Part(
+            "sync",
+            "waits",
+            "idle time after the host has waited for the device",
+            Look("sync", "~", "green"),
+            ("sync_idle",),
+        ),
+        Part(
+            "launch_gap",
+            "launching",
+            f"idle time of up to {LAUNCH_GAP} each before the next launch",
+            Look("launch", "═", "yellow"),
+            ("launch_gap",),
+        ),
+        Part(
+            "host_busy",
+            "host",
+            f"idle time in which the host launches nothing for over {LAUNCH_GAP}",
+            Look("host", "·", "bright_red"),
+            ("host_busy",),
+        ),
+        Part("queued", "pauses", "pauses before ops that are queued", Look("queued", ":", _GREY), ("queued_idle",)),
+        Part(
+            "dependency",
+            "dependencies",
+            "waiting for another stream, device or rank",
+            Look("dependency", "=", "bright_cyan"),
+            ("dependency_idle",),
+        ),
+        Part("unrecorded", "work not recorded", "waiting for work that was not recorded", Look("queued", "?", _GREY)),
+        Part(
+            "start_up",
+            "start-up",
+            "the start of CUDA or HIP, which happens once",
+            Look("compile", "^", "bright_yellow"),
+            ("once",),
+        ),
+        Part("unknown", "cause not recorded", "idle time whose cause was not recorded", UNKNOWN_LOOK),
+        Part(
+            "callback",
+            "Python callbacks",
+            "Python that compiled code calls",
+            Look("gc", "%", "bright_blue"),
+            ("callback",),
+        ),
+        Part(
+            "no_cpu",
+            "no CPU",
+            "waiting for a CPU",
+            Look("dependency", "n", "bright_cyan"),
+            remedy="Record on a quiet machine, or give the job more cores.",
+        ),
+        Part(
+            "other_programs",
+            "other programs",
+            "waiting for a CPU that other programs use",
+            Look("dependency", "o", "bright_cyan"),
+            remedy="Record on a quiet machine.",
+        ),
+        Part(
+            "own_processes",
+            "own processes",
+            "waiting for a CPU that the job itself keeps busy",
+            Look("sync", "x", "green"),
+        ),
+        Part(
+            "between",
+            "outside of ops",
+            "host time outside of the framework's ops",
+            Look("host", "·", "bright_red"),
+            ("host_work",),
+        ),
+        Part("operators", "ops", "ops at work on the CPU", Look("compute", "█", "cyan"), ("host_ops",), is_useful=True),
+    )
+}
+"""The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
+
+DELAYED: Final = ("callback", "between", "operators")
+"""Parts that take longer while other programs use the CPU: the work of a worker without a device."""
+
+WORK: Final = frozenset(pool for part in PARTS.values() if part.is_useful for pool in part.pools)
+"""Pools of useful work: a model says how much faster it can be. Of the others the recording shows the time itself."""
+
+
+def part_short(code: str) -> str:
+    """A part of the period in one or two words; a code of another version stands for itself."""
+    return PARTS[code].short if code in PARTS else code
+
+
+def part_gloss(code: str) -> str:
+    """What to add to `part_short`: all of the words, or those that follow it in them."""
+    return part_words(code).removeprefix(part_short(code)).strip()
+
+
+def look(code: str) -> Look:
+    """How a part of the period is drawn."""
+    return PARTS[code].look if code in PARTS else UNKNOWN_LOOK
+
+
+def part_words(code: str) -> str:
+    """What a part of the period is; a code of another version stands for itself."""
+    return PARTS[code].words if code in PARTS else code
