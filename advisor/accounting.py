@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from advisor.model.finding import Finding, NotEvaluable, Value
 from advisor.model.reason import Reason
-from advisor.model.report import Accounting, Finding, NotEvaluable, Part, Value
+from advisor.model.report import Accounting, Part
 from advisor.vocabulary import parts
 from advisor.vocabulary.parts import DELAYED, PARTS, SKEW, WORK
 

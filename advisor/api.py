@@ -11,7 +11,7 @@ from advisor.errors import UsageError
 from advisor.model import comparison as compared
 from advisor.model import report as reported
 from advisor.model import trials as tried
-from advisor.model.report import Finding, Value
+from advisor.model.finding import Finding, Value
 from advisor.options import Options
 from advisor.present import document_of
 from advisor.text import did_you_mean, one_line

@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.timeline import thread_names
+from advisor.model.finding import Finding
 from advisor.model.profile import Profile
-from advisor.model.report import Finding
 from advisor.text import one_line
 
 MOST_EVENTS: Final = 100_000  # the longest; what opens quickly in a viewer

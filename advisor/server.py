@@ -23,7 +23,8 @@ from advisor.errors import UsageError
 from advisor.inputs.discover import discover
 from advisor.metrics import METRICS
 from advisor.model.brief import NOTE
-from advisor.model.report import Finding, Report, Run, Value
+from advisor.model.finding import Finding, Value
+from advisor.model.report import Report, Run
 from advisor.options import Options
 from advisor.present.recording import recipe
 from advisor.present.report import unknowns

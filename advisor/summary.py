@@ -18,9 +18,11 @@ from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.breakdown import accounting
 from advisor.metrics.steps.operations import pooled
 from advisor.model.clause import Clause
+from advisor.model.finding import Finding, Value
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
-from advisor.model.report import Device, Finding, LeftOutStep, Run, Sign, Source, Steps, Value, Worker, Workload
+from advisor.model.report import Run
+from advisor.model.source import Device, LeftOutStep, Sign, Source, Steps, Worker, Workload
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement

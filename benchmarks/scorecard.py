@@ -28,8 +28,9 @@ from advisor.analysis.device.selection import select_steps  # noqa: E402
 from advisor.config import Config  # noqa: E402
 from advisor.engine import read  # noqa: E402
 from advisor.inputs.readers import kineto  # noqa: E402
+from advisor.model.finding import SEVERITIES, Finding  # noqa: E402
 from advisor.model.profile import Profile  # noqa: E402
-from advisor.model.report import SEVERITIES, Finding, Run  # noqa: E402
+from advisor.model.report import Run  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
 from advisor.rules.overrides import rule_book  # noqa: E402
 from advisor.summary import summarise  # noqa: E402

@@ -15,8 +15,8 @@ from advisor.model.comparison import (
     Verdict,
     WorkChange,
 )
+from advisor.model.finding import Saving, Severity
 from advisor.model.remarks import remark
-from advisor.model.report import Saving, Severity
 
 
 def side_finding(severity: Severity | None = "high", text: str = "", high_ms: float = 59.0) -> SideFinding:

@@ -8,31 +8,23 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from advisor.model.missing import Missing
-from advisor.model.reason import Reason
-from advisor.model.report import (
-    Accounting,
-    Device,
+from advisor.model.finding import (
     Evidence,
     Finding,
     Fix,
-    LeftOutStep,
     NotEvaluable,
-    Part,
     Place,
     Reach,
-    Report,
-    Run,
     Saving,
     Severity,
-    Source,
-    Steps,
     Suppressed,
     Symptom,
-    Unreadable,
     Value,
-    Worker,
 )
+from advisor.model.missing import Missing
+from advisor.model.reason import Reason
+from advisor.model.report import Accounting, Part, Report, Run, Unreadable
+from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.render.registry import Request, draw
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from advisor.comparing.steps import number, pace
 from advisor.model.comparison import Shift, Verdict
-from advisor.model.report import Run, Value
+from advisor.model.finding import Value
+from advisor.model.report import Run
 from advisor.vocabulary.parts import PARTS
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.model.comparison import Frame
-from advisor.model.report import Run, Value
+from advisor.model.finding import Value
+from advisor.model.report import Run
 
 _TABLE: Final = "call_tree"
 _MOST_FRAMES: Final = 400  # as many as one side has at most; the rest is too small to be seen

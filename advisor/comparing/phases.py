@@ -7,7 +7,8 @@ from typing import Final
 
 from advisor.comparing.steps import number, pace
 from advisor.model.comparison import PhaseChange, PhaseTimes
-from advisor.model.report import Run, Value
+from advisor.model.finding import Value
+from advisor.model.report import Run
 from advisor.vocabulary.workloads import PHASES
 
 _DECODE: Final = "decode"

@@ -7,9 +7,10 @@ from statistics import fmean
 from typing import Final
 
 from advisor.model.comparison import Effect, FindingChange, Prediction
+from advisor.model.finding import Evidence, Finding, Value
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
-from advisor.model.report import Evidence, Finding, Run, Value
+from advisor.model.report import Run
 from advisor.model.trials import Trials
 
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew

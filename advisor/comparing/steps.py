@@ -10,9 +10,10 @@ import numpy as np
 
 from advisor.comparing.significance import Contrast, Cycle, Floats, contrast, mean_contrast, wander
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
+from advisor.model.finding import Value
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
-from advisor.model.report import Run, Unreadable, Value
+from advisor.model.report import Run, Unreadable
 from advisor.text import listing, one_line
 
 LEAST_EFFECT: Final = 0.02

@@ -15,10 +15,11 @@ from pydantic import BaseModel, ConfigDict
 from advisor import __version__
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
+from advisor.model.finding import CERTAINTY, Finding, Place, Value
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
-from advisor.model.report import CERTAINTY, Finding, Place, Run, Value
+from advisor.model.report import Run
 from advisor.model.timeline import Timeline
 from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression

@@ -19,7 +19,7 @@ from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings
 from advisor.fleet.history import changes, shifts, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
-from advisor.model.report import SEVERITIES
+from advisor.model.finding import SEVERITIES
 from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
 
 WEEKS_BEFORE: Final = 8

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.model.report import Run, Value
+from advisor.model.finding import Value
+from advisor.model.report import Run
 from advisor.present.document import Figure
 from advisor.text import bytes_, percent
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS

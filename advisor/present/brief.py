@@ -14,7 +14,8 @@ from typing import Final
 from advisor.model import brief as model
 from advisor.model.brief import Brief
 from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side, WorkChange
-from advisor.model.report import Evidence, Finding, Fix, Place, Report, Run, Saving, Unreadable, Value
+from advisor.model.finding import Evidence, Finding, Fix, Place, Saving, Value
+from advisor.model.report import Report, Run, Unreadable
 from advisor.present import comparison as compared
 from advisor.present.phases import of_pace
 from advisor.present.ranks import reach

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from advisor.model.report import Run, Value
+from advisor.model.finding import Value
+from advisor.model.report import Run
 from advisor.present.ranks import number, slowest_link
 from advisor.present.source import owner, place_name, whose
 from advisor.text import bytes_, count, ms, one_line

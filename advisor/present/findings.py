@@ -8,8 +8,10 @@ from functools import reduce
 from itertools import pairwise
 from typing import Final
 
-from advisor.model.report import CERTAINTY, Evidence, Fix, Place, Run, Saving, Source, Steps
-from advisor.model.report import Finding as Fact
+from advisor.model.finding import CERTAINTY, Evidence, Fix, Place, Saving
+from advisor.model.finding import Finding as Fact
+from advisor.model.report import Run
+from advisor.model.source import Source, Steps
 from advisor.present import document as doc
 from advisor.present.phases import per_step_of_phase
 from advisor.present.ranks import reach

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from advisor.model.report import Finding, Run, Value
+from advisor.model.finding import Finding, Value
+from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.text import interval, ms, number, percent
 from advisor.vocabulary.workloads import PHASES

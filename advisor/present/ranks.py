@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from advisor.model.report import Finding, Run, Source, Value
+from advisor.model.finding import Finding, Value
+from advisor.model.report import Run
+from advisor.model.source import Source
 from advisor.present.breakdown import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, whose
 from advisor.text import ms, percent, plural, quantity

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.model.report import SEVERITIES, NotEvaluable, Report, Run, Source, Unreadable
+from advisor.model.finding import SEVERITIES, NotEvaluable
+from advisor.model.report import Report, Run, Unreadable
+from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from advisor.frames import user_line
-from advisor.model.report import Finding
+from advisor.model.finding import Finding
 from advisor.present.document import SourceLine
 
 _FRAMES: Final = 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.model.report import Run, Steps, Value
+from advisor.model.finding import Value
+from advisor.model.report import Run
+from advisor.model.source import Steps
 from advisor.present import document as doc
 from advisor.present.breakdown import run_row
 from advisor.present.ranks import number

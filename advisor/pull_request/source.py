@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from advisor.model.comparison import FindingChange
-from advisor.model.report import Finding, Place, Severity
+from advisor.model.finding import Finding, Place, Severity
 from advisor.text import one_line
 
 _FRAME: Final = re.compile(r"^\s*(?P<file>[^\x00]{1,1000}?)\((?P<line>\d{1,7})\)")

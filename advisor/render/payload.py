@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from advisor.model.comparison import Amount, Comparison, WorkChange
-from advisor.model.report import Report, Run, Value
+from advisor.model.finding import Value
+from advisor.model.report import Report, Run
 from advisor.model.timeline import Timeline
 from advisor.present.charts import charts
 from advisor.present.comparison import work_name, work_size, work_status

@@ -23,7 +23,7 @@ from pydantic import (
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.metrics.metric import Unit
-from advisor.model.report import SEVERITIES, Confidence, Severity
+from advisor.model.finding import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.vocabulary.limits import with_limits

@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from advisor.metrics.metric import METRICS
-from advisor.model.report import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, Severity
+from advisor.model.finding import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.book import Rule
 from advisor.rules.verdicts import Verdict

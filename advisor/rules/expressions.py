@@ -16,7 +16,7 @@ from typing import Any, cast, get_args
 
 import polars as pl
 
-from advisor.model.report import Operator
+from advisor.model.finding import Operator
 from advisor.text import did_you_mean
 
 _TOKEN = re.compile(

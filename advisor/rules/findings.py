@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from advisor.metrics.metric import METRICS
-from advisor.model.report import (
+from advisor.model.finding import (
     OUTLIERS,
     SEVERITIES,
     Evidence,

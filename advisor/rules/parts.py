@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from advisor.model.report import SEVERITIES
+from advisor.model.finding import SEVERITIES
 from advisor.rules.candidates import Candidate
 
 _MOST: Final = 0.5  # of what the head covers: a part with so much is the better name for it

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from advisor.model.report import SEVERITIES, Severity
+from advisor.model.finding import SEVERITIES, Severity
 from advisor.rules.book import Fix, Rule
 from advisor.rules.expressions import Expression, evaluated
 

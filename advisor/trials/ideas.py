@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from advisor.errors import UsageError
-from advisor.model.report import Finding, Report
+from advisor.model.finding import Finding
+from advisor.model.report import Report
 from advisor.model.trials import TOGETHER, Claim, Use
 from advisor.recording.inside.patches import PATCHES
 

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.model.report import Finding, Run
+from advisor.model.finding import Finding
+from advisor.model.report import Run
 from advisor.present.ranks import each_rank
 from tests import profiles
 

@@ -11,7 +11,7 @@ import pytest
 from advisor.analysis.device.selection import select_steps
 from advisor.inputs.readers import kineto
 from advisor.metrics import measure
-from advisor.model.report import Finding
+from advisor.model.finding import Finding
 from advisor.rules.judge import judge
 from tests import profiles
 

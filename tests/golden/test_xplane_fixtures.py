@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from advisor.model.report import Finding
+from advisor.model.finding import Finding
 from advisor.rules.judge import judge
 from tests import profiles
 

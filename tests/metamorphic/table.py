@@ -14,7 +14,8 @@ import advisor
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError
 from advisor.metrics import measure
-from advisor.model.report import Finding, Run
+from advisor.model.finding import Finding
+from advisor.model.report import Run
 from advisor.rules.candidates import CERTAINTY
 from advisor.rules.judge import judge
 from advisor.summary import summarise

@@ -12,8 +12,8 @@ from advisor.engine import check, excerpt, read
 from advisor.errors import UsageError
 from advisor.excerpts import excerpt as cut
 from advisor.excerpts import window
+from advisor.model.finding import Finding, Place
 from advisor.model.profile import table
-from advisor.model.report import Finding, Place
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "simulated-sync-a100"
 

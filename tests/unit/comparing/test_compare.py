@@ -7,27 +7,11 @@ import pytest
 from advisor.comparing import compare, mark_new
 from advisor.errors import NoRuns, UsageError
 from advisor.model.comparison import Comparison, FailOn, fail_on
+from advisor.model.finding import Evidence, Finding, NotEvaluable, Reach, Saving, Suppressed, Symptom
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
-from advisor.model.report import (
-    Accounting,
-    Device,
-    Evidence,
-    Finding,
-    LeftOutStep,
-    NotEvaluable,
-    Part,
-    Reach,
-    Report,
-    Run,
-    Saving,
-    Source,
-    Steps,
-    Suppressed,
-    Symptom,
-    Unreadable,
-    Worker,
-)
+from advisor.model.report import Accounting, Part, Report, Run, Unreadable
+from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker
 from advisor.model.trials import Gain, Result, Trial, Trials
 from advisor.present.comparison import predicted
 

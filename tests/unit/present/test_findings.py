@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.report import Patch, Place
+from advisor.model.finding import Patch, Place
 from advisor.present import document as doc
 from advisor.present.findings import filled_in, findings, order, spot, thresholds, web_link
 from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, saving

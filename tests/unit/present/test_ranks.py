@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from advisor.model.report import Run, Value
+from advisor.model.finding import Value
+from advisor.model.report import Run
 from advisor.present.ranks import bandwidth, each_rank, hosts, pace, reach
 from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, changed
 

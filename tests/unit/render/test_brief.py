@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from advisor.model.brief import MOST_BYTES
 from advisor.model.comparison import Prediction
-from advisor.model.report import Evidence, Fix, Report
+from advisor.model.finding import Evidence, Fix
+from advisor.model.report import Report
 from advisor.render.brief import fitting, render
 from advisor.render.json import schema
 from tests import comparisons

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import ReadError
 from advisor.model.comparison import Comparison, Verdict
-from advisor.model.report import Fix
+from advisor.model.finding import Fix
 from advisor.present import document_of
 from advisor.present.comparison import headline
 from advisor.render import json as contract

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from advisor.model.report import Fix, Place, Report
+from advisor.model.finding import Fix, Place
+from advisor.model.report import Report
 from advisor.render import terminal
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples, soak

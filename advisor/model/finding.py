@@ -1,0 +1,185 @@
+"""A finding: a rule that fired, its numbers, its saving and its fixes; and rules that could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
+
+Severity: TypeAlias = Literal["high", "medium", "low"]
+Confidence: TypeAlias = Literal["high", "medium", "low"]
+Value: TypeAlias = float | int | str | None
+Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
+
+CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
+"""Weight of a saving's midpoint by the confidence: the expected saving, which ranks findings."""
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
+OUTLIERS: Final = "outliers"
+"""The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""
+
+
+class Saving(Frozen):
+    """Step time that a fix gives back: an interval, and the part of the step it comes out of.
+
+    `parts` are all parts that it draws on, with the milliseconds of the recorded step that come out of each at most.
+    """
+
+    low_ms: float
+    high_ms: float
+    low_share: float
+    high_share: float
+    of: str
+    method: str
+    parts: Mapping[str, float] = {}
+
+
+class Evidence(Frozen):
+    """A number behind a finding; `formula` says how it is computed.
+
+    `limit` is where the rule fires, `limits` where it is medium or high, by severity; `signs` say on which side of each
+    (key `fires`, or the severity), where that is not `>=`.
+    """
+
+    metric: str
+    value: Value
+    unit: str
+    meaning: str
+    limit: float | None = None
+    limits: Mapping[Severity, float] = {}
+    signs: Mapping[str, Operator] = {}
+    formula: str | None = None
+
+
+class Place(Frozen):
+    """A spot in the recording that shows a finding.
+
+    `start_ns` is on the profile's clock, `at_ms` counts from the first instant recorded, or of
+    Nsight Systems exports from where its own timeline does.
+    """
+
+    table: str
+    name: str
+    worker: int
+    device: int | None
+    step: int | None
+    start_ns: int
+    at_ms: float
+    dur_ns: int
+    op: str | None = None
+    stack: str | None = None
+
+
+class Patch(Frozen):
+    """A change that `advisor try` can make from outside: its name there, and its arguments."""
+
+    name: str
+    arguments: Mapping[str, bool | int | str] = {}
+
+
+class Fix(Frozen):
+    """What to change, for one framework or any.
+
+    `numerics` says how results change. Fixes of one `choice` exclude each other. `cannot_show` is the code of why no
+    recording shows whether the job has the fix already; null where one shows it. `patch` is how to try it, null where
+    only an edit does. `is_estimated` says whether the finding's saving is what this fix brings.
+    """
+
+    framework: str
+    do: str
+    code: str | None = None
+    link: str | None = None
+    numerics: str | None = None
+    choice: str | None = None
+    cannot_show: str | None = None
+    patch: Patch | None = None
+    is_estimated: bool = True
+
+
+class Reach(Frozen):
+    """Where a finding holds; `told_of` is the worker whose numbers and places it shows."""
+
+    workers: tuple[int, ...]
+    steps: tuple[int, ...]
+    told_of: int | None = None
+
+
+class Symptom(Frozen):
+    """A finding that a cause accounts for: shown under that cause."""
+
+    rule: str
+    title: str
+    says: str
+    severity: Severity = "low"
+
+
+class Finding(Frozen):
+    """One rule that fired in one run; numbers and places are those of the worker that has most to win.
+
+    `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
+    rule's thresholds; `references` say where those come from. `loss` is the part of the accounting that a finding
+    without a saving explains. `phase` is the phase of a server's steps that it is about, null where it is of all.
+    `new` says whether a baseline lacked it; null where there was none, or it could not tell.
+    """
+
+    key: str
+    rule: str
+    title: str
+    severity: Severity
+    confidence: Confidence
+    saving: Saving | None
+    scope: Reach
+    says: str
+    why: str
+    evidence: tuple[Evidence, ...]
+    where: tuple[Place, ...]
+    fixes: tuple[Fix, ...]
+    symptoms: tuple[Symptom, ...]
+    explains: tuple[str, ...]
+    docs: str
+    condition: str | None = None
+    params: Mapping[str, float] = {}
+    references: tuple[str, ...] = ()
+    loss: str | None = None
+    phase: str | None = None
+    new: bool | None = None
+
+    @property
+    def lacks_work(self) -> bool:
+        """Whether the recording lacks work of the device: the time that seems lost may be none."""
+        return self.loss == "unknown"
+
+    def fixes_for(self, framework: str | None) -> tuple[Fix, ...]:
+        """The fixes for this framework; all of them where none is for it."""
+        own = tuple(fix for fix in self.fixes if framework is None or fix.framework in {framework, "any"})
+        return own or self.fixes
+
+
+class NotEvaluable(Frozen):
+    """A rule that could not be judged; `missing` maps each metric it lacked to the reason.
+
+    `of` is the part of the step that its saving would come out of, `beyond` what else it may come out of.
+    """
+
+    rule: str
+    title: str
+    of: str | None = None
+    beyond: tuple[str, ...] = ()
+    missing: Mapping[str, Reason]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The reasons in words, each once."""
+        return tuple(dict.fromkeys(reason.words for reason in self.missing.values()))
+
+
+class Suppressed(Frozen):
+    """A rule that fired and was suppressed in the configuration."""
+
+    rule: str
+    title: str
+    severity: Severity
+    reason: str
+    until: str | None

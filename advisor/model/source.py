@@ -1,0 +1,108 @@
+"""What a check read: the workers, the devices, the steps, the kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
+
+
+class LeftOutStep(Frozen):
+    """A step that was recorded and not used.
+
+    `step_ms` is null where the recording does not hold the whole of it; the codes are those of
+    `advisor.vocabulary.left_out`: `outlier` is left out for nothing but its length.
+    """
+
+    worker: int
+    device: int | None
+    step: int
+    why: Reason
+    step_ms: float | None = None
+
+
+class Steps(Frozen):
+    """How many steps the numbers of `worker` rest on: the one that sets the job's pace.
+
+    `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
+    are of that step, with the shares of the recorded one.
+    `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
+    versions, the range that marks it.
+    """
+
+    marked: bool
+    timed_by: Literal["period", "range"] = "range"
+    count: int
+    used: int
+    step_ms: float | None
+    step_mean_ms: float | None
+    unprofiled_ms: float | None = None
+    left_out: tuple[LeftOutStep, ...]
+    worker: int | None = None
+
+    @property
+    def are_cut(self) -> bool:
+        """Whether no step is usable because the file ends early."""
+        return not self.used and any(step.why.code == "file_cut" for step in self.left_out)
+
+    @property
+    def length_ms(self) -> float | None:
+        """The step that all times of a report are of: without the profiler where that was timed, else as recorded."""
+        return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms
+
+
+class Worker(Frozen):
+    """One process of the job."""
+
+    worker: int
+    rank: int | None
+    name: str
+    file: str
+
+
+class Device(Frozen):
+    """One device of one worker."""
+
+    worker: int
+    device: int
+    name: str | None
+    model: str | None
+    memory_bytes: int | None
+
+
+class Sign(Frozen):
+    """What shows a kind of work: a code of `advisor.vocabulary.workloads`, and a name from the recording as example."""
+
+    kind: str
+    code: str
+    example: str | None = None
+
+
+class Workload(Frozen):
+    """The kinds of work that a recording shows, and what shows them; none where nothing does."""
+
+    kinds: tuple[str, ...] = ()
+    signs: tuple[Sign, ...] = ()
+
+
+class Source(Frozen):
+    """What was read; `notes` say what holds and what does not where the job is not here as a whole.
+
+    `workload` is what kind of work it does. `environment` is what the job ran on and how it was recorded, as far as
+    the profile tells: hardware, software, profiler, options; never the environment of a process.
+    """
+
+    path: str
+    format: str
+    framework: str | None
+    world_size: int | None
+    workers: tuple[Worker, ...]
+    devices: tuple[Device, ...]
+    steps: Steps
+    salvaged: tuple[Reason, ...]
+    notes: tuple[Reason, ...] = ()
+    lacks: Mapping[str, Reason]
+    environment: Mapping[str, str] = {}
+    workload: Workload = Workload()
