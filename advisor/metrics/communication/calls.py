@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import C10D_CALLS, device_collectives, per_step_ms
@@ -95,24 +94,23 @@ def idle_in_calls(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _buffer_broadcasts(view: DeviceView) -> Union:
     """When the host broadcasts buffers at the start of DistributedDataParallel's forward passes."""
-    forwards = view.host_like(_FORWARD).select("thread", "start_ns", "dur_ns")
+    ops = _in_forwards(view).sort("forward", "start_ns", "is_flat", descending=[False, False, True])
+    reach = pl.when("is_flat").then("end_ns").cum_max().forward_fill().over("forward")
+    others = (reach.fill_null(0) <= pl.col("start_ns")).cum_sum().over("forward")  # until the first op of the model
+    passes = ops.filter(others == 0).group_by("forward")
+    broadcasts = passes.agg(pl.min("start_ns"), pl.max("end_ns"), sends=matches(_BROADCAST).any()).filter("sends")
+    return Union.of(broadcasts["start_ns"].to_numpy(), broadcasts["end_ns"].to_numpy())
+
+
+def _in_forwards(view: DeviceView) -> pl.DataFrame:
+    """Ops from the first flatten of each forward pass: name, start_ns, end_ns, is_flat (of a broadcast), `forward`."""
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    forwards = view.host_like(_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=end, forward="id")
     ops = view.host.filter(pl.col("kind").is_in(["op", "collective"])) if forwards.height else view.host.clear()
-    broadcasts = [
-        _broadcast(ops.filter(pl.col("thread") == thread, pl.col("start_ns").is_between(start, start + length)))
-        for thread, start, length in forwards.rows()
-    ]
-    return Union.of(*np.array(broadcasts).reshape(-1, 2).T)
-
-
-def _broadcast(ops: pl.DataFrame) -> tuple[int, int]:
-    """From when to when the first ops of a forward pass broadcast tensors; an instant where they do not."""
-    first = pl.col("start_ns").filter(matches(_FLATTEN)).min()
-    ops = ops.filter(pl.col("start_ns") >= first).sort("start_ns")
-    others = ~inside(spans(ops.filter(matches(_COALESCED))), ops)
-    own = ops.filter(others.cum_sum() == 0)
-    if not own.filter(matches(_BROADCAST)).height:
-        return 0, 0
-    return own.select(first=pl.min("start_ns"), last=(pl.col("start_ns") + pl.col("dur_ns")).max()).row(0)
+    ops = ops.sort("start_ns").select("thread", "name", "start_ns", end_ns=end, is_flat=matches(_COALESCED))
+    ops = ops.join_asof(forwards, on="start_ns", by="thread", check_sortedness=False)
+    first = pl.col("start_ns").filter(matches(_FLATTEN)).min().over("forward")
+    return ops.filter(pl.col("start_ns") <= pl.col("until_ns")).filter(pl.col("start_ns") >= first)
 
 
 def _loops(view: DeviceView) -> Union:

@@ -65,6 +65,22 @@ def test_only_a_whole_broadcast_in_a_forward_pass_counts(without: str):
     assert buffers_ms(host, LATE) == 0
 
 
+def test_each_forward_pass_of_each_thread_broadcasts_by_itself():
+    elsewhere = [
+        on_host("annotation", 90, 300, name="DistributedDataParallel.forward", thread=7),
+        on_host("op", 120, 300, name="aten::conv2d", thread=7),
+    ]
+    # a second pass of the first thread broadcasts from 620 to 720, and its convolution ends that
+    second = [
+        on_host("annotation", 600, 1000, name="DistributedDataParallel.forward"),
+        on_host("op", 620, 660, name="aten::flatten_dense_tensors"),
+        on_host("op", 660, 720, name="c10d::broadcast_"),
+        on_host("op", 720, 800, name="aten::conv2d"),
+        COPY,
+    ]
+    assert buffers_ms([*broadcast(forward=600), *elsewhere, *second], LATE) == pytest.approx(0.3 + 0.1)
+
+
 def loop_ms(device: list[Row], op: str = "all_reduce") -> object:
     rows = [i for i, each in enumerate(device) if each["kind"] == "collective"]
     kinds = ["all_reduce"] * (len(rows) - 1) + [op]
