@@ -8,39 +8,57 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.steps import DeviceView
+from advisor.model.intervals import Union
 from advisor.text import ms
 
 _MOST_PLACES: Final = 10
 
 
+def as_places(rows: pl.DataFrame, table: str, op: str | None = None, name: pl.Expr | None = None) -> pl.DataFrame:
+    """Rows with start_ns and dur_ns as places to point at, the longest first.
+
+    Args:
+        rows: Of the profile's ops, steps or gaps; with `step` where they have one.
+        table: The table that they are of.
+        op: The column that holds the id of the host op to name.
+        name: What to call each; their names by default.
+    """
+    step, id_ = ["step"] if "step" in rows.columns else [], {"op": pl.col(op)} if op else {}
+    label = pl.col("name").cast(pl.String) if name is None else name
+    rows = rows.sort("dur_ns", "start_ns", descending=[True, False])
+    return rows.select(*step, "start_ns", "dur_ns", table=pl.lit(table), name=label, **id_)
+
+
+def stretches(when: Union, name: str) -> pl.DataFrame:
+    """Stretches of the host's time as places to point at, the longest first."""
+    rows = pl.DataFrame({"start_ns": when.starts, "dur_ns": when.ends - when.starts})
+    return as_places(rows, "host_ops", name=pl.lit(name))
+
+
 def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
     """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
-    number = pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32)
-    used = rows.drop("step").join(view.used_host.select("id", "window"), on="id").with_columns(step=number, op=op)
-    return used.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", "op", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
-    )
+    used = view.used_host.select("id", step=_step(view))
+    return as_places(rows.drop("step").join(used, on="id"), "host_ops", op)
 
 
 def waits_that_cost(view: DeviceView) -> pl.DataFrame:
     """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
     calls = view.host.select("id", "parent", "dur_ns", call_start="start_ns", called="name")
     after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
-    costs = after.join(calls, left_on="call", right_on="id")
-    return (
-        costs.sort("sync_ns", "call_start", descending=[True, False])
-        .head(_MOST_PLACES)
-        .select(
-            step=pl.col("window").replace_strict(
-                list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32
-            ),
-            start_ns="call_start",
-            dur_ns="dur_ns",
-            op="parent",
-            table=pl.lit("host_ops"),
-            name=pl.format("{}, then the device idles for {}", "called", _in_ms("sync_ns")),
-        )
+    costs = after.join(calls, left_on="call", right_on="id").sort("sync_ns", "call_start", descending=[True, False])
+    return costs.head(_MOST_PLACES).select(
+        step=_step(view),
+        start_ns="call_start",
+        dur_ns="dur_ns",
+        op="parent",
+        table=pl.lit("host_ops"),
+        name=pl.format("{}, then the device idles for {}", "called", _in_ms("sync_ns")),
     )
+
+
+def _step(view: DeviceView) -> pl.Expr:
+    """The number of the used step whose row `window` holds."""
+    return pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32)
 
 
 def device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:

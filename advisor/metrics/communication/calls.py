@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.communication import C10D_CALLS, device_collectives, per_step_ms
 from advisor.analysis.device.idle import gaps, launch_gaps, stalls
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
@@ -28,10 +29,7 @@ _MOST_BETWEEN: Final = 1  # ops between calls that joining saves too: a copy, a 
 
 def _flat_ops(view: DeviceView) -> pl.DataFrame:
     broadcasts = view.used_like(_FLAT, "op", "collective")
-    broadcasts = broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts)).sort("dur_ns", descending=True)
-    return broadcasts.select(
-        "step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
-    )
+    return as_places(broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts)), "host_ops")
 
 
 COLLECTIVE_CALL_MS = Metric(

@@ -15,6 +15,7 @@ from advisor.analysis.device.communication import (
     host_exposed,
     per_step_ms,
 )
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -40,15 +41,7 @@ _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 
 def _longest(view: DeviceView) -> pl.DataFrame:
-    ops = view.once(device_collectives).sort("dur_ns", "start_ns", descending=[True, False])
-    return ops.select(
-        "step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String)
-    )
-
-
-def _host_places(view: DeviceView) -> pl.DataFrame:
-    ops = view.once(host_collectives).sort("dur_ns", "start_ns", descending=[True, False])
-    return ops.select("step", "start_ns", "dur_ns", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String))
+    return as_places(view.once(device_collectives), "device_ops", op="op")
 
 
 COLLECTIVES_PER_STEP = Metric(
@@ -245,7 +238,7 @@ HOST_COLLECTIVE_EXPOSED_MS = Metric(
     "ms",
     "Time per step in which a collective runs on the host and no framework op on another thread.",
     "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
-    where=_host_places,
+    where=lambda view: as_places(view.once(host_collectives), "host_ops"),
 )
 HOST_COLLECTIVE_EXPOSED_SHARE = Metric(
     "host_collective_exposed_share",

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.places import places
+from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import unknown_waits
@@ -51,7 +51,7 @@ BETWEEN_REGIONS_SHARE = Metric(
     "device idle in host-bound gaps of at most {launch_gap}, between regions of different frames in a row on a "
     "thread, in one step, with no backward op and no optimizer between them / step time",
     needs=_NEEDS,
-    where=lambda view: _places(_between(view)),
+    where=lambda view: stretches(_between(view), "between compiled regions"),
 )
 BETWEEN_REGIONS_LEAST_GAIN_MS = Metric(
     "between_regions_least_gain_ms",
@@ -74,7 +74,7 @@ GUARD_SHARE = Metric(
     "Part of the step in which the device waits while torch.compile checks its guards.",
     "device idle in host-bound gaps of at most {launch_gap} during TorchDynamo Cache Lookup / step time",
     needs=_NEEDS,
-    where=lambda view: places(view, view.used_like(_LOOKUP).drop("window")),
+    where=lambda view: places(view, view.used_like(_LOOKUP)),
 )
 GUARD_MS = Metric(
     "guard_ms",
@@ -145,7 +145,7 @@ LATE_LOADS_SHARE = Metric(
     "device idle during cuModuleLoad, cuLibraryLoad and the like (HIP: the same) of the used steps / step time",
     "CUDA's lazy loading brings each kernel at its first call",
     ("device_ops",),
-    lambda view: places(view, view.used_like(_LOADING).drop("window")),
+    lambda view: places(view, view.used_like(_LOADING)),
 )
 LATE_LOADS_PER_STEP = Metric(
     "late_loads_per_step",
@@ -221,9 +221,3 @@ def _gain_ms(view: DeviceView, work: Union, idle_ns: int, rest: float) -> float:
     if trusted is None or not idle_ns:
         return view.per_step_ms(idle_ns)
     return trusted.saved_ms(trusted.without_host(work, rest))
-
-
-def _places(when: Union) -> pl.DataFrame:
-    rows = pl.DataFrame({"start_ns": when.starts, "dur_ns": when.ends - when.starts})
-    rows = rows.with_columns(table=pl.lit("host_ops"), name=pl.lit("between compiled regions"))
-    return rows.sort("dur_ns", "start_ns", descending=[True, False])

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
-from advisor.analysis.device.places import places
+from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, slowdown, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
@@ -25,11 +25,7 @@ BLOCKING_LAUNCH_SHARE = Metric(
     "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "
     "launch; 0 where none was recorded",
     "CUDA_LAUNCH_BLOCKING=1 makes every launch wait (CUDA C++ Programming Guide)",
-    where=lambda view: (
-        _launched(view)
-        .sort("dur_ns", descending=True)
-        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-    ),
+    where=lambda view: as_places(_launched(view), "device_ops", op="op"),
 )
 BLOCKING_GAIN_MS = Metric(
     "blocking_gain_ms",
@@ -186,7 +182,7 @@ DATA_PARALLEL_CALLS_PER_STEP = Metric(
     "Forward passes of torch.nn.DataParallel per step.",
     "ranges named DataParallel.forward / steps",
     "torch-tb-profiler's rule on DataParallel",
-    where=lambda view: places(view, _replicated(view).drop("window")),
+    where=lambda view: places(view, _replicated(view)),
 )
 
 

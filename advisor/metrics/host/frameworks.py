@@ -91,7 +91,7 @@ HOST_EAGER_SHARE = Metric(
     "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
     "time of eager ops / time of all ops of the steps, those inside others not counted",
     f"{_XPROF}, TF ops executed eagerly on the host",
-    where=lambda view: places(view, _eager(view).drop("window")),
+    where=lambda view: places(view, _eager(view)),
 )
 EAGER_OPS_PER_STEP = Metric(
     "eager_ops_per_step",

@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -63,8 +64,7 @@ def _longest_blocked(view: DeviceView) -> pl.DataFrame:
     calls = view.once(_blocked)
     start = calls["start_ns"].to_numpy()
     waited = view.once(_waiting_for_input).within(start, start + calls["dur_ns"].to_numpy())
-    costly = calls.filter(pl.Series(waited > 0, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
-    return costly.select("start_ns", "dur_ns", table=pl.lit("os_calls"), name=pl.col("name").cast(pl.String))
+    return as_places(calls.filter(pl.Series(waited > 0, dtype=pl.Boolean)), "os_calls")
 
 
 LOADER_BLOCKED_SHARE = Metric(
@@ -156,10 +156,10 @@ def _longest_starved(view: DeviceView) -> pl.DataFrame:
     begin, end = view.starts, view.ends
     start = away["start_ns"].to_numpy()
     inside = Union.of(begin, end).within(start, start + away["dur_ns"].to_numpy()) > 0 if len(begin) else start < 0
-    used = away.filter(pl.Series(inside, dtype=pl.Boolean)).sort("dur_ns", "start_ns", descending=[True, False])
+    used = away.filter(pl.Series(inside, dtype=pl.Boolean))
     moved = pl.when(pl.col("cpu") != pl.col("next_cpu")).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
     where = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
-    return used.select("start_ns", "dur_ns", table=pl.lit("off_cpu"), name=pl.concat_str(where, moved))
+    return as_places(used, "off_cpu", name=pl.concat_str(where, moved))
 
 
 CPU_STARVED_SHARE = Metric(

@@ -20,6 +20,7 @@ from advisor.analysis.device.host_work import (
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.loops import loops
 from advisor.analysis.device.own_ranges import is_own
+from advisor.analysis.device.places import stretches
 from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, trusted_replay
@@ -44,16 +45,7 @@ _COST: Final = (
 
 def _python_places(view: DeviceView) -> pl.DataFrame:
     work = python_work(view) if view.device is not None else between_ops(view, view.steps)
-    return (
-        pl.DataFrame({"start_ns": work.starts, "dur_ns": work.ends - work.starts})
-        .select(
-            pl.lit("host_ops").alias("table"),
-            pl.lit("Python between framework ops").alias("name"),
-            "start_ns",
-            "dur_ns",
-        )
-        .sort("dur_ns", "start_ns", descending=[True, False])
-    )
+    return stretches(work, "Python between framework ops")
 
 
 PYTHON_BOUND_SHARE = Metric(

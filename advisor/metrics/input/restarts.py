@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.restarts import Restarts, restarts
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
@@ -23,8 +24,7 @@ _SOURCE: Final = (
 
 def _places(view: DeviceView) -> pl.DataFrame:
     at = np.flatnonzero(view.once(_restarts).waiting.within(view.starts, view.ends))
-    steps = view.steps[at].sort("dur_ns", "start_ns", descending=[True, False])
-    return steps.select("step", "start_ns", "dur_ns", "name", table=pl.lit("steps"))
+    return as_places(view.steps[at], "steps")
 
 
 WORKER_RESTARTS = Metric(

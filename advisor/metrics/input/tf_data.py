@@ -8,6 +8,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.unknowns import undirected_copies
@@ -36,9 +37,7 @@ def _slowest_calls(view: DeviceView) -> pl.DataFrame:
     slowest = bottleneck(view.once(iterators))
     name = pl.col("name").cast(pl.String).str.replace_all(r"\[\d+\]", "")
     calls = view.host.filter(pl.col("kind") == "pipeline").filter(name == slowest) if slowest else view.host.clear()
-    return calls.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", op="id", table=pl.lit("host_ops"), name=pl.col("name").cast(pl.String)
-    )
+    return as_places(calls, "host_ops", op="id")
 
 
 TF_DATA_BOTTLENECK = Metric(
@@ -233,11 +232,7 @@ ENQUEUE_SHARE = Metric(
     "makes by itself are none of batches",
     "XProf's input pipeline analyzer, device side: host to device",
     ("device_ops",),
-    where=lambda view: (
-        _to_device(view.used_ops)
-        .sort("dur_ns", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
-    ),
+    where=lambda view: as_places(_to_device(view.used_ops), "device_ops", op="op"),
 )
 
 

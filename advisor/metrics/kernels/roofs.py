@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import kernels
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.roofline import REPLAYED, gains_ms, no_peaks
 from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.steps import DeviceView
@@ -82,7 +83,7 @@ FAR_BELOW_ROOF_MS = Metric(
     f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
     "libraries reach more in products",
     _NEEDS,
-    lambda view: _places(_far(view)),
+    lambda view: as_places(_far(view), "device_ops", op="id"),
 )
 FAR_BELOW_ROOF_REACHED = Metric(
     "far_below_roof_reached",
@@ -226,9 +227,3 @@ def _names(view: DeviceView, rows: pl.DataFrame) -> str | None:
         for name, shape, ns, reached in longest.rows()
     ]
     return ", ".join(texts) or None
-
-
-def _places(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String), op="id"
-    )

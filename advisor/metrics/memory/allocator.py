@@ -35,7 +35,7 @@ ALLOCATOR_CALLS_PER_STEP = Metric(
     "Calls per step that take device memory from the driver or give it back.",
     "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
     needs=_NEEDS,
-    where=lambda view: places(view, _calls(view).drop("window"), op="parent"),
+    where=lambda view: places(view, _calls(view), op="parent"),
 )
 ALLOCATOR_FREES_PER_STEP = Metric(
     "allocator_frees_per_step",

@@ -17,6 +17,7 @@ from advisor.analysis.device.decoding import (
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
+from advisor.analysis.device.places import stretches
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, telling
 from advisor.analysis.device.unknowns import unknown_waits
@@ -89,13 +90,6 @@ def launching(view: DeviceView) -> Values:
     }
 
 
-def _gap_places(view: DeviceView) -> pl.DataFrame:
-    opens, closes = view.once(gaps_between)
-    return pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens}).select(
-        pl.lit("host_ops").alias("table"), pl.lit("between two decode steps").alias("name"), "start_ns", "dur_ns"
-    )
-
-
 DECODE_GAP_SHARE = Metric(
     "decode_gap_share",
     "share",
@@ -104,7 +98,7 @@ DECODE_GAP_SHARE = Metric(
     "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
     _NVIDIA,
     _NEEDS,
-    _gap_places,
+    lambda view: stretches(Union.of(*view.once(gaps_between)), "between two decode steps"),
 )
 DECODE_GAP_US = Metric(
     "decode_gap_us",

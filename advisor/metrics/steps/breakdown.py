@@ -19,6 +19,7 @@ from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
 from advisor.analysis.device.host_work import callbacks, executed, running
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.own_ranges import holder
+from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
@@ -99,10 +100,7 @@ _SOURCE: Final = (
 
 def _longest_waits(view: DeviceView) -> pl.DataFrame:
     """The longest requests for a batch in the used steps."""
-    waits = view.used_host.filter(pl.col("kind") == "input").sort("dur_ns", "start_ns", descending=[True, False])
-    step = pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"])
-    name = pl.col("name").cast(pl.String)
-    return waits.select("start_ns", "dur_ns", step=step, table=pl.lit("host_ops"), name=name, op=pl.col("id"))
+    return places(view, view.host.filter(pl.col("kind") == "input"))
 
 
 def _shares() -> dict[str, Metric]:

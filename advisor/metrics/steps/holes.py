@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.holes import holes_in, launches
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
@@ -21,16 +22,8 @@ def _gaps(view: DeviceView) -> pl.DataFrame:
 
 
 def _places(view: DeviceView) -> pl.DataFrame:
-    return (
-        _gaps(view)
-        .select(
-            "start_ns",
-            table=pl.lit("gaps"),
-            name=pl.lit("launched work was not recorded"),
-            dur_ns=pl.col("end_ns") - pl.col("start_ns"),
-        )
-        .sort("dur_ns", "start_ns", descending=[True, False])
-    )
+    holes = _gaps(view).select("start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return as_places(holes, "gaps", name=pl.lit("launched work was not recorded"))
 
 
 ABSENT_LAUNCH_SHARE = Metric(

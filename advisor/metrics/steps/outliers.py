@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.host_work import python_work, running
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import busiest
 from advisor.analysis.device.workload import workload
@@ -52,9 +53,7 @@ def _places(steps: pl.DataFrame) -> pl.DataFrame:
         .then(pl.format("{} ({})", "name", pl.col("left_out").str.replace_all("_", " ")))
         .otherwise("name")
     )
-    return steps.sort("dur_ns", "start_ns", descending=[True, False]).select(
-        "step", "start_ns", "dur_ns", table=pl.lit("steps"), name=label
-    )
+    return as_places(steps, "steps", name=label)
 
 
 def _long_places(view: DeviceView) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.time_by_name import busiest
 from advisor.metrics.metric import Metric, Values, measures
@@ -24,8 +25,7 @@ _TELLING_SHARE: Final = 0.1  # of the extra time
 
 
 def _places(view: DeviceView) -> pl.DataFrame:
-    steps = _recurring(view).sort("dur_ns", "start_ns", descending=[True, False])
-    return steps.select("step", "start_ns", "dur_ns", "name", table=pl.lit("steps"))
+    return as_places(_recurring(view), "steps")
 
 
 RECURRING_STEPS = Metric(

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, first_uses, inside, sets_up, spans
 from advisor.inputs.periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -39,8 +40,7 @@ def _copies(view: DeviceView) -> pl.DataFrame:
 
 
 def _longest(view: DeviceView) -> pl.DataFrame:
-    copies = _copies(view).sort("dur_ns", "start_ns", descending=[True, False])
-    return copies.select("start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String))
+    return as_places(_copies(view), "device_ops", op="op")
 
 
 STARTUP_MS = Metric(
