@@ -111,7 +111,6 @@ REASONS: Final = {
     # copies and memory
     "no_copy_sizes": "the copies have no sizes",
     "copy_direction_unknown": ("copies are open in {share:percent} of the time, and their direction was not recorded"),
-    "no_device_copy_sizes": "no copy from device to device with its size",
     "not_this_allocator": "only the allocators of TensorFlow and JAX record it",
     "no_allocation": "no allocation on this device was recorded",
     "no_reserved_totals": "the recording holds no totals of reserved memory",

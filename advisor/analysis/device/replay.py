@@ -100,10 +100,6 @@ class Replay:
     def _tail_within(self, spans: Union) -> Ints:
         return spans.within([self.returned_ns], [self.returned_ns + self.tail_ns])
 
-    def with_ops(self, ops: Ints, factor: float) -> Replay:
-        """With the duration of these device ops multiplied by `factor`."""
-        return replace(self, dur=np.where(np.isin(self.op, ops), _part(self.dur, factor), self.dur))
-
     def with_durations(self, ops: Ints, dur: Ints) -> Replay:
         """With these device ops (ids, each once) taking so many ns; one that takes none is gone, with its pause.
 

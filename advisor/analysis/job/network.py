@@ -53,16 +53,6 @@ def bus_factor(op: pl.Expr, group_size: pl.Expr) -> pl.Expr:
     return pl.when(size.is_null() | (size > 1)).then(pl.coalesce(shared, unshared))
 
 
-def algorithm_bandwidth_gbs(nbytes: pl.Expr, dur_ns: pl.Expr) -> pl.Expr:
-    """Bytes over time; null where either is not positive."""
-    return pl.when((nbytes > 0) & (dur_ns > 0)).then(nbytes / dur_ns)
-
-
-def bus_bandwidth_gbs(op: pl.Expr, group_size: pl.Expr, nbytes: pl.Expr, dur_ns: pl.Expr) -> pl.Expr:
-    """What the busiest wire carried: algorithm bandwidth x `bus_factor`."""
-    return algorithm_bandwidth_gbs(nbytes, dur_ns) * bus_factor(op, group_size)
-
-
 # -------------------------------------------------------------------------------------------------------- ranks
 
 _PLACEMENT: Final[Schema] = {"ranks": pl.List(pl.Int32), "spans_nodes": pl.Boolean, "nodes": pl.Int32}

@@ -79,11 +79,6 @@ class Replay:
         return self.by("rank")
 
     @property
-    def by_stage(self) -> pl.DataFrame:
-        """`by("stage")`: empty where the operations bear no stage."""
-        return self.by("stage")
-
-    @property
     def by_type(self) -> pl.DataFrame:
         """`by("type")`."""
         return self.by("type")

@@ -23,7 +23,6 @@ from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import number
 
-_SMALL_BYTES: Final = 8 << 20
 _SHORT_NS: Final = 50_000
 _ONE_SHOT: Final = (
     r"(?i)cross_device_reduce|(?:one|two)_?shot|multimem|quick_?reduce|low_?latency|lamport|allreduce_fusion|nvls"
@@ -94,17 +93,9 @@ COLLECTIVE_MEDIAN_BYTES = Metric(
     "median of the bytes of the collectives",
     needs=_SIZES,
 )
-SMALL_MESSAGE_SHARE = Metric(
-    "small_message_share",
-    "share",
-    "Part of the collectives' bytes in messages below 8 MiB.",
-    "bytes in collectives below 8 MiB / bytes in collectives",
-    "half of an 8 x H100 node's bandwidth is reached at 32 MiB (dgxc-benchmarking curves)",
-    _SIZES,
-)
 
 
-@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES, SMALL_MESSAGE_SHARE)
+@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES)
 def sizes(view: DeviceView) -> Values:
     """Sizes of the messages."""
     known = view.once(device_collectives)["size"]
@@ -112,11 +103,9 @@ def sizes(view: DeviceView) -> Values:
         return _NONE
     if known.null_count():
         return Missing("sizes_partly_missing", missing=known.null_count(), collectives=len(known))
-    total = float(known.sum())
     return {
-        COLLECTIVE_BYTES_PER_STEP: total / view.steps.height,
+        COLLECTIVE_BYTES_PER_STEP: float(known.sum()) / view.steps.height,
         COLLECTIVE_MEDIAN_BYTES: float(np.median(known.to_numpy())),
-        SMALL_MESSAGE_SHARE: float(known.filter(known < _SMALL_BYTES).sum()) / total if total else None,
     }
 
 
@@ -362,36 +351,6 @@ def _beside_and_alone(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("calls") >= _ENOUGH, pl.col("others") >= _ENOUGH)
     )
-
-
-PEER_COPY_MS = Metric(
-    "peer_copy_ms",
-    "ms",
-    "Time per step in which a copy from one device to another runs.",
-    "union of the PtoP copies / steps",
-    needs=_DEVICE,
-)
-PEER_COPY_GBS = Metric(
-    "peer_copy_gbs",
-    "number",
-    "Bandwidth of copies from one device to another in GB/s.",
-    "sum of their bytes / sum of their times",
-    needs=_DEVICE,
-)
-
-
-@measures(PEER_COPY_MS, PEER_COPY_GBS)
-def between_devices(view: DeviceView) -> Mapping[Metric, Value]:
-    """Copies that the devices make among themselves."""
-    if not view.steps.height:
-        return {}
-    copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String) == "PtoP")
-    copying_ns = int(copies["dur_ns"].sum())
-    known = copying_ns and not copies["bytes"].null_count()
-    return {
-        PEER_COPY_MS: view.per_step_ms(spans(copies).total),
-        PEER_COPY_GBS: float(copies["bytes"].sum()) / copying_ns if known else Missing("no_device_copy_sizes"),
-    }
 
 
 def _copies_for(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:

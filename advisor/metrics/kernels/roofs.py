@@ -137,36 +137,6 @@ def far_below(view: DeviceView) -> Values:
     }
 
 
-ROOF_SLACK_MS = Metric(
-    "roof_slack_ms",
-    "ms",
-    "What the step would get shorter by at most if slow products reached what the good ones reach.",
-    "each product, convolution and attention at the most that a call of the same kind, type and bound reaches whose "
-    f"time at the roof is no longer{REPLAYED}",
-    "own choice: a larger call can fill the device at least as well",
-    _NEEDS,
-)
-ROOF_SLACK_OPS = Metric(
-    "roof_slack_ops",
-    "text",
-    "Which slow products lose most, with what they reach and what a smaller product reaches.",
-    "the three with most",
-    needs=_NEEDS,
-)
-
-
-@measures(ROOF_SLACK_MS, ROOF_SLACK_OPS)
-def slack(view: DeviceView) -> Values:
-    """What the slow ops lose to the good ones; zero where all reach alike."""
-    if not view.total_ns or view.device is None:
-        return {}
-    rows = view.once(_against_good)
-    fast = pl.col("dur_ns") * (pl.col("reached") / pl.col("good"))
-    _, most = gains_ms(view, _kernels(view, rows), fast, fast)
-    excess = rows.with_columns(dur_ns=pl.col("dur_ns") * (1 - pl.col("reached") / pl.col("good")))
-    return {ROOF_SLACK_MS: most, ROOF_SLACK_OPS: _names(view, excess.filter(pl.col("dur_ns") > 0))}
-
-
 @tabulates("roof")
 def roof_table(view: DeviceView) -> pl.DataFrame:
     """One row per op, shape and type with known FLOPs and bytes, the most time first.
@@ -206,15 +176,9 @@ def _far(view: DeviceView) -> pl.DataFrame:
     return _multiplying(view).filter(large, pl.col("reached") < _FAR)
 
 
-def _against_good(view: DeviceView) -> pl.DataFrame:
-    """The multiplying calls, each with what the best of those that are no larger reaches."""
-    rows = _multiplying(view).sort("roof_ns")
-    return rows.with_columns(good=pl.col("reached").cum_max().over("work", "dtype", "computes"))
-
-
 def _kernels(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     """The kernels of these calls, each with its call's columns."""
-    of_calls = rows.select("reached", *([name for name in ("good",) if name in rows.columns]), op="id")
+    of_calls = rows.select("reached", op="id")
     return view.once(kernels).join(of_calls, on="op", how="inner")
 
 

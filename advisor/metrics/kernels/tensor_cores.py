@@ -58,15 +58,6 @@ TENSOR_CORE_UNUSED_SHARE = Metric(
     _NEEDS,
     lambda view: longest(_unused(view)),
 )
-TENSOR_CORE_UNUSED_MS = Metric(
-    "tensor_core_unused_ms",
-    "ms",
-    "Time per step in which a matrix kernel runs without the Tensor Cores that the device has.",
-    "union of the kernels judged unused, inside the steps / steps",
-    _SOURCE,
-    _NEEDS,
-    lambda view: longest(_unused(view)),
-)
 TENSOR_CORE_UNUSED_OPS = Metric(
     "tensor_core_unused_ops",
     "text",
@@ -90,7 +81,6 @@ SIXTEEN_BIT_SHARE = Metric(
     TENSOR_CORE_ELIGIBLE_SHARE,
     TENSOR_CORE_UNKNOWN_SHARE,
     TENSOR_CORE_UNUSED_SHARE,
-    TENSOR_CORE_UNUSED_MS,
     TENSOR_CORE_UNUSED_OPS,
     SIXTEEN_BIT_SHARE,
 )
@@ -123,7 +113,6 @@ def _unused_time(view: DeviceView) -> dict[Metric, Value]:
     unused_ns = int(spans(kernels).within(view.starts, view.ends).sum())  # overlapping kernels count once
     return {
         TENSOR_CORE_UNUSED_SHARE: unused_ns / view.total_ns,
-        TENSOR_CORE_UNUSED_MS: view.per_step_ms(unused_ns),
         TENSOR_CORE_UNUSED_OPS: largest(view, kernels),
     }
 

@@ -41,14 +41,6 @@ PEAK_MEMORY_SHARE = Metric(
     (*_NEEDS, "devices"),
     _at_peak,
 )
-PEAK_MEMORY_AT_MS = Metric(
-    "peak_memory_at_ms",
-    "ms",
-    "When that was, from the first instant recorded.",
-    "first instant of the peak - start of the first host range or device op, or the first allocation event",
-    _XPROF,
-    _NEEDS,
-)
 HEAP_MEMORY_BYTES = Metric(
     "heap_memory_bytes",
     "bytes",
@@ -104,7 +96,6 @@ FRAGMENTATION = Metric(
 @measures(
     PEAK_MEMORY_BYTES,
     PEAK_MEMORY_SHARE,
-    PEAK_MEMORY_AT_MS,
     HEAP_MEMORY_BYTES,
     STACK_MEMORY_BYTES,
     FREE_MEMORY_BYTES,
@@ -128,7 +119,6 @@ def _at_fullest(view: DeviceView, totals: pl.DataFrame) -> dict[Metric, Value]:
     return {
         PEAK_MEMORY_BYTES: peak,
         PEAK_MEMORY_SHARE: peak / capacity if capacity else Missing("memory_size_unknown"),
-        PEAK_MEMORY_AT_MS: (fullest["at_ns"] - _start_ns(view)) / 1e6,
         HEAP_MEMORY_BYTES: fullest["allocated_bytes"],
         STACK_MEMORY_BYTES: stack,
         FREE_MEMORY_BYTES: _or_missing(fullest["available_bytes"]),

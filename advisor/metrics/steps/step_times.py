@@ -41,18 +41,9 @@ HOST_ACTIVE_MS = Metric(
     "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
     needs=("host_ops",),
 )
-DEVICE_SLACK_MS = Metric(
-    "device_slack_ms",
-    "ms",
-    "By how much device work could shrink per step before the host alone sets the pace.",
-    "max(0, step_mean_ms - host_active_ms)",
-    needs=("host_ops", "device_ops"),
-)
 
 
-@measures(
-    STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, DEVICE_SLACK_MS
-)
+@measures(STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS)
 def step_times(view: DeviceView) -> Mapping[Metric, Value]:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6
@@ -60,7 +51,6 @@ def step_times(view: DeviceView) -> Mapping[Metric, Value]:
     if not times.any():
         return counts
     mean = float(times.mean())
-    host_active = _host_active_ms(view)
     return {
         **counts,
         STEP_MS: float(np.median(times)),
@@ -68,8 +58,7 @@ def step_times(view: DeviceView) -> Mapping[Metric, Value]:
         MARK_MS: _mark_ms(view),
         COMPLETE_STEP_MEAN_MS: float(view.complete["dur_ns"].to_numpy().mean() / 1e6),
         STEP_CV: float(times.std(ddof=1)) / mean if len(times) > 1 else None,
-        HOST_ACTIVE_MS: host_active,
-        DEVICE_SLACK_MS: None if host_active is None else max(0.0, mean - host_active),
+        HOST_ACTIVE_MS: _host_active_ms(view),
     }
 
 

@@ -13,10 +13,7 @@ from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
-_LAUNCH_FLOOR_NS: Final = 1_500
-_GRAPH_FACTOR: Final = 0.1  # host time per launch when captured or compiled
 _SOURCE: Final = (
     "advisor.analysis.device.replay, after Daydream (USENIX ATC 2020); "
     "5 % as in ByteDance's straggler study (OSDI 2025)"
@@ -46,16 +43,6 @@ INPUT_COPY_GAIN_MS = Metric(
     "copies outside of kernels / used steps; 0 with a replay, which overlaps them itself, and without a device",
     "a step that waits for its batch has no kernels left to copy beside",
 )
-LAUNCH_GAIN_MS = Metric(
-    "launch_gain_ms",
-    "ms",
-    "Step time saved if launching cost a tenth, as with a captured or compiled step.",
-    "replay with launches, and host work of at most {launch_gap} between them, a tenth as long"
-    + ELSE
-    + "host-bound gaps of at most {launch_gap} less 1.5 µs each",
-    _SOURCE,
-    (*_NEEDS, "device_ops.launch"),
-)
 SYNC_GAIN_MS = Metric(
     "sync_gain_ms",
     "ms",
@@ -66,7 +53,7 @@ SYNC_GAIN_MS = Metric(
 )
 
 
-@measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, LAUNCH_GAIN_MS, SYNC_GAIN_MS)
+@measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, SYNC_GAIN_MS)
 def what_if(view: DeviceView) -> Mapping[Metric, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
     if not view.total_ns:
@@ -78,7 +65,6 @@ def what_if(view: DeviceView) -> Mapping[Metric, Value]:
     return values | {
         INPUT_GAIN_MS: trusted.saved_ms(trusted.without_host(view.host_spans("input"))),
         INPUT_COPY_GAIN_MS: 0.0,
-        LAUNCH_GAIN_MS: trusted.saved_ms(trusted.with_launches(_GRAPH_FACTOR, LAUNCH_GAP_NS)),
         SYNC_GAIN_MS: trusted.saved_ms(trusted.without_waits()),
     }
 
@@ -89,11 +75,9 @@ def _without_replay(view: DeviceView) -> dict[Metric, Value]:
         waiting = (view.host_spans("input") - view.once(executed)).within(view.starts, view.ends)
         return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum())), INPUT_COPY_GAIN_MS: 0.0}
     rows = view.once(gaps)
-    short = rows.filter(pl.col("host_bound_ns").is_between(1, LAUNCH_GAP_NS))["host_bound_ns"]
     return {
         INPUT_GAIN_MS: view.per_step_ms(int(rows["input_ns"].sum())),
         INPUT_COPY_GAIN_MS: view.per_step_ms(int(_bare_copies(view).within(view.starts, view.ends).sum())),
-        LAUNCH_GAIN_MS: view.per_step_ms(int((short - _LAUNCH_FLOOR_NS).clip(0).sum())),
         SYNC_GAIN_MS: view.per_step_ms(int(rows["sync_ns"].sum())),
     }
 

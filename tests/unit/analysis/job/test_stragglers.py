@@ -129,8 +129,8 @@ def test_a_stage_waits_for_what_it_receives():
     job = made(*rows, edges=[(1, 0), (3, 2)])
     assert job.step_ms == pytest.approx(0.034)
     assert job.ideal_ms == pytest.approx(0.034)  # two stages of 15 instead of 10 and 20
-    assert job.by_stage["explained_share"].to_list() == [None, None]
-    assert told(job.by_stage, "slowdown") == pytest.approx({0: 29 / 34, 1: 39 / 34})
+    assert job.by("stage")["explained_share"].to_list() == [None, None]
+    assert told(job.by("stage"), "slowdown") == pytest.approx({0: 29 / 34, 1: 39 / 34})
 
 
 def test_one_that_begins_late():
@@ -213,7 +213,7 @@ def test_the_published_slow_downs(study, published, column, key):
 @needs_study
 def test_the_published_explained_shares(study, published):
     """M_S, of the last stage, and M_W, of the 3 % of the workers that are slow by replica and by stage."""
-    assert told(study.by_stage, "explained_share")[1] == pytest.approx(0.6877, abs=1e-3)  # ms-SE.json
+    assert told(study.by("stage"), "explained_share")[1] == pytest.approx(0.6877, abs=1e-3)  # ms-SE.json
     replica, stage = (published[f"blocking_decompose_by_{name}"] for name in ("dp_rank", "stage"))
     score = {
         rank: min(replica[str(of_replica)], stage[str(of_stage)])

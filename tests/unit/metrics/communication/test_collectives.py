@@ -8,7 +8,6 @@ import pytest
 
 from advisor.metrics.communication import collectives
 from advisor.metrics.communication.collectives import (
-    between_devices,
     calls,
     contention,
     exposed_on_host,
@@ -69,15 +68,11 @@ def test_sizes_of_messages():
     values = sizes(view(trace(DEVICE, sizes=[24 << 20, 8 << 20])))
     assert values[collectives.COLLECTIVE_BYTES_PER_STEP] == 32 << 20
     assert values[collectives.COLLECTIVE_MEDIAN_BYTES] == 16 << 20
-    assert values[collectives.SMALL_MESSAGE_SHARE] == 0  # 8 MiB is not small
-    assert sizes(view(trace(DEVICE, sizes=[24 << 20, (8 << 20) - 1])))[
-        collectives.SMALL_MESSAGE_SHARE
-    ] == pytest.approx(0.25)
 
 
 def test_a_size_that_is_not_known_leaves_all_of_them_untold():
     values = sizes(view(trace(DEVICE, sizes=[24 << 20, None])))
-    assert values[collectives.SMALL_MESSAGE_SHARE] == Missing("sizes_partly_missing", missing=1, collectives=2)
+    assert values[collectives.COLLECTIVE_BYTES_PER_STEP] == Missing("sizes_partly_missing", missing=1, collectives=2)
 
 
 def test_calls_by_operation():
@@ -182,13 +177,6 @@ def test_other_shapes_are_another_kernel():
 def test_nothing_runs_beside_a_collective():
     values = contention(view(trace([RUNNING, *alike(ALONE, 10)])))
     assert values == {collectives.CONTENTION_MS: 0.0, collectives.CONTENTION_RATIO: 1.0}
-
-
-def test_copies_between_devices():
-    copy = on_device("memcpy", 0, 100, copy_kind="PtoP", bytes=2_000_000)
-    values = between_devices(view(trace([copy])))
-    assert values[collectives.PEER_COPY_MS] == pytest.approx(0.1)
-    assert values[collectives.PEER_COPY_GBS] == pytest.approx(20)
 
 
 def test_a_worker_on_the_host_alone_says_why():

@@ -13,17 +13,15 @@ from advisor.metrics.kernels.roofs import (
     FLOPS_KNOWN_SHARE,
     FLOPS_OF_PEAK_SHARE,
     MATRIX_TFLOPS,
-    ROOF_SLACK_MS,
     far_below,
     roof_table,
-    slack,
     utilisation,
 )
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import A100, Row, by_metric
 
-far_below, slack, utilisation = map(by_metric, (far_below, slack, utilisation))
+far_below, utilisation = map(by_metric, (far_below, utilisation))
 
 T4: Row = A100 | {"name": "Tesla T4", "memory_bytes": 15 << 30, "sm_count": 40, "capability": 7.5}
 UNLISTED: Row = A100 | {"name": "NVIDIA H20", "memory_bytes": 96 << 30, "sm_count": 78, "capability": 9.0}
@@ -90,14 +88,6 @@ def test_what_raises_no_alarm(kernel: str, us: float, launching: Row):
     values = far_below(queued((kernel, us, {"on": 0}), ops=[launching]))
     assert values[FAR_BELOW_ROOF_MS] == 0
     assert values[FAR_BELOW_ROOF_OPS] is None
-
-
-def test_slow_products_could_reach_what_smaller_ones_reach():
-    larger = op("aten::mm", [4096, 8192], [8192, 4096])
-    view = queued((GEMM, 2 * LARGE_US, {"on": 0}), (GEMM, 8 * LARGE_US, {"on": 1}), ops=[LARGE, larger])
-    assert slack(view)[ROOF_SLACK_MS] == pytest.approx(4 * LARGE_US / 1000, rel=1e-3)  # from 25 % to 50 %
-    even = queued((GEMM, 4 * LARGE_US, {"on": 0}), (GEMM, 2 * LARGE_US, {"on": 1}), ops=[LARGE, larger])
-    assert slack(even)[ROOF_SLACK_MS] == 0  # that the larger one fills the device says nothing of the smaller one
 
 
 def test_without_peaks_nothing_is_measured_against_them():

@@ -10,7 +10,6 @@ from advisor.metrics.kernels.tensor_cores import (
     TENSOR_CORE_ELIGIBLE_SHARE,
     TENSOR_CORE_SHARE,
     TENSOR_CORE_UNKNOWN_SHARE,
-    TENSOR_CORE_UNUSED_MS,
     TENSOR_CORE_UNUSED_OPS,
     TENSOR_CORE_UNUSED_SHARE,
     tensor_cores,
@@ -126,7 +125,6 @@ def test_shares_are_of_the_time_of_all_compute_kernels_and_unused_of_the_step():
     assert values[TENSOR_CORE_ELIGIBLE_SHARE] == pytest.approx(0.3)
     assert values[TENSOR_CORE_UNKNOWN_SHARE] == pytest.approx(0.3)
     assert values[TENSOR_CORE_UNUSED_SHARE] == pytest.approx(0.1)
-    assert values[TENSOR_CORE_UNUSED_MS] == pytest.approx(0.02)
     assert values[TENSOR_CORE_UNUSED_OPS] == "aten::mm (20 µs)"
     assert values[SIXTEEN_BIT_SHARE] == pytest.approx(40 / 60)
 
@@ -135,7 +133,7 @@ def test_kernels_outside_the_steps_used_do_not_count():
     recording = profile(
         [*KERNELS, kernel(250, 350, name=SINGLE)], OPS, [step(1, 0, 200), step(2, 200, 400, incomplete="cut")]
     )
-    assert tensor_cores(view(recording))[TENSOR_CORE_UNUSED_MS] == pytest.approx(0.02)
+    assert tensor_cores(view(recording))[TENSOR_CORE_UNUSED_SHARE] == pytest.approx(0.1)
 
 
 def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():

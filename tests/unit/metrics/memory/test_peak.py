@@ -7,7 +7,6 @@ from advisor.metrics.memory.peak import (
     FREE_MEMORY_BYTES,
     HEAP_MEMORY_BYTES,
     LIFETIME_PEAK_MEMORY_BYTES,
-    PEAK_MEMORY_AT_MS,
     PEAK_MEMORY_BYTES,
     PEAK_MEMORY_SHARE,
     RESERVED_MEMORY_BYTES,
@@ -75,7 +74,6 @@ def test_the_peak_is_of_heap_and_stack_together():
         4 * GIB,
         11 * GIB,
     )
-    assert values[PEAK_MEMORY_AT_MS] == pytest.approx(0.004)
     assert values[LIFETIME_PEAK_MEMORY_BYTES] == 7 * GIB
 
 
