@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.timeline import thread_names
 from advisor.model.finding import Finding
-from advisor.model.profile import Profile
+from advisor.model.profile import END_NS, Profile
 from advisor.text import one_line
 
 MOST_EVENTS: Final = 100_000  # the longest; what opens quickly in a viewer
@@ -20,7 +20,6 @@ _LONGEST: Final = 1000  # characters of a text
 _FINDINGS_PID: Final = 1_000_000  # a number that no device and no host process of the excerpt bears
 _HOST_PID: Final = 1000
 _MOST_TID: Final = 1 << 31
-_END: Final = pl.col("start_ns") + pl.col("dur_ns")
 
 Event = Mapping[str, Any]
 
@@ -38,7 +37,7 @@ def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], sub
         subject: The finding to show, one of them; the window as a whole where it names no place.
     """
     start, end = window(view, subject)
-    inside = (pl.col("start_ns") < end) & (start < _END)
+    inside = (pl.col("start_ns") < end) & (start < END_NS)
     of_worker = pl.col("worker") == view.worker
     device = profile.device_ops.filter(of_worker, inside)
     host = profile.host_ops.filter(of_worker, inside)
@@ -75,14 +74,14 @@ def window(view: DeviceView, finding: Finding) -> tuple[int, int]:
     place = next((p for p in finding.where if p.worker == view.worker), None)
     steps = view.steps
     if place is not None:
-        steps_there = steps.filter(pl.col("start_ns") < place.start_ns + max(place.dur_ns, 1), place.start_ns < _END)
+        steps_there = steps.filter(pl.col("start_ns") < place.start_ns + max(place.dur_ns, 1), place.start_ns < END_NS)
         if view.has_marks and steps_there.height:
             return _span(steps_there.row(0, named=True))
         around = max(_AROUND * place.dur_ns, _LEAST_NS)
         return place.start_ns - around, place.start_ns + place.dur_ns + around
     if steps.height:
         return _span(steps.sort("dur_ns").row(-1, named=True))
-    ranges = pl.concat([ops.select("start_ns", end_ns=_END) for ops in (view.ops, view.host)])
+    ranges = pl.concat([ops.select("start_ns", end_ns=END_NS) for ops in (view.ops, view.host)])
     return int(ranges["start_ns"].to_numpy().min()), int(ranges["end_ns"].to_numpy().max())
 
 

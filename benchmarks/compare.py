@@ -14,9 +14,10 @@ import numpy as np
 
 from advisor.comparing import LEAST_EFFECT
 from advisor.comparing import compare as compare_runs
-from advisor.comparing.significance import Floats, contrast
+from advisor.comparing.significance import contrast
 from advisor.engine import check
 from advisor.errors import AdvisorError
+from advisor.model.arrays import Floats
 
 ROOT: Final = Path(__file__).parents[1]
 PLACES: Final = (ROOT / "fixtures", ROOT.parent / "shared/traces/kineto", ROOT.parents[1] / "shared/traces/kineto")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from advisor.model.arrays import Floats
 from advisor.model.comparison import Frame
 from advisor.model.finding import Value
 from advisor.model.report import Run
@@ -19,7 +19,6 @@ _DEEPEST: Final = 500
 
 _Path: TypeAlias = tuple[tuple[str | None, str], ...]
 """Names and kinds from the top down."""
-_Times: TypeAlias = npt.NDArray[np.float64]
 """Total and self of the base, total and self of the head, in ms per used step."""
 
 
@@ -30,7 +29,7 @@ def frames(base: Sequence[Run], head: Sequence[Run]) -> tuple[Frame, ...]:
     """
     if not all(run.metrics.get(_TABLE) for run in (*base, *head)):
         return ()
-    times: defaultdict[_Path, _Times] = defaultdict(lambda: np.zeros(4))
+    times: defaultdict[_Path, Floats] = defaultdict(lambda: np.zeros(4))
     for at, runs in ((0, base), (2, head)):
         for path, total_ms, self_ms in (frame for run in runs for frame in _paths(run.metrics[_TABLE])):
             times[path][at : at + 2] += np.array([total_ms, self_ms]) / len(runs)

@@ -9,11 +9,10 @@ from types import ModuleType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from advisor.errors import UsageError
+from advisor.model.arrays import Floats, Ints
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Sample: TypeAlias = Sequence[Floats]
 """Step times of one side, an array per run; none is empty and every time is above zero."""
 
@@ -207,7 +206,7 @@ def _medians(sample: Sample, rng: np.random.Generator) -> Floats:
     return np.concatenate(chunks)
 
 
-def _chunk(table: Floats, lengths: npt.NDArray[np.int64], resamples: int, rng: np.random.Generator) -> Floats:
+def _chunk(table: Floats, lengths: Ints, resamples: int, rng: np.random.Generator) -> Floats:
     runs, widest = table.shape
     chosen = rng.integers(0, runs, (resamples, runs)) if runs > 1 else np.zeros((resamples, 1), np.int64)
     sizes = lengths[chosen]

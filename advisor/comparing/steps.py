@@ -8,7 +8,8 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from advisor.comparing.significance import Contrast, Cycle, Floats, contrast, mean_contrast, wander
+from advisor.comparing.significance import Contrast, Cycle, contrast, mean_contrast, wander
+from advisor.model.arrays import Floats
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
 from advisor.model.finding import Value
 from advisor.model.reason import Reason

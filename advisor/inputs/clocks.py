@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from advisor.model.arrays import Floats, Ints
 from advisor.model.clause import Clause
-from advisor.model.intervals import Ints
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-
-Floats: TypeAlias = npt.NDArray[np.float64]
+from advisor.model.profile import END_NS
 
 _LATENCY_NS: Final = 5_000  # from a call to its op on an idle device, at least: 4 to 45 us in 60 public recordings
 _ALIKE_NS: Final = 50_000  # latencies on an idle device differ by less
@@ -113,7 +111,7 @@ def _drift(device: pl.DataFrame, drifts: list[Skew]) -> Missing | None:
 
 def _skew(device: pl.DataFrame, number: int) -> Skew:
     own = device.filter(pl.col("device") == number).sort("start_ns")
-    idle = pl.col("start_ns") - (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1) >= _IDLE_NS
+    idle = pl.col("start_ns") - END_NS.cum_max().shift(1) >= _IDLE_NS
     linked = own.with_columns(idle=idle.fill_null(value=True)).filter(
         pl.col("called").is_not_null(), ~pl.col("launch").is_duplicated()
     )

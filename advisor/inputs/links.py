@@ -11,7 +11,7 @@ from advisor.errors import UsageError
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
 from advisor.model.intervals import nest
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 from advisor.text import plain
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -101,7 +101,7 @@ def launch_times(host: pl.DataFrame, device: pl.DataFrame, periods: pl.DataFrame
     Of a device of whose ops nothing is known, when they began; and how long it worked on after the steps on the host.
     """
     known = pl.coalesce(pl.Series("at", host["start_ns"].gather(device[link])) for link in ("launch", "op"))
-    ops = device.select("device", "start_ns", end=pl.col("start_ns") + pl.col("dur_ns")).with_columns(at=known)
+    ops = device.select("device", "start_ns", end=END_NS).with_columns(at=known)
     ops = ops.with_columns(is_apart=pl.col("at").is_null().all().over("device"))
     last = ops.filter("is_apart")["end"].max()
     done = periods.select((pl.col("host_start_ns") + pl.col("host_dur_ns")).max()).item()
@@ -170,7 +170,7 @@ def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:
 
     They keep the last number in their names where these numbers ascend, and are counted from 0 where not.
     """
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     ordered = ranges.sort("start_ns", "dur_ns", descending=[False, True])
     apart = ordered.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(True))  # noqa: FBT003 - polars takes it so
     numbers = apart["name"].cast(pl.String).str.extract(r"(\d+)\D*$").cast(pl.Int32, strict=False)

@@ -14,7 +14,7 @@ from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 
 FEWEST: Final = 4  # calls: three whole periods between them
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
@@ -90,13 +90,13 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
 
 def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The device's ops, with when the call that launched each begins and ends."""
-    calls = host.select(row="id", call_start="start_ns", call_end=pl.col("start_ns") + pl.col("dur_ns"))
+    calls = host.select(row="id", call_start="start_ns", call_end=END_NS)
     return device.select("start_ns", "dur_ns", "graph", row="launch").drop_nulls("row").join(calls, on="row")
 
 
 def _run(host: pl.DataFrame) -> pl.DataFrame:
     """The ops of a job without a device, in the form of `_launched`: each runs within its own call."""
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     is_op = pl.col("kind") == "op"
     return host.filter(is_op).select("start_ns", "dur_ns", graph=None, call_start="start_ns", call_end=end)
 
@@ -111,7 +111,7 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     repeated = host.filter(is_own).with_columns(label=label).filter(pl.len().over("label", "thread") >= _REPEATS)
     if not repeated.height:
         return repeated
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     # Ranges of one thread nest: whoever begins before the furthest end so far lies within.
     outer = repeated.sort("thread", "start_ns", "dur_ns", descending=[False, False, True], nulls_last=True).filter(
         (pl.col("start_ns") >= end.cum_max().shift(1).over("thread")).fill_null(value=True)

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.model.profile import HOST_OP_KINDS, matches
+from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
 
 COMPILATION: Final = "compilation of {}"
 _SET_UP_NS: Final = 1_000_000  # taking or freeing memory takes microseconds
@@ -27,7 +27,7 @@ def with_one_time_work(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame
     first = device["start_ns"].min()
     if not device.height or not isinstance(first, int):
         return host
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     sets_up = (pl.col("kind") == "allocator") & (pl.col("dur_ns") >= _SET_UP_NS) & (end <= first)
     host = host.with_columns(
         kind=pl.when(sets_up).then(pl.lit("runtime", HOST_OP_KINDS)).otherwise("kind")  # there is nothing to free yet
@@ -70,7 +70,7 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
 def _waits(device: pl.DataFrame) -> pl.DataFrame:
     """Kernels with the idle time of their device before them: name, launch, start_ns, idle_ns."""
-    end = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1).over("device")
+    end = END_NS.cum_max().shift(1).over("device")
     ordered = device.sort("start_ns").with_columns(idle_ns=(pl.col("start_ns") - end).clip(0).fill_null(0))
     return ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import Union
 from advisor.model.notes import Note
-from advisor.model.profile import HOST_OP_KINDS, matches
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
 
 NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
@@ -151,7 +149,7 @@ def device_periods(
         cut_off: The file's end is missing.
     """
     own = device.with_columns(called=calls).filter(pl.col("device").eq_missing(pl.lit(number, pl.Int32)))
-    ends = pl.when(pl.col("kind").is_in(_KERNELS)).then(pl.col("start_ns") + pl.col("dur_ns"))
+    ends = pl.when(pl.col("kind").is_in(_KERNELS)).then(END_NS)
     grouped = own.group_by("step").agg(first_ns=pl.min("start_ns"), kernel_end=ends.max(), ops=pl.len())
     first = own.filter(pl.col("step").is_not_null())["start_ns"].min()
     stray = own.filter(pl.col("step").is_null()).with_columns(kernel_end=ends)

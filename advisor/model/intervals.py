@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+from advisor.model.arrays import Ints, Mask
 
 _NONE = np.empty(0, np.int64)
 _LONGEST = int(np.iinfo(np.int64).max)
@@ -60,13 +59,11 @@ class Union:
         covered: Ints = np.where(i < 0, 0, self.total_before[i] + inside)
         return covered
 
-    def covers(self, times: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def covers(self, times: npt.ArrayLike) -> Mask:
         """Whether each of `times` lies in an interval; same shape as `times`."""
         at = np.asarray(times, np.int64)
         i = np.searchsorted(self.starts, at, side="right") - 1
-        covered: npt.NDArray[np.bool_] = (
-            (i >= 0) & (at < self.ends[i]) if len(self.starts) else np.zeros(at.shape, bool)
-        )
+        covered: Mask = (i >= 0) & (at < self.ends[i]) if len(self.starts) else np.zeros(at.shape, bool)
         return covered
 
     def last_end(self, times: npt.ArrayLike) -> Ints:
@@ -143,7 +140,7 @@ def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> In
     return parent
 
 
-def nearest(counts: npt.NDArray[np.bool_], parent: Ints) -> Ints:
+def nearest(counts: Mask, parent: Ints) -> Ints:
     """Of each interval itself or the innermost around it that counts; -1 where none is. Each round doubles the reach.
 
     Args:

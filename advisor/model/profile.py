@@ -32,6 +32,10 @@ TEXT: Final = pl.Categorical()
 Schema = dict[str, DataType | DataTypeClass]
 
 
+END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")
+"""The end of an op, range or step."""
+
+
 def matches(pattern: str, column: str = "name") -> pl.Expr:
     """Whether a text matches a regular expression; null where there is no text.
 

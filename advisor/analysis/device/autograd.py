@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
 from advisor.model.intervals import Union
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 
 _LINEAR: Final = r": AddmmBackward"
 _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
@@ -68,7 +68,7 @@ def backward_passes(view: DeviceView) -> float:
 def _module_calls(view: DeviceView) -> float:
     """Calls of the module that takes most of the step, of those that no other module calls."""
     modules = view.used_host.filter(pl.col("kind") == "module")
-    modules = modules.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns")).sort("thread", "start_ns")
+    modules = modules.with_columns(end_ns=END_NS).sort("thread", "start_ns")
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = modules.filter(before.is_null() | (pl.col("start_ns") >= before))
     calls = outermost.group_by("name").agg(pl.len().alias("calls"), pl.sum("dur_ns")).sort("dur_ns", "calls")

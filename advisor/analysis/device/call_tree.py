@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.model.intervals import Ints, above, nearest
+from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import above, nearest
 from advisor.model.profile import TEXT, matches
 
 MOST_FRAMES: Final = 600  # the rest is too small to read
@@ -26,9 +26,6 @@ _SCHEMA: Final = {
     "total_ms": pl.Float64,
     "self_ms": pl.Float64,
 }
-
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class _Tree(NamedTuple):

@@ -11,7 +11,8 @@ from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import DECODING
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
 
 _PAUSE: Final = 10
 """Times the median gap, above which no request was there to decode."""

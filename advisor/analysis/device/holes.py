@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device import launches as calls
 from advisor.analysis.device.steps import DeviceView
-from advisor.model.intervals import Ints
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from advisor.model.arrays import Ints, Mask
+from advisor.model.profile import END_NS
 
 
 def launches(view: DeviceView) -> pl.DataFrame:
@@ -43,7 +39,7 @@ def holes_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:
 def _called(gaps: pl.DataFrame, view: DeviceView) -> tuple[Ints, Ints]:
     """When the ops around each gap were launched; in no order where either is unknown."""
     ops = view.ops.join(view.host.select(launch="id", called="start_ns"), on="launch")
-    ends = ops.group_by(dry=pl.col("start_ns") + pl.col("dur_ns")).agg(before=pl.max("called"))
+    ends = ops.group_by(dry=END_NS).agg(before=pl.max("called"))
     dry = pl.Series(view.busy.last_end(gaps["start_ns"].to_numpy()), dtype=pl.Int64)
     around = (
         gaps.select("next", dry=dry)

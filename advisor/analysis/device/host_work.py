@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView, inside, rows_where, spans
 from advisor.inputs.names.calls import JIT_CALL, LOGGING, NODE, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
 from advisor.model.intervals import EMPTY, Union
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
@@ -136,7 +136,7 @@ def between_nodes(view: DeviceView) -> Union:
     """The moments from one node of autograd right to the next on a thread: its engine, in C++, chooses the next."""
     ops = view.once(training_ops).filter(pl.col("kind") == "op").with_columns(is_node=matches(NODE))
     beside = ops.filter(pl.col("is_node") | ~inside(spans(ops.filter("is_node")), ops)).sort("thread", "start_ns")
-    after = (pl.col("start_ns") + pl.col("dur_ns")).shift(1).over("thread")
+    after = END_NS.shift(1).over("thread")
     follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")
     moments = beside.select(opens=after, closes="start_ns", follows=follows).filter("follows")
     moments = moments.filter((pl.col("closes") - pl.col("opens")).is_between(1, SLOW_CALL_NS))
@@ -197,7 +197,7 @@ def optimizer_work(view: DeviceView) -> Union:
     if not updates.height:
         return EMPTY
     backward = spans(view.host_like(BACKWARD, "op"))
-    start, end = updates["start_ns"].to_numpy(), updates.select(pl.col("start_ns") + pl.col("dur_ns")).to_series()
+    start, end = updates["start_ns"].to_numpy(), updates.select(END_NS).to_series()
     has_closure = backward.within(start, end.to_numpy()) > 0
     begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)
     return Union.of(begin, end.to_numpy())

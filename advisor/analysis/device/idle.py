@@ -13,7 +13,9 @@ from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.calls import (
     GRAPH_LAUNCH,
 )
-from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
@@ -46,7 +48,7 @@ def gaps(view: DeviceView) -> pl.DataFrame:
 
 def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """Adds the op that ends each gap, and when the call that launched it returned."""
-    launches = view.host.select(launch="id", launched_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    launches = view.host.select(launch="id", launched_ns=END_NS)
     ending = (
         view.ops.select("id", "launch", end_ns="start_ns")
         .join(frame, on="end_ns", how="semi")
@@ -139,16 +141,14 @@ def at_edges(frame: pl.DataFrame, view: DeviceView) -> pl.Series:
     return frame.select(at_edge & pl.lit(not view.has_marks)).to_series()
 
 
-def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.bool_]:
+def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> Mask:
     """Whether an op of a CUDA graph runs right before or right after each gap."""
     replays = view.host_like(GRAPH_LAUNCH)["id"]
     nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
     if not nodes.height:
         return np.zeros(frame.height, bool)
     before = frame["start_ns"].is_in((nodes["start_ns"] + nodes["dur_ns"]).implode())
-    beside: npt.NDArray[np.bool_] = (
-        before | frame["next"].is_in(nodes["id"].implode()).fill_null(value=False)
-    ).to_numpy()
+    beside: Mask = (before | frame["next"].is_in(nodes["id"].implode()).fill_null(value=False)).to_numpy()
     return beside
 
 

@@ -9,7 +9,8 @@ import polars as pl
 
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
-from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 

@@ -12,7 +12,7 @@ from advisor.analysis.device.communication import C10D_CALLS
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work, step_ops
 from advisor.analysis.device.steps import DeviceView, inside
 from advisor.model.intervals import EMPTY, Union
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 
 FEW_PASSES: Final = 8
 """Models that train in turns make two or three passes, gradients of micro-batches four."""
@@ -69,7 +69,7 @@ def loops(view: DeviceView) -> Loops:
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
     """The used steps' ops that lie in none but nodes of autograd, with `apart`: whether one is none of a loop's."""
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     order = ["thread", "start_ns", "end_ns"]
     ops = view.once(step_ops).with_columns(end_ns=end, is_node=matches(BACKWARD))
     ops = ops.sort(order, descending=[False, False, True])

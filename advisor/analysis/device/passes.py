@@ -15,7 +15,7 @@ import polars as pl
 from advisor.analysis.device.steps import DeviceView, classes
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import CACHE_WRITES, DECODE_ATTENTION, PREFILL_ATTENTION, SAMPLERS
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 
 PASS: Final = {
     "phase": pl.String,
@@ -78,9 +78,7 @@ def _names(view: DeviceView) -> pl.DataFrame:
 
 def _launched(view: DeviceView, names: pl.DataFrame) -> pl.DataFrame:
     """Kernels and copies in the order of their launches, with what each shows of its pass."""
-    calls = view.host.select(
-        launch="id", called="start_ns", returned=pl.col("start_ns") + pl.col("dur_ns"), replays=matches(GRAPH_LAUNCH)
-    )
+    calls = view.host.select(launch="id", called="start_ns", returned=END_NS, replays=matches(GRAPH_LAUNCH))
     layer = "writes" if names["writes"].any() else "attends"
     return (
         view.ops.filter(pl.col("kind").is_in(_KINDS))

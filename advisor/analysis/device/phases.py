@@ -12,8 +12,8 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import JAX_MARKS, STEP_MARKS, batch
 from advisor.inputs.periods import LAUNCHING
-from advisor.model.intervals import Ints
-from advisor.model.profile import matches
+from advisor.model.arrays import Ints
+from advisor.model.profile import END_NS, matches
 
 _NUMBERS: Final = ("busy_ns", "period_ns", "kernels", "graphs", "launching_ns", "host_ns", "communicating_ns")
 
@@ -39,7 +39,7 @@ def marks(view: DeviceView) -> pl.DataFrame:
     own = rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())).sort(
         "start_ns", "dur_ns", descending=[False, True]
     )
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     outermost = own.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(value=True))
     batches = ((batch(name), start, start + dur) for name, start, dur in outermost.drop("thread").rows())
     return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=PASS, orient="row")
@@ -84,7 +84,7 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
         .group_by("mark")
         .agg(
             first=pl.min("start_ns"),
-            last=(pl.col("start_ns") + pl.col("dur_ns")).max(),
+            last=END_NS.max(),
             kernels=is_kernel.sum().cast(pl.Int64),
             single=(is_kernel & ~pl.col("replays")).sum().cast(pl.Int64),
         )

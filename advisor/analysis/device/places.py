@@ -9,6 +9,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.steps import DeviceView
 from advisor.model.intervals import Union
+from advisor.model.profile import END_NS
 from advisor.text import ms
 
 _MOST_PLACES: Final = 10
@@ -70,7 +71,7 @@ def device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
     calls = view.host.select("parent", launch="id", called="name")
     idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
     calls_and_gaps = (
-        first.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        first.with_columns(end_ns=END_NS)
         .join(calls, on="launch", how="left", maintain_order="left")
         .join(idle, on="end_ns", how="left", maintain_order="left")
     )

@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
-from advisor.model.intervals import Ints, Union
-from advisor.model.profile import matches
+from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import Union
+from advisor.model.profile import END_NS, matches
 from advisor.text import percent
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import QUEUED_GAP_NS, SLOW_CALL_NS
@@ -37,8 +37,6 @@ ELSE: Final = f"; where the replay of the unchanged steps is off by more than {p
 
 UNPROFILED: Final = 0.5
 """Part of the recorded host time per call that launching may take when no profiler records it."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
 
 def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     """The calls' ops by stream: op, by, stream, start_ns, dur, free (when the stream was), called."""
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
     return (
         view.ops.with_columns(_STREAM)
@@ -298,7 +296,7 @@ def _launch_ns(ops: pl.DataFrame) -> int:
 
 def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
     """For how long after `begin` each stream is busy with what was called before, recorded or not."""
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     ops = view.ops.join(view.host.select(launch="id", called="start_ns"), on="launch", how="left")
     first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
     earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))

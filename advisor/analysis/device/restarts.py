@@ -9,7 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.steps import spans
 from advisor.inputs.names.calls import NODE, WORKERS_LOADING
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
@@ -17,9 +16,10 @@ from advisor.analysis.device.steps import DeviceView, Selection, first_uses, row
 from advisor.errors import UsageError
 from advisor.inputs.names.engines import varies
 from advisor.inputs.periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import Union
 from advisor.model.notes import Note
-from advisor.model.profile import Profile, matches
+from advisor.model.profile import END_NS, Profile, matches
 
 _MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 _FENCE_SIGMAS: Final = 3
@@ -39,7 +39,6 @@ _MOST_DEVICES: Final = 16
 _MANY_OPS: Final = 1_000
 """Each device is measured by itself, for a third of a second: of more, those count that have so much work."""
 
-Bools: TypeAlias = npt.NDArray[np.bool_]
 Why: TypeAlias = tuple[pl.Expr, pl.Expr | int | None]
 """Whether a step is left out for a reason, and the time in ns that the reason speaks of."""
 
@@ -128,7 +127,7 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
     before a device's first op where that op had to wait: the device was at work that was not recorded.
     """
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     on_host = profile.host_ops.group_by("worker").agg(
         host_start=pl.min("start_ns"), host_end=end.max(), launches=matches(LAUNCHING).fill_null(value=False).any()
     )
@@ -171,7 +170,7 @@ def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
     A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording. The
     last such stream counts before whose first op no device of the worker did anything to speak of.
     """
-    calls = profile.host_ops.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
+    calls = profile.host_ops.select(launch="id", returned=END_NS)
     ops = profile.device_ops.select("worker", "device", "stream", "launch", "start_ns", "dur_ns").sort("start_ns")
     so_far = ops.with_columns(worked=pl.col("dur_ns").cum_sum().over("worker") - pl.col("dur_ns"))
     firsts = so_far.unique(["worker", "device", "stream"], keep="first", maintain_order=True).join(calls, on="launch")
@@ -272,13 +271,13 @@ def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
     return pl.Series(starts_workers & _is_regular(starts_workers), dtype=pl.Boolean)
 
 
-def _is_regular(steps: Bools) -> bool:
+def _is_regular(steps: Mask) -> bool:
     """Whether these steps are two or more, each as far from the next."""
     at = np.flatnonzero(steps)
     return len(at) >= _TWICE and len(np.unique(np.diff(at))) == 1
 
 
-def _does_more(slow: Bools, steps: pl.DataFrame, profile: Profile) -> bool:
+def _does_more(slow: Mask, steps: pl.DataFrame, profile: Profile) -> bool:
     """Whether all slow steps run more ops than any other, or only they end an accumulation of gradients."""
     others = steps["usable"].to_numpy() & ~slow
     ran = _ops_begun(steps, profile)
@@ -288,13 +287,13 @@ def _does_more(slow: Bools, steps: pl.DataFrame, profile: Profile) -> bool:
     return is_more or any(begun[slow].all() and not begun[others].any() for begun in ends)
 
 
-def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Bools:
+def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
     """Whether an epoch's new workers are half or more of what a step takes longer than most."""
     again = restarts(profile.host_ops.filter(pl.col("worker") == steps["worker"][0]))
     start, length = steps["host_start_ns"].to_numpy(), steps["host_dur_ns"].to_numpy()
     anew = (again.ending | again.starting | again.waiting).within(start, start + length)
     beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
-    starts: Bools = (anew > 0) & (anew >= _RESTARTS * beyond)
+    starts: Mask = (anew > 0) & (anew >= _RESTARTS * beyond)
     return starts
 
 

@@ -12,7 +12,8 @@ import polars as pl
 
 from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.kernels import classify
-from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import Profile, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import SLOW_CALL_NS

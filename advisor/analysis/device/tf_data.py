@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.model.intervals import Union, nest
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 
 SLOW_NS: Final = 50_000
 """A call of a whole pipeline that takes longer is slow: tf.data's own limit (TensorFlow guide on tf.data analysis)."""
@@ -140,7 +140,7 @@ def builds(view: DeviceView) -> Union:
     is_build = matches(_GRAPH_BUILDING)
     compiles = view.host.filter(pl.col("kind") == "compile")
     rows = pl.concat([compiles, view.host_like(_EAGER, "op", "annotation")]).sort("thread", "start_ns")
-    end = pl.when(is_build).then(pl.col("start_ns") + pl.col("dur_ns")).cum_max().forward_fill().over("thread")
+    end = pl.when(is_build).then(END_NS).cum_max().forward_fill().over("thread")
     inner = ~is_build & (pl.col("start_ns") < end.fill_null(0))
     outer = rows.filter(~inner).with_columns(makes=pl.when(matches(_EAGER)).then(matches(_MAKES_DATASET)))
     return spans(outer.with_columns(pl.col("makes").backward_fill().over("thread")).filter(is_build, "makes"))

@@ -11,7 +11,7 @@ from advisor.analysis.device.host_work import OP_COLUMNS, own_ns, training_ops
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.user_code import callers
 from advisor.model.intervals import Union
-from advisor.model.profile import HOST_OP_KINDS, matches
+from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -76,9 +76,7 @@ def telling(view: DeviceView, when: Union) -> pl.DataFrame:
     An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
     time is that of the ranges around, as in `busiest`.
     """
-    ops = _during(view, when).select(
-        "id", "thread", "name", "start_ns", "dur_ns", self_ns="ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
-    )
+    ops = _during(view, when).select("id", "thread", "name", "start_ns", "dur_ns", self_ns="ns", end_ns=END_NS)
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
     ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     before = pl.col("end_ns").cum_max().shift(1).over("thread")

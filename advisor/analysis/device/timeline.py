@@ -11,12 +11,12 @@ import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.steps import DeviceView
+from advisor.model.profile import END_NS
 from advisor.text import numbered
 
 MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
 _HIDDEN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
-_END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _COLUMNS: Final = ("on_device", "track", "kind", "name", "start_ns", "dur_ns")
 
 Where = Callable[[DeviceView], pl.DataFrame]
@@ -89,7 +89,7 @@ def _host(view: DeviceView, start: int, length: int) -> pl.DataFrame:
 
 
 def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
-    return rows.filter(pl.col("start_ns") < start + length, start < _END)
+    return rows.filter(pl.col("start_ns") < start + length, start < END_NS)
 
 
 def _rows(rows: pl.DataFrame, start: int) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
 from advisor.inputs.periods import PRODUCTS, without_graph
 from advisor.model.intervals import Union
+from advisor.model.profile import END_NS
 
 UNKNOWN: Final = "unknown"
 _RANGES: Final = ["op", "annotation", "step", "module", "compile"]
@@ -105,7 +106,7 @@ def _captures(view: DeviceView) -> Iterator[Sign]:
         return
     until = np.append(ends, ends[-1])[np.searchsorted(ends, begins)]
     captured = Union.of(begins, np.maximum(until, begins))
-    length = view.host.select((pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()).item()
+    length = view.host.select(END_NS.max() - pl.col("start_ns").min()).item()
     if captured.total >= _CAPTURING * length:
         yield Sign("capture", "graph_capture", str(view.host_like(CAPTURE_BEGINS)["name"][0]))
 

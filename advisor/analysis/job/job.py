@@ -21,7 +21,8 @@ import polars as pl
 from advisor import text
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
-from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import COLLECTIVES
+from advisor.model.arrays import Floats
 from advisor.model.missing import Missing
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Schema: TypeAlias = dict[str, pl.DataType | type[pl.DataType]]
 
 CURVE: Final = "measured curve"

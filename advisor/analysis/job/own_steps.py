@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.job.job import Job
+from advisor.model.arrays import Floats
 from advisor.model.missing import Missing
 from advisor.text import ms
 
@@ -25,7 +25,6 @@ PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other
 _ENOUGH_STEPS: Final = 3
 _STAGED_SHARE: Final = 0.5  # of the waiting, in sends and receives
 _LEAST_SHARE: Final = 0.1  # of the lateness: parts below are not named
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,10 @@ import polars as pl
 from advisor.analysis.device.host_work import BACKWARD, running
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.hardware import Gpu
-from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import END_NS
 
-_END: Final = pl.col("start_ns") + pl.col("dur_ns")
 CALLS: Final = {
     "id": pl.Int64,  # device_ops.id, or host_ops.id where `on_host`
     "on_host": pl.Boolean,
@@ -87,7 +88,7 @@ def rank_of(view: DeviceView) -> Rank:
 
 def _steps(view: DeviceView, work: Union) -> pl.DataFrame:
     steps = view.complete
-    start, end = (steps.select(start=pl.col("start_ns"), end=_END)[name].to_numpy() for name in ("start", "end"))
+    start, end = (steps.select(start=pl.col("start_ns"), end=END_NS)[name].to_numpy() for name in ("start", "end"))
     waits = view.host_spans("input")
     number, first, called = _first_kernels(view, start, end)
     return steps.select("step", "start_ns", "dur_ns", "host_start_ns").with_columns(
@@ -122,11 +123,11 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     if view.device is None:
         calls = view.host.filter(pl.col("kind") == "collective")
         op = pl.col("name").cast(pl.String).str.extract(r"^\w+:(\w+)")
-        known = calls.select("id", "start_ns", end_ns=_END, on_host=True, op=op, stream=pl.col("thread"))
+        known = calls.select("id", "start_ns", end_ns=END_NS, on_host=True, op=op, stream=pl.col("thread"))
     else:
         collectives = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
         ops = view.ops.filter(pl.col("kind") == "collective")
-        ops = ops.select("id", "start_ns", "stream", end_ns=_END, in_forward=_in_forward(view, ops))
+        ops = ops.select("id", "start_ns", "stream", end_ns=END_NS, in_forward=_in_forward(view, ops))
         known = ops.join(collectives, on="id", how="left", maintain_order="left").with_columns(
             on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
         )
@@ -156,7 +157,7 @@ def trains(view: DeviceView) -> bool | None:
 
 def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """The calls with the complete step that each starts in."""
-    windows = view.complete.select("step", begin="start_ns", stop=_END).sort("begin")
+    windows = view.complete.select("step", begin="start_ns", stop=END_NS).sort("begin")
     placed = (
         calls.drop("step")
         .sort("start_ns", maintain_order=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Union
 
 COMPUTE: Final = "compute"
 HOST: Final = "host"
@@ -28,8 +28,6 @@ _QUEUED_NS: Final = 10_000  # a collective that starts so soon after the one bef
 _NEVER: Final = 1 << 62  # later than any time on the axis
 _COLUMNS: Final = ["op", "rank", "step", "queue", "type", "kind", "start_ns", "dur_ns", "instance", "group"]
 _BEGIN, _END_OF, _START_OF, _END = range(4)  # what cuts a step, in the order of cuts at one instant
-
-Mask = npt.NDArray[np.bool_]
 
 
 def operations(

@@ -16,23 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from advisor.model.intervals import Ints
+from advisor.model.arrays import Floats, Ints, Mask
+from advisor.model.profile import END_NS
 
 START: Final = "start"
 """The type of the operation that stands for how much later than the first rank a rank begins the step."""
 
 _CELLS: Final = 4_000_000  # operations times what-ifs that are evaluated at once: 32 MB an array
 _LEAST_SHARE: Final = 0.001  # of the step; a smaller slow-down is not worth explaining
-
-Matrix: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +158,7 @@ class Graph:
     begins: Ints
     behind: Ints
 
-    def step_ns(self, durations: Matrix) -> Matrix:
+    def step_ns(self, durations: Ints) -> Ints:
         """Time of each step, shape (steps, what-ifs), from durations of shape (ops, what-ifs): the longest paths.
 
         That is from the last rank's end of the step before to the last rank's end; where the former is not known, the
@@ -179,7 +175,7 @@ class Graph:
         ended = np.maximum.reduceat(end[self.views], self.view_cuts, axis=0)
         own = np.maximum.reduceat(ended - end[self.begins], self.step_cuts, axis=0)
         onward = np.maximum.reduceat(ended, self.step_cuts, axis=0) - self.behind[:, None]
-        longest: Matrix = np.where(self.behind[:, None] < 0, own, onward)
+        longest: Ints = np.where(self.behind[:, None] < 0, own, onward)
         return longest
 
 
@@ -260,7 +256,7 @@ def _begins(ops: pl.DataFrame) -> pl.DataFrame:
 
     The ranks' clocks are set by the ends of the instances, which coincide: by the median over those of a rank.
     """
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     together = pl.when(pl.col("instance").is_not_null()).then(end.mean().over("step", "instance"))
     return (
         ops.with_columns(ahead=end - together)
@@ -361,7 +357,7 @@ def _graph(rows: pl.DataFrame, wave: Ints, after: Ints, before: Ints) -> Graph:
 
 def _recorded(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Recorded time of each step, by step, as `Graph.step_ns` tells it; of each rank its own clock alone matters."""
-    took = (pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()
+    took = END_NS.max() - pl.col("start_ns").min()
     begins = rows.filter(pl.col("op").is_null()).select("step", "rank", "transfer_ns", "carried_ns")
     views = ops.group_by("step", "rank").agg(took.alias("took")).join(begins, on=["step", "rank"])
     onward = (pl.col("transfer_ns") + pl.col("took")).max() - pl.col("carried_ns").max()
@@ -381,8 +377,8 @@ def _chunks(count: int, size: int) -> Iterator[range]:
     return (range(at, min(count, at + size)) for at in range(0, count, size))
 
 
-def _either(chosen: Mask, these: Ints, others: Ints) -> Matrix:
-    picked: Matrix = np.where(chosen, these[:, None], others[:, None])
+def _either(chosen: Mask, these: Ints, others: Ints) -> Ints:
+    picked: Ints = np.where(chosen, these[:, None], others[:, None])
     return picked
 
 

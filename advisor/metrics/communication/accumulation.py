@@ -16,7 +16,8 @@ from advisor.analysis.device.communication import (
 )
 from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Values, measures
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 

@@ -13,7 +13,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _FORWARD: Final = r"^DistributedDataParallel\.forward$"
@@ -102,7 +102,7 @@ def _buffer_broadcasts(view: DeviceView) -> Union:
 
 def _in_forwards(view: DeviceView) -> pl.DataFrame:
     """Ops from the first flatten of each forward pass: name, start_ns, end_ns, is_flat (of a broadcast), `forward`."""
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     forwards = view.host_like(_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=end, forward="id")
     ops = view.host.filter(pl.col("kind").is_in(["op", "collective"])) if forwards.height else view.host.clear()
     ops = ops.sort("start_ns").select("thread", "name", "start_ns", end_ns=end, is_flat=matches(_COALESCED))

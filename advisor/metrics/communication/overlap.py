@@ -10,8 +10,8 @@ import polars as pl
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import Ints
-from advisor.model.profile import matches
+from advisor.model.arrays import Ints
+from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
@@ -21,7 +21,6 @@ _MOST_NAMES: Final = 3
 _NEEDS: Final = ("device_ops",)
 _SHARDED: Final = r"(?i)\bfsdp|FullySharded|fully_shard|PartitionedParameter|zero_?(?:3|stage)|DeepSpeedZero"
 _EXPERTS: Final = r"(?i)notify|dispatch|combine|device_sync|moe_?all_?to_?all"
-_END: Final = pl.col("start_ns") + pl.col("dur_ns")
 
 
 OVERLAP_ROOM_MS = Metric(
@@ -167,7 +166,7 @@ def _computes(view: DeviceView) -> pl.Expr:
 
 def _overlapping(ops: pl.DataFrame) -> bool:
     """Whether ops of one stream run at once: then the stream's number does not tell their order."""
-    behind = ops.sort("start_ns").select(over=_END.shift(1).over("stream") > pl.col("start_ns") + _GRAIN_NS)
+    behind = ops.sort("start_ns").select(over=END_NS.shift(1).over("stream") > pl.col("start_ns") + _GRAIN_NS)
     return int(behind["over"].sum()) > _FEW * ops.height
 
 
@@ -181,7 +180,7 @@ def _waits_for_computation(view: DeviceView, gathers: pl.DataFrame) -> pl.Series
 
 def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
     """When each op's call was made and its stream was free, as far as both are known; 0 where neither is."""
-    ends = view.ops.select("stream", freed_ns=_END).sort("freed_ns")
+    ends = view.ops.select("stream", freed_ns=END_NS).sort("freed_ns")
     calls = view.host.select(launch="id", called_ns="start_ns")
     rows = ops.with_row_index("row").sort("start_ns")
     freed = rows.join_asof(

@@ -16,6 +16,7 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
+from advisor.model.profile import END_NS
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
@@ -202,7 +203,7 @@ def _between(view: DeviceView) -> Union:
     rows = _regions(view).sort("thread", "start_ns")
     if not view.has_marks or not rows.height:
         return EMPTY
-    end = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift().over("thread", "window")
+    end = END_NS.cum_max().shift().over("thread", "window")
     is_other = pl.col("frame") != pl.col("frame").shift().over("thread", "window")
     gaps = rows.select(begin=end, end="start_ns", is_other=is_other).filter("is_other", pl.col("begin") < pl.col("end"))
     begin, until = gaps["begin"].to_numpy(), gaps["end"].to_numpy()

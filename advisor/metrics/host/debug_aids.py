@@ -13,6 +13,7 @@ from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_sha
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.profile import END_NS
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
@@ -48,7 +49,7 @@ def blocking_launches(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns:
         return {}
     launched = _launched(view)
-    blocking = launched.filter(pl.col("returned") >= pl.col("start_ns") + pl.col("dur_ns"))
+    blocking = launched.filter(pl.col("returned") >= END_NS)
     return {
         BLOCKING_LAUNCH_SHARE: blocking.height / launched.height if launched.height else 0.0,
         LAUNCHED_KERNELS_PER_STEP: launched.height / view.steps.height,
@@ -59,7 +60,7 @@ def blocking_launches(view: DeviceView) -> Mapping[Metric, Value]:
 def _launched(view: DeviceView) -> pl.DataFrame:
     """Kernels of the steps that were launched one by one, with when their launch `returned`."""
     launches = view.host_like(_LAUNCHES, "runtime")
-    returned = launches.select(launch="id", returned=pl.col("start_ns") + pl.col("dur_ns"))
+    returned = launches.select(launch="id", returned=END_NS)
     return view.used_ops.filter(pl.col("kind") == "kernel").join(returned, on="launch")
 
 

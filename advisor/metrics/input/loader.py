@@ -16,7 +16,8 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import busiest
 from advisor.inputs.names.calls import OWN_LOADING, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import percent

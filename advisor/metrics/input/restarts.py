@@ -12,7 +12,8 @@ from advisor.analysis.device.restarts import Restarts, restarts
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import Metric, Values, measures
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _SOURCE: Final = (

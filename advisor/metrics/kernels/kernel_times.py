@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
 from advisor.analysis.device.steps import DeviceView, classes, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.model.arrays import Floats, Ints
 from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
@@ -99,7 +99,7 @@ def _fill(view: DeviceView) -> dict[Metric, Value]:
     }
 
 
-def _capped_integral(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], level: npt.NDArray[np.float64]) -> float:
+def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
     """Integral over time of min(1, sum of the levels of the open intervals), in ns."""
     times = np.concatenate((start, end))
     order = np.argsort(times, kind="stable")

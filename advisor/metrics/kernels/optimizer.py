@@ -19,7 +19,8 @@ from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, Values, measures
-from advisor.model.intervals import Ints, Union
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 

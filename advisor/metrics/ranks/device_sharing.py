@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
-from advisor.model.intervals import Ints
+from advisor.model.arrays import Ints
 from advisor.model.missing import Missing
 from advisor.text import listing
 

@@ -11,7 +11,6 @@ from advisor.analysis.job.own_steps import (
     ALONE,
     SOURCE,
     TYPICAL,
-    Floats,
     OwnSteps,
     own_steps,
     persistent,
@@ -20,6 +19,7 @@ from advisor.analysis.job.own_steps import (
 )
 from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.model.arrays import Floats
 
 _MORE_KERNELS: Final = 0.05  # more kernels than the typical rank: fewer are not named
 _BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one is late more often

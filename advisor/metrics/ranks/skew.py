@@ -11,7 +11,6 @@ from advisor.analysis.job.own_steps import (
     ALONE,
     SOURCE,
     TYPICAL,
-    Floats,
     OwnSteps,
     all_own_steps,
     moving,
@@ -22,6 +21,7 @@ from advisor.analysis.job.own_steps import (
     unknown_split,
 )
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.model.arrays import Floats
 
 _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
 

@@ -12,6 +12,7 @@ from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
+from advisor.model.profile import END_NS
 
 _MOST_ERROR: Final = 0.05  # ByteDance leaves out jobs whose replay is further off
 _TYPES: Final = {
@@ -132,7 +133,7 @@ def _replayed(job: Job) -> stragglers.Replay | None:
 
 def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
     """By how much each rank ends a step later than the first one begins the next: step (the next), rank, carried_ns."""
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     before = [
         job.ranks[i].steps.select(
             pl.col("step").cast(pl.Int64) + 1,

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
-from advisor.model.intervals import Ints
+from advisor.model.arrays import Ints
 
 _LINEAR: Final = r"^aten::linear$"
 _TOKENS: Final = r"^\[\[(?:\d+, ?)?(\d+), ?\d+\], ?\[\d+, ?\d+\]"  # of `[[batch, tokens, width], [rows, width], ...]`

@@ -26,8 +26,9 @@ from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates
-from advisor.model.intervals import EMPTY, Ints, Union
-from advisor.model.profile import matches
+from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import CATEGORIES, DRIVER_CALLS, XLA_FRAMEWORKS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -248,8 +249,8 @@ def _layers(view: DeviceView) -> tuple[_Layer, ...]:
 
 def _of_windows(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """The host's work for each used step, as far as it lies in that step's window: what is prefetched is left out."""
-    windows = steps.select("step", opens="start_ns", closes=pl.col("start_ns") + pl.col("dur_ns"))
-    end = pl.min_horizontal(pl.col("start_ns") + pl.col("dur_ns"), "closes")
+    windows = steps.select("step", opens="start_ns", closes=END_NS)
+    end = pl.min_horizontal(END_NS, "closes")
     return (
         view.host.select("kind", "name", "step", "start_ns", "dur_ns")
         .join(windows, on="step")

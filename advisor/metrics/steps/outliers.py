@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.host_work import python_work, running
@@ -15,7 +14,8 @@ from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import busiest
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import EMPTY, Ints, Union
+from advisor.model.arrays import Floats, Ints
+from advisor.model.intervals import EMPTY, Union
 from advisor.text import ms
 from advisor.vocabulary.left_out import START_UP
 
@@ -279,8 +279,8 @@ def _usual(steps: pl.DataFrame) -> tuple[float, float]:
     return median, median - max(_SPREAD * float(np.median(np.abs(length - median))), _LEAST_SPREAD * median)
 
 
-def _excess(steps: pl.DataFrame, usual: float) -> npt.NDArray[np.float64]:
-    longer: npt.NDArray[np.float64] = (steps["dur_ns"].to_numpy() - usual).clip(0)
+def _excess(steps: pl.DataFrame, usual: float) -> Floats:
+    longer: Floats = (steps["dur_ns"].to_numpy() - usual).clip(0)
     return longer
 
 

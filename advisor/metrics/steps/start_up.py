@@ -13,12 +13,11 @@ from advisor.inputs.periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
-_END: Final = pl.col("start_ns") + pl.col("dur_ns")
 _MOST_CALLS: Final = 3
 _MOST_IDLE_CAUSES: Final = 4
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
@@ -122,7 +121,7 @@ def startup(view: DeviceView) -> Values:
     calls = pl.concat([before.filter(pl.col("kind").is_in(_CALLS)), ranges.filter(outermost)])
     top = (
         calls.group_by(name=pl.col("name").cast(pl.String))
-        .agg(ns=(pl.min_horizontal(_END, begin_ns) - pl.col("start_ns")).sum())
+        .agg(ns=(pl.min_horizontal(END_NS, begin_ns) - pl.col("start_ns")).sum())
         .sort("ns", "name", descending=[True, False])
         .head(_MOST_CALLS)
     )
@@ -184,7 +183,7 @@ def once(view: DeviceView) -> Mapping[Metric, Value]:
     spent = idle.within(start, start + rows["dur_ns"].to_numpy())
     names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()
     top = names.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False]).head(_MOST_CALLS)
-    moments = pl.concat([table.select("start_ns", end=_END) for table in (view.host, view.ops)])
+    moments = pl.concat([table.select("start_ns", end=END_NS) for table in (view.host, view.ops)])
     recorded_ns = moments.select(pl.max("end") - pl.min("start_ns")).item()
     return {
         ONCE_MS: idle.total / 1e6,
@@ -212,7 +211,7 @@ def _idle(view: DeviceView, begin_ns: int) -> Union:
 
 def _first_uses(view: DeviceView, begin_ns: int) -> Union:
     """Gaps of the device after its start that first uses of kernels hold open."""
-    opens, closes = view.busy.gaps(begin_ns, int(view.ops.select(_END.max()).item()))
+    opens, closes = view.busy.gaps(begin_ns, int(view.ops.select(END_NS.max()).item()))
     is_open = first_uses(view.host, view.ops).within(opens, closes) >= LAUNCH_GAP_NS
     return Union.of(opens[is_open], closes[is_open])
 

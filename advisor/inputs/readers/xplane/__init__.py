@@ -46,7 +46,7 @@ from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import SCHEMAS, TEXT, Profile, Schema
+from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema
 
 FORMAT: Final = "xplane"
 MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
@@ -186,7 +186,7 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
 
 def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> Note | None:
     """A note where the kernels of each device cover under a tenth of the time in which the host ran ops."""
-    first, end = pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("dur_ns")).max()
+    first, end = pl.col("start_ns").min(), END_NS.max()
     host_ns = host.filter(pl.col("kind") == "op").select(end - first).item() or 0
     ran = ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=host_ns)
@@ -261,7 +261,7 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
 
 def _recorded(host: pl.DataFrame, ops: pl.DataFrame) -> tuple[int | None, int | None]:
     """Where the recorder's own calls leave off and begin again; null where they were not recorded."""
-    name, ends = pl.col("name").cast(pl.String), pl.col("start_ns") + pl.col("dur_ns")
+    name, ends = pl.col("name").cast(pl.String), END_NS
     begin = host.filter(name.str.contains(_RECORDER_STARTS)).select(ends.max()).item()
     until = host.filter(name.str.contains(_RECORDER_STOPS))["start_ns"].min()
     if begin is None and until is None:

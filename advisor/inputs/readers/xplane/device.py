@@ -21,7 +21,7 @@ from advisor.inputs.readers.xplane.names import (
     launches,
 )
 from advisor.inputs.readers.xplane.plane import Events, Line, Plane
-from advisor.model.intervals import Ints
+from advisor.model.arrays import Ints
 from advisor.model.profile import DEVICE_OP_KINDS, TEXT
 
 OF_OPS: Final = {

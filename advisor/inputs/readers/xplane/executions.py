@@ -9,8 +9,9 @@ import polars as pl
 
 from advisor.inputs.marks import FEWEST
 from advisor.inputs.names.calls import JIT_CALL
-from advisor.model.intervals import Ints, Union
-from advisor.model.profile import matches
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
+from advisor.model.profile import END_NS, matches
 
 _SENDS: Final = r"Executable::ExecuteHelper"  # within that range, whatever the class is called
 _MOST: Final = 0.8
@@ -20,7 +21,7 @@ _OVERLAP: Final = 0.2  # of the time of all: programs that run beside each other
 
 def executions(host: pl.DataFrame) -> pl.DataFrame:
     """Each run of a program on the host, in order of time: id (row of its first op), run, program, start_ns, end_ns."""
-    end = pl.col("start_ns") + pl.col("dur_ns")
+    end = END_NS
     ops = host.filter(pl.col("kind") == "op", pl.col("run").is_not_null()).sort("start_ns", "id")
     return (
         ops.group_by("run", "program", maintain_order=True)

@@ -26,7 +26,8 @@ from advisor.inputs.readers.xplane.names import (
     inputs,
 )
 from advisor.inputs.readers.xplane.plane import Events, Plane
-from advisor.model.intervals import Ints, nest
+from advisor.model.arrays import Ints
+from advisor.model.intervals import nest
 from advisor.model.profile import HOST_OP_KINDS, TEXT
 
 _OF_ALLOCATIONS: Final = {

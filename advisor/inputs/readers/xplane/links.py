@@ -13,9 +13,9 @@ from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, RESULT_WAIT
 from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
-from advisor.model.intervals import Ints
+from advisor.model.arrays import Ints
 from advisor.model.notes import Note
-from advisor.model.profile import HOST_OP_KINDS, TEXT, matches
+from advisor.model.profile import END_NS, HOST_OP_KINDS, TEXT, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _WORK: Final = ["op", "collective"]
@@ -96,7 +96,7 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
     ranges, of users or of Python, that hold no dispatch and end before the step's first one. A wait for what earlier
     steps compute is none.
     """
-    kind, end = pl.col("kind"), pl.col("start_ns") + pl.col("dur_ns")
+    kind, end = pl.col("kind"), END_NS
     if not (host["kind"] == "step").any() or (host["kind"] == "input").any():
         return host
     marks = host.filter(kind == "step")
@@ -204,7 +204,7 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
         number="step_num",
         host_start_ns="start_ns",
         host_dur_ns="dur_ns",
-        end=pl.col("start_ns") + pl.col("dur_ns"),
+        end=END_NS,
     ).sort("host_start_ns", "end", descending=[False, True])
     before = marks["end"].cum_max().shift(1).fill_null(-1)
     return _numbered(marks.filter(marks["host_start_ns"] >= before)).drop("end")
@@ -314,6 +314,6 @@ def _device_periods(
 def _periods_on_device(device_steps: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The recorded steps of one device."""
     marks = device_steps.sort("host_start_ns").select("device", "step", "name", "host_start_ns", "host_dur_ns")
-    ends = device_steps.select("step", first_ns="start_ns", kernel_end=pl.col("start_ns") + pl.col("dur_ns"))
+    ends = device_steps.select("step", first_ns="start_ns", kernel_end=END_NS)
     strays = pl.DataFrame(schema={"before": pl.Int64, "kernel_end": pl.Int64})
     return device_windows(host_periods(marks, host, device), ends, strays)

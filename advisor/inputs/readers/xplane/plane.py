@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from advisor.inputs.readers.xplane.wire import Buffer, Field, Fields, Message
-from advisor.model.intervals import Ints
+from advisor.model.arrays import Ints, Mask
 from advisor.model.profile import TEXT
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _LINES, _EVENTS = 3, 4
 _DOUBLE, _INT, _STR, _BYTES, _REF = 2, 4, 5, 6, 7

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.model.intervals import Ints
+from advisor.model.arrays import Ints, Mask
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -78,7 +78,7 @@ class Fields(NamedTuple):
         """The fields of this number."""
         return self.where(self.number == number)
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Fields:
+    def where(self, chosen: Mask) -> Fields:
         """The fields chosen by a mask."""
         return Fields(self.owner[chosen], self.number[chosen], self.value[chosen], self.length[chosen])
 

@@ -1,0 +1,14 @@
+"""Types of numpy's arrays: times in integer nanoseconds, fractions, and which rows."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+Ints: TypeAlias = npt.NDArray[np.int64]
