@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
-_STAT: Final = "/proc/stat"
+_STAT: Final = Path("/proc/stat")
 _LOOK_S: Final = 0.5
 _BUSY: Final = 0.2  # of the cores' time: less is the machine's own
 _IDLE: Final = slice(3, 5)  # idle, and idle while a disk is waited for
@@ -53,7 +54,6 @@ def _cores() -> Iterable[int]:
 
 def _lines() -> list[str]:
     try:
-        with open(_STAT, encoding="ascii") as stream:
-            return stream.read().splitlines()
+        return _STAT.read_text("ascii").splitlines()
     except OSError:
         return []

@@ -15,7 +15,6 @@ from advisor.trials.intervals import LEAST_PAIRS
 from advisor.trials.processes import Ended
 
 
-
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was measured of some patches: `patched` is the first run with them, `last` the last run of all.
