@@ -11,6 +11,7 @@ import polars as pl
 from advisor.accounting import account, undelayed
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
+from advisor.analysis.device.recording_cost import unprofiled_steps_ms
 from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
@@ -342,6 +343,8 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
         unprofiled_ms=row.get("unprofiled_step_ms"),
+        unprofiled_steps_ms=unprofiled_steps_ms(view),
+        unprofiled_delay_ms=view.process.get("unprofiled_delay_ms"),
         left_out=tuple(_left_out(selection.steps.filter(pl.col("left_out").is_not_null()))),
         worker=view.worker,
     )

@@ -12,6 +12,7 @@ from typing import Final
 from advisor.comparing import steps, work
 from advisor.comparing.breakdown import cause, shifts
 from advisor.comparing.findings import finding_changes, mark_new
+from advisor.comparing.load import Load
 from advisor.comparing.modules import frames
 from advisor.comparing.phases import compared_phase, phase_changes
 from advisor.comparing.steps import LEAST_EFFECT
@@ -66,24 +67,27 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         )
     ranks = steps.common_ranks([*base, *head])
     phase = compared_phase([*base, *head])
+    unprofiled = phase is None and steps.are_unprofiled([*base, *head])
     before, after = (
-        steps.side(runs, ranks, files, phase) for runs, files in zip((base, head), unreadable, strict=True)
+        steps.side(runs, ranks, files, phase, unprofiled=unprofiled)
+        for runs, files in zip((base, head), unreadable, strict=True)
     )
     change = steps.contrasted(before, after)
     decided = steps.verdict(base, head, before, after, change)
     pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
-    if pace and change and _explains(pace, change.ratio):
-        decided = steps.Decided("inconclusive", _other_machine(pace), "machine")
+    load = Load.of(base, head) if unprofiled else None
+    if pace and change and _explains(pace, change.ratio) and not (load and load.is_quiet):
+        decided = steps.Decided("inconclusive", _other_machine(pace, load), "machine")
     per_step = before.per == after.per == "step"
     moved = shifts(base, head, ranks) if before.per and after.per else ()
-    if decided.verdict in {"slower", "faster"} and (others := _others(moved)):
+    if others := _busy(decided, load, moved):
         decided = steps.Decided("inconclusive", others, "machine")
     step_ms = sum(shift.base_ms for shift in moved) or sum(shift.head_ms for shift in moved)
     return Comparison(
         advisor_version=advisor_version,
         verdict=decided.verdict,
         reason=decided.reason,
-        cautions=tuple(_cautions(base, head, pace if decided.obstacle != "machine" else None)),
+        cautions=tuple(_cautions(base, head, pace if decided.obstacle != "machine" else None, load)),
         obstacle=decided.obstacle,
         cause=None if phase else cause(decided.verdict, moved),
         change=change and steps.step_change(change, before),
@@ -109,6 +113,13 @@ def _is_ranged(run: Run) -> bool:
     return run.source.steps.timed_by == "range"
 
 
+def _busy(decided: steps.Decided, load: Load | None, moved: Sequence[Shift]) -> Reason | None:
+    """Why other programs leave no verdict, in place of a verdict or of noise."""
+    if load:
+        return load.obstacle if decided.obstacle in {None, "noise"} and decided.reason.code != "one_recording" else None
+    return _others(moved) if decided.verdict in {"slower", "faster"} else None
+
+
 def _others(moved: Sequence[Shift]) -> Reason | None:
     """That other programs make up half of the change or more, as far as the recordings noted what these took."""
     change_ms = sum(shift.change_ms for shift in moved)
@@ -118,8 +129,10 @@ def _others(moved: Sequence[Shift]) -> Reason | None:
     return None
 
 
-def _other_machine(pace: work.Pace) -> Reason:
+def _other_machine(pace: work.Pace, load: Load | None) -> Reason:
     code = "other_machine" if pace.certain else "other_machine_or_work"
+    if load and load.is_quiet and pace.certain:
+        code = "other_pace"
     return remark(code, ops=pace.ops, ratio=pace.ratio)
 
 
@@ -128,10 +141,10 @@ def _explains(pace: work.Pace, ratio: float) -> bool:
     return 1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1
 
 
-def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None) -> Iterator[Reason]:
+def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None, load: Load | None) -> Iterator[Reason]:
     """What else than its speed differs between the sides, and is not the reason of the verdict already."""
     if pace:
-        yield _other_machine(pace)
+        yield _other_machine(pace, load)
     yield from (reason for _, reason in steps.incomparable(base, head)[1:])
     for code, ops in (("other_sizes", work.resized(base, head)), ("other_types", work.retyped(base, head))):
         if ops:

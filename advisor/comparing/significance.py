@@ -146,7 +146,7 @@ def mean_contrast(base: Cycle, head: Cycle) -> Contrast:
         high=exp(change + reach),
         p=float(2 * students.sf(abs(change) / error)) if error else float(change == 0),
         steps=min(steps),
-        least_p=0.0 if min(periods) >= _PERIODS else 1.0,
+        least_p=0.0 if min(periods) >= _PERIODS or not max(base.part, head.part) else 1.0,
         of="mean",
     )
 

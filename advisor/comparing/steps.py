@@ -20,6 +20,12 @@ from advisor.text import listing, one_line
 LEAST_EFFECT: Final = 0.02
 """A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)."""
 
+_LEAST_ON_CPUS: Final = 0.05
+"""Two runs of one program differ by so much there: where memory lies, other cores, clocks."""
+
+SEVERAL: Final = 3
+"""Runs of a side that show how far a busy machine moves the step from one to the next."""
+
 _VARIES: Final = 2  # as few steps as have a variance
 _SAME: Final = 0.05  # what an interval has to rule out before two sides count as the same
 
@@ -40,11 +46,24 @@ def pace(run: Run, ranks: frozenset[int]) -> int | None:
     return slowest if isinstance(slowest, int) else None
 
 
+def are_unprofiled(runs: Sequence[Run]) -> bool:
+    """Whether the recorder timed steps of all runs without the profiler and without waits for other programs."""
+    return all(run.source.steps.unprofiled_steps_ms for run in runs)
+
+
 def side(
-    runs: Sequence[Run], ranks: frozenset[int], unreadable: Sequence[Unreadable] = (), phase: str | None = None
+    runs: Sequence[Run],
+    ranks: frozenset[int],
+    unreadable: Sequence[Unreadable] = (),
+    phase: str | None = None,
+    *,
+    unprofiled: bool = False,
 ) -> Side:
-    """What was measured of one side, over the ranks that count, and where a phase is given, over its steps."""
-    series = tuple(_series(run, ranks, phase) for run in runs)
+    """What was measured of one side, over the ranks that count, and where a phase is given, over its steps.
+
+    With `unprofiled` its steps are those that were timed without the profiler.
+    """
+    series = tuple(_unprofiled(run, ranks) if unprofiled else _series(run, ranks, phase) for run in runs)
     times = np.array([time for run in series for time in run.steps_ms])
     mean = _cycle(series).mean if len(times) else None
     sizes = {_world_size(run) for run in runs}
@@ -58,7 +77,13 @@ def side(
         world_size=sizes.pop() if len(sizes) == 1 else None,
         unreadable=sum(1 + len(file.others) for file in unreadable),
         per=_per(runs),
+        is_unprofiled=unprofiled,
     )
+
+
+def _unprofiled(run: Run, ranks: frozenset[int]) -> Series:
+    times = run.source.steps.unprofiled_steps_ms
+    return Series(run=run.name, steps_ms=times, worker=pace(run, ranks), tells_too_little=run.tells_too_little)
 
 
 def _series(run: Run, ranks: frozenset[int], phase: str | None) -> Series:
@@ -120,11 +145,13 @@ def _step_times(run: Run, ranks: frozenset[int], phase: str | None) -> Mapping[i
 def contrasted(base: Side, head: Side) -> Contrast | None:
     """Both sides' step times held against each other; None where a side has none.
 
-    Medians; means where something recurs every few steps, because a median leaves that out.
+    Medians; means where something recurs every few steps, because a median leaves that out, and where each side has
+    three runs or more: they differ by more than their steps explain, as on a busy machine.
     """
     before, after = _samples(base), _samples(head)
     enough = min(base.steps, head.steps) >= _VARIES
-    if before and after and enough and any(run.recurring for side in (base, head) for run in side.series):
+    recurs = any(run.recurring for side in (base, head) for run in side.series)
+    if before and after and enough and (recurs or (base.is_unprofiled and min(len(before), len(after)) >= SEVERAL)):
         return mean_contrast(_cycle(base.series), _cycle(head.series))
     return contrast(before, after) if before and after else None
 
@@ -134,8 +161,8 @@ def _samples(side: Side) -> list[Floats]:
 
 
 def _least(base: Side) -> float:
-    """The smallest change that counts: 2 %, or how far ten or more runs of the base stray by themselves."""
-    return max(LEAST_EFFECT, wander(_samples(base)) or 0.0)
+    """The smallest change that counts: 2 %, 5 % on CPUs, or how far ten or more runs of the base stray by themselves."""
+    return max(LEAST_EFFECT if base.devices else _LEAST_ON_CPUS, wander(_samples(base)) or 0.0)
 
 
 def step_change(contrast: Contrast, base: Side) -> StepChange:
@@ -250,7 +277,7 @@ def _recording_costs(
     base: Sequence[Run], head: Sequence[Run], change: Contrast, base_ms: float, least: float
 ) -> Reason | None:
     """Why the verdict does not hold if what recording costs differs between the sides by enough to be the change."""
-    costs = [_overhead_ms(runs) for runs in (base, head)]
+    costs = [0.0 if are_unprofiled([*base, *head]) else _overhead_ms(runs) for runs in (base, head)]
     extra = (costs[1] - costs[0]) / base_ms if base_ms else 0.0
     slower = change.ratio > 1
     unexplained = change.ratio - (max(extra, 0) if slower else min(extra, 0))

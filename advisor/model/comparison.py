@@ -49,6 +49,8 @@ class Side(Frozen):
 
     `mean_ms` is over whole periods where something recurs. `cv` is the steps' standard deviation over their mean.
     `devices` are the names of the devices, each once. `unreadable` is the number of files that could not be read.
+    `is_unprofiled` says that the steps are those that the recorder timed without the profiler, less their waits for a
+    CPU because of other programs.
     `paths` are those that it was read from, as they were given. `per` is what its times are of: a used step, or all
     that was recorded where steps are not marked; null where nothing could be measured.
     """
@@ -63,6 +65,7 @@ class Side(Frozen):
     unreadable: int = 0
     paths: tuple[str, ...] = ()
     per: Literal["step", "recording"] | None = "step"
+    is_unprofiled: bool = False
 
     @property
     def tells_too_little(self) -> bool:

@@ -84,6 +84,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "profiled_ms": pl.Float64,
         "run_delay_ms": pl.Float64,  # what a recorded step waited for a CPU because of other programs; null: not noted
         "own_delay_ms": pl.Float64,  # the same because of the job itself
+        # The steps that the medians before and after are of, and what one of them waited because of other programs.
+        "before_steps_ms": pl.List(pl.Float64),
+        "after_steps_ms": pl.List(pl.Float64),
+        "unprofiled_delay_ms": pl.Float64,
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,
         "loader_workers": pl.Int32,  # of the DataLoader that gave the last batch

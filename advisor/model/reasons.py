@@ -239,8 +239,14 @@ REASONS: Final = {
     "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
     "run_cut": "no step ended in the {limit:ms} that the run had: give more with `--budget`, or make the steps smaller",
     "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
-    "too_few_blocks": "the program or the time ended before enough steps were timed",
-    "budget_spent": "the time is over; give more with `--budget`",
+    "too_few_pairs": "only {pairs} of the {needed:count} pairs that it takes were timed: give more time with `--budget`",
+    "program_short": "the program ends before it has been timed with and without the patch: let it run longer",
+    "budget_spent": "it needs {needed:ms} at least, and {remaining:ms} were left: give more with `--budget`",
+    "tried_already": "it makes the same change as {name}, which was tried",
+    "cores_busy": (
+        "other programs kept the cores busy for {share:percent} of the time, so the program's threads sleep when they "
+        "wait for each other: all runs have `OMP_WAIT_POLICY=passive`"
+    ),
     # communication
     "no_collective_on_device": "no collective ran on this device in the steps used",
     "backend_unknown": "the backend was not recorded",

@@ -49,6 +49,15 @@ REMARKS: Final = {
         "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, "
         "which is at least half of the change; record both sides on a quiet machine"
     ),
+    "busy_sides": (
+        "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, which "
+        "changes the pace of all work: compare on a quiet machine, or record each side {runs} times in turns and give "
+        "all runs (`--base`, `--head`)"
+    ),
+    "other_pace": (
+        "{ops:count} ops that did not change take {ratio:times_as_long} each, and no other program took the cores: the "
+        "change made them so (threads, caches, memory layout), or the clocks differ"
+    ),
     "unprofiled": (
         "timed without the profiler and without waits for other programs, the typical step takes {base:ms} on the base "
         "and {head:ms} on the head"

@@ -28,6 +28,8 @@ class Steps(Frozen):
 
     `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
     are of that step, with the shares of the recorded one.
+    `unprofiled_steps_ms` are the steps that it is typical of, `unprofiled_delay_ms` what one of them waited for a CPU
+    because of other programs, on average, and is without.
     `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
     versions, the range that marks it.
     """
@@ -39,6 +41,8 @@ class Steps(Frozen):
     step_ms: float | None
     step_mean_ms: float | None
     unprofiled_ms: float | None = None
+    unprofiled_steps_ms: tuple[float, ...] = ()
+    unprofiled_delay_ms: float | None = None
     left_out: tuple[LeftOutStep, ...]
     worker: int | None = None
 

@@ -131,7 +131,7 @@ def rows(comparison: Comparison) -> list[Row]:
         return parts
     is_job = any((side.world_size or 0) > 1 for side in (comparison.base, comparison.head))
     middle = comparison.change.of if comparison.change else "median"
-    mover = "outliers" if middle == "mean" else "mean to median"
+    mover = _mover(comparison, middle)
     mover = f"{mover}, slowest rank" if is_job else mover
     total = "mean of all steps" if middle == "mean" else "median step"
     verdict = Row("sum", total, "of all steps: the times of the verdict", before, after)
@@ -143,6 +143,13 @@ def rows(comparison: Comparison) -> list[Row]:
         Row("rest", mover, f"change the {middle} by this", before - base, after - head),
         verdict,
     ]
+
+
+def _mover(comparison: Comparison, middle: str) -> str:
+    """What leads from the mean of the recorded steps to the times of the verdict."""
+    if comparison.base.is_unprofiled:
+        return "without profiler and waits for other programs"
+    return "outliers" if middle == "mean" else "mean to median"
 
 
 def _parts(comparison: Comparison) -> list[Row]:

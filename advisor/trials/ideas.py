@@ -25,6 +25,11 @@ class Idea:
     rule: str | None = None
     claimed: Claim | None = None
 
+    @property
+    def expected_share(self) -> float:
+        """The middle of the claim; zero without one."""
+        return (self.claimed.low_share + self.claimed.high_share) / 2 if self.claimed else 0.0
+
 
 def use(name: str, values: Mapping[str, Any]) -> Use:
     """A patch with its arguments.
@@ -56,7 +61,7 @@ def of_option(text: str) -> Idea:
 
 
 def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[str]]:
-    """The fixes of a report's findings, those of the highest expected gain first; and findings that have none to try.
+    """The fixes of a report's findings, those of the largest claim first; and findings that have none to try.
 
     Args:
         report: Of the program.
@@ -73,7 +78,8 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[st
             raise UsageError(f"--fix {name}: no finding of this program; found: {keys}")
     chosen = [by_rule[name] for name in rules] if rules else findings
     ideas = {finding.key: _idea(finding) for finding in chosen}
-    return [idea for idea in ideas.values() if idea], [key for key, idea in ideas.items() if idea is None]
+    largest_first = sorted(filter(None, ideas.values()), key=lambda idea: -idea.expected_share)
+    return largest_first, [key for key, idea in ideas.items() if idea is None]
 
 
 def _idea(finding: Finding) -> Idea | None:

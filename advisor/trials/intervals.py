@@ -16,9 +16,11 @@ Ladder: TypeAlias = tuple[int, ...]
 BLOCKS: Final[Ladder] = (6, 12, 24, 48, 96, 192)
 PROCESSES: Final[Ladder] = (4, 8, 16)
 
+LEAST_PAIRS: Final = 3
+"""With two pairs the interval spans everything."""
+
 _LEVEL: Final = 0.95
 _TRIMMED: Final = 0.1  # of the log ratios at either end: a hiccup of the machine is no effect of a patch
-_LEAST: Final = 3  # with two pairs the interval spans everything
 
 
 def gain(log_ratios: Sequence[float], ladder: Ladder, within: float) -> tuple[Gain | None, bool]:
@@ -44,7 +46,7 @@ def interval(log_ratios: Sequence[float], look: int) -> Gain | None:
     the level 1 - 0.05 / (k (k + 1)), and all looks together have 95 % (union bound: these shares of 0.05 add up to it).
     """
     values = np.sort(np.asarray(log_ratios, np.float64))
-    if len(values) < _LEAST:
+    if len(values) < LEAST_PAIRS:
         return None
     cut = int(_TRIMMED * len(values))
     inner = values[cut : len(values) - cut]

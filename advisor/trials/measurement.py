@@ -17,7 +17,8 @@ from advisor.trials.processes import Ended, Events, Program, run
 from advisor.trials.results import Evidence, trial_of
 
 _SKIP: Final = 10  # steps before anything is timed: first uses, caches, allocations
-_STEPS: Final = 9  # timed steps of a block; one more comes first
+_STEPS, _FEWEST_STEPS = 9, 2  # timed steps of a block; one more comes first
+_BLOCK_S: Final = 2.0  # that a block times at most: load on the machine comes and goes in seconds
 _BASE_PAIRS: Final = BLOCKS[1]
 _PROCESS_S: Final = 2.0  # that a process times at least
 _FEWEST_BLOCKS, _MOST_BLOCKS = 4, 30
@@ -41,14 +42,20 @@ class Base:
     @property
     def blocks(self) -> int:
         """How many blocks a process of its own times."""
-        return min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, ceil(_PROCESS_S * 1e3 / (_STEPS * self.step_ms))))
+        block_ms = block_steps(self.step_ms) * self.step_ms
+        return min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, ceil(_PROCESS_S * 1e3 / block_ms)))
 
-    def seconds_for(self, idea: Idea) -> float:
-        """What trying it takes: the second look, after the start of each process."""
-        block_s = (_STEPS + 1) * self.step_ms / 1e3
+    def seconds_for(self, idea: Idea, look: int = 1) -> float:
+        """What trying it takes up to this look, after the start of each process; the first one is look 0."""
+        block_s = (block_steps(self.step_ms) + 1) * self.step_ms / 1e3
         if toggles(idea.uses, self.ready.device):
-            return self.ready.seconds + 2 * BLOCKS[1] * block_s
+            return self.ready.seconds + 2 * BLOCKS[look] * block_s
         return 2 * PROCESSES[0] * (self.ready.seconds + self.blocks * block_s)
+
+
+def block_steps(step_ms: float | None) -> int:
+    """Timed steps of a block: nine, fewer of long steps."""
+    return _STEPS if step_ms is None else min(_STEPS, max(_FEWEST_STEPS, int(_BLOCK_S * 1e3 / step_ms)))
 
 
 def toggles(uses: Sequence[Use], device: str) -> bool:
@@ -65,6 +72,7 @@ class Bench:
         within: The half-width to reach.
         end: The end of the budget on the monotonic clock.
         tell: Learns how it goes.
+        step_ms: A step as far as it is known: long ones get short blocks.
         digests: Of the parameters, of each run without patches.
     """
 
@@ -72,15 +80,21 @@ class Bench:
     within: float
     end: float
     tell: Tell
+    step_ms: float | None = None
     digests: list[float | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.until = self.end
 
-    def share(self, number: int) -> None:
-        """What is tried next may take this part of the time that is left."""
-        now = time.monotonic()
-        self.until = now + max(0.0, self.end - now) / number
+    @property
+    def remaining_s(self) -> float:
+        """What is left of the budget."""
+        return max(0.0, self.end - time.monotonic())
+
+    def allot(self, trials: int, least_s: float = 0.0) -> None:
+        """The next of so many trials may take half of the time that is left, the last one all; and what it needs."""
+        remaining_s = self.remaining_s
+        self.until = time.monotonic() + min(remaining_s, max(remaining_s / min(2, trials), least_s))
 
     def base(self) -> tuple[Base | None, Ended]:
         """The program as it is, against itself; no base where no block of steps ended."""
@@ -90,6 +104,7 @@ class Bench:
         if ready is None or step_ms is None:
             return None, ended
         self.digests.append(ready.digest)
+        self.step_ms = step_ms
         against_itself, _ = gain(timings.log_ratios(turns), BLOCKS, 0.0)
         return Base(step_ms, ready, against_itself), ended
 
@@ -119,7 +134,7 @@ class Bench:
             most = 2 * (BLOCKS[-1] - len(turns) // 2)
             runs.append(self._run(idea.uses, "turns", most, self._telling(idea.name, turns)))
             turns += timings.paired(timings.blocks(runs[-1].events))
-        return Evidence("blocks", turns, *gain(timings.log_ratios(turns), BLOCKS, self.within), runs[0], runs[-1])
+        return self._evidence("blocks", turns, runs, BLOCKS)
 
     def _goes_on(self, turns: Sequence[timings.Block], last: Ended) -> bool:
         """Whether a program that ended too soon is worth another run."""
@@ -145,7 +160,14 @@ class Bench:
             turns.append(timings.Block(on, step_ms))
             if gain(timings.log_ratios(turns), PROCESSES, self.within)[1]:
                 break
-        return Evidence("processes", turns, *gain(timings.log_ratios(turns), PROCESSES, self.within), runs[0], runs[-1])
+        return self._evidence("processes", turns, runs, PROCESSES)
+
+    def _evidence(
+        self, by: Literal["blocks", "processes"], turns: Sequence[timings.Block], runs: Sequence[Ended], ladder: Ladder
+    ) -> Evidence:
+        measured, is_reached = gain(timings.log_ratios(turns), ladder, self.within)
+        is_over_time = not self._has_time(max(_RESERVE_S, runs[-1].seconds))
+        return Evidence(by, turns, measured, is_reached, runs[0], runs[-1], is_over_time=is_over_time)
 
     def _has_time(self, seconds: float) -> bool:
         return time.monotonic() + seconds < self.until
@@ -168,13 +190,15 @@ class Bench:
 
     def _run(self, uses: Sequence[Use], arm: Arm, blocks: int, watch: Callable[[Events], int | None]) -> Ended:
         patches: list[dict[str, Any]] = [{"name": use.patch, "arguments": dict(use.arguments)} for use in uses]
-        config = {"patches": patches, "arm": arm, "blocks": blocks, "steps": _STEPS, "skip": _SKIP, "stop": True}
+        config = {"patches": patches, "arm": arm, "blocks": blocks, "skip": _SKIP, "stop": True}
+        config |= {"steps": block_steps(self.step_ms)}
         return run(self.program, config, _variables(uses) if arm != "off" else {}, self.until, watch)
 
 
 def _ahead(events: Events, blocks: Sequence[timings.Block]) -> int:
     """After how many blocks all ranks are to end: so many ahead that each reads it in time."""
-    block_s = _STEPS * (blocks[-1].step_ms if blocks else 0.0) / 1e3
+    step_ms = blocks[-1].step_ms if blocks else 0.0
+    block_s = block_steps(step_ms) * step_ms / 1e3 if step_ms else 0.0
     return len(blocks) + 2 + (ceil(_NOTICE_S / block_s) if block_s and timings.ranks(events) > 1 else 0)
 
 

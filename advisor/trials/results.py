@@ -11,14 +11,16 @@ from advisor.model.reason import Reason
 from advisor.model.trials import Gain, Result, Trial
 from advisor.trials import timings
 from advisor.trials.ideas import Idea
+from advisor.trials.intervals import LEAST_PAIRS
 from advisor.trials.processes import Ended
-
-_LINE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was measured of some patches: `patched` is the first run with them, `last` the last run of all."""
+    """What was measured of some patches: `patched` is the first run with them, `last` the last run of all.
+
+    `is_over_time` says that the time was over, not the program.
+    """
 
     by: Literal["blocks", "processes"]
     turns: Sequence[timings.Block]
@@ -26,6 +28,7 @@ class Evidence:
     is_reached: bool
     patched: Ended
     last: Ended
+    is_over_time: bool = True
 
     @property
     def digest(self) -> float | None:
@@ -85,7 +88,15 @@ def _reasons(result: Result, evidence: Evidence, account: timings.Account) -> li
     if result == "failed":
         reasons.append(evidence.last.why("no_step_ended"))
     if result == "not_tried":
-        reasons.append(Missing("budget_spent"))
+        reasons.append(evidence.last.why("no_step_ended"))
     if result == "unclear" and evidence.gain is None:
-        reasons.append(Missing("too_few_blocks"))
+        reasons.append(_too_little(evidence))
     return [Reason.of(reason) for reason in reasons]
+
+
+def _too_little(evidence: Evidence) -> Missing:
+    """What is missing where no interval could be given."""
+    pairs = len(timings.log_ratios(evidence.turns))
+    if not evidence.is_over_time:
+        return Missing("program_short")
+    return Missing("too_few_pairs", pairs=pairs, needed=LEAST_PAIRS)

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -16,14 +16,14 @@ from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
-from advisor.trials import footprint, ideas
+from advisor.trials import footprint, ideas, load
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Base, Bench
 from advisor.trials.processes import Program
 
 _WITHIN: Final = 0.05
 _BUDGET_S: Final = 900.0
-_NAME: Final = 80
+_SHARES_WITH_BASE: Final = 2  # of the time that is left: on a busy machine it would take all
 
 
 def _agree(_: Sequence[str]) -> bool:
@@ -118,51 +118,72 @@ class Session:
         bench = Bench(program, self.options.within, self.began + self.options.budget_s, self.options.tell)
         with self._files_of_first_run(program):
             if self.options.fixes or not chosen:
-                chosen = [*self._of_findings(program), *chosen]
+                chosen = [*self._of_findings(bench), *chosen]
             else:
-                self._time_base(bench, len(chosen))
+                self._time_base(bench)
         if chosen and self.base is None:
-            self._time_base(bench, len(chosen))
+            self._time_base(bench)
         if self.base is None or not chosen:
             return
-        self.options.estimate(sum(map(self.base.seconds_for, chosen)), len(chosen))
+        self.options.estimate(sum(self.base.seconds_for(idea, 1) for idea in chosen), len(chosen))
         for number, idea in enumerate(chosen):
             helped = any(trial.is_recommended for trial in self.trials)
-            bench.share(len(chosen) - number + helped)
-            self.trials.append(self._trial(bench, idea, self.base))
-        bench.share(1)
+            self.trials.append(self._trial(bench, idea, self.base, len(chosen) - number + helped))
         self._try_together(bench, chosen, self.base)
 
-    def _time_base(self, bench: Bench, trials: int) -> None:
-        bench.share(trials + 1)  # on a busy machine it would take all of the time
+    def _calm(self, program: Program) -> Program:
+        """The program with threads that sleep, from the first time on that others keep the cores busy."""
+        share = load.busy_share()
+        variables = load.calming(share)
+        if share is None or not variables or variables.items() <= program.variables.items():
+            return program
+        self.notes.append(Reason.of(Missing("cores_busy", share=share)))
+        return replace(program, variables={**program.variables, **variables})
+
+    def _time_base(self, bench: Bench) -> None:
+        bench.program = self._calm(bench.program)
+        bench.allot(_SHARES_WITH_BASE)
         self.base, ended = bench.base()
         if self.base is None:
             self.notes.append(Reason.of(ended.why("no_step_ended")))
 
-    def _trial(self, bench: Bench, idea: Idea, base: Base) -> Trial:
-        if time.monotonic() + base.ready.seconds > bench.until:
-            reason = Reason.of(Missing("budget_spent"))
+    def _trial(self, bench: Bench, idea: Idea, base: Base, trials: int) -> Trial:
+        """The next of so many trials; one that cannot end in the time that is left is not begun."""
+        least_s = base.seconds_for(idea)
+        if reason := self._spent(idea, least_s, bench.remaining_s):
             return Trial(
                 name=idea.name,
                 rule=idea.rule,
                 uses=idea.uses,
                 claimed=idea.claimed,
                 result="not_tried",
-                reasons=(reason,),
+                reasons=(Reason.of(reason),),
             )
+        bench.program = self._calm(bench.program)
+        bench.allot(trials, least_s)
         return bench.trial(idea, base)
+
+    def _spent(self, idea: Idea, least_s: float, remaining_s: float) -> Missing | None:
+        """Why an idea is not tried: an earlier one made the same change, or the time is too short."""
+        if earlier := next((trial for trial in self.trials if trial.uses == idea.uses), None):
+            return Missing("tried_already", name=earlier.name)
+        if least_s > remaining_s:
+            return Missing("budget_spent", needed=1e3 * least_s, remaining=1e3 * remaining_s)
+        return None
 
     def _try_together(self, bench: Bench, chosen: Sequence[Idea], base: Base) -> None:
         helpful = [idea for idea, trial in zip(chosen, self.trials, strict=True) if trial.result == "faster"]
         if len(helpful) > 1:
-            self.trials.append(self._trial(bench, ideas.together(helpful), base))
+            self.trials.append(self._trial(bench, ideas.together(helpful), base, 1))
 
-    def _of_findings(self, program: Program) -> list[Idea]:
+    def _of_findings(self, bench: Bench) -> list[Idea]:
         """Record the program, check it, and take the fixes of its findings."""
         from advisor.trials.diagnosis import diagnosed  # noqa: PLC0415 - needs what reads and judges profiles
 
-        report = diagnosed(program, self.options.budget_s)
+        bench.program = self._calm(bench.program)
+        report = diagnosed(bench.program, self.options.budget_s)
         if isinstance(report, Report):
+            bench.step_ms = max((run.source.steps.length_ms or 0.0 for run in report.runs), default=0.0) or None
             chosen, self.untried = ideas.of_report(report, self.options.fixes)
             return chosen
         self.notes.append(report)

@@ -42,6 +42,14 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     return float(min(before if view.device is not None else (before + after) / 2, during))
 
 
+def unprofiled_steps_ms(view: DeviceView) -> tuple[float, ...]:
+    """The steps that `unprofiled_ms` is typical of; none where that is missing."""
+    if isinstance(unprofiled_ms(view), Missing):
+        return ()
+    names = ["before_steps_ms"] if view.device is not None else ["before_steps_ms", "after_steps_ms"]
+    return tuple(step for name in names for step in view.process.get(name) or ())
+
+
 def slowdown(view: DeviceView) -> float:
     """How many times as long recorded steps take as those around them, if more than recording their ops explains.
 

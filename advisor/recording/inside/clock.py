@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import time
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from .contention import others_part, work
 from .job import cpus
 
 now_ns = time.perf_counter_ns
+_DIGITS = 6  # of milliseconds: nanoseconds
 
 
 class Times:
     """Median step time without the waits for a CPU that other programs cause, and the mean of these waits per step.
 
-    `own_delay_ms` is the mean of the waits that the job causes itself. All in milliseconds; None where unknown. A
-    device's step includes the waits: its clock runs on.
+    `steps_ms` are the steps that the median is of. `own_delay_ms` is the mean of the waits that the job causes itself.
+    All in milliseconds; None where unknown. A device's step includes the waits: its clock runs on.
     """
 
     def __init__(
-        self, step_ms: float | None = None, run_delay_ms: float | None = None, own_delay_ms: float | None = None
+        self, steps_ms: Sequence[float] = (), run_delay_ms: float | None = None, own_delay_ms: float | None = None
     ) -> None:
-        self.step_ms, self.run_delay_ms, self.own_delay_ms = step_ms, run_delay_ms, own_delay_ms
+        self.steps_ms = [round(step, _DIGITS) for step in steps_ms]
+        self.step_ms = _median(self.steps_ms)
+        self.run_delay_ms, self.own_delay_ms = run_delay_ms, own_delay_ms
 
 
 class DeviceClock:
@@ -86,7 +89,7 @@ class Lap:
     def close(self) -> Times:
         """The typical step."""
         steps_ms, run_delay_ms = self.steps_ms()
-        return Times(_median(steps_ms), run_delay_ms, self.own_delay_ms)
+        return Times(steps_ms, run_delay_ms, self.own_delay_ms)
 
     def steps_ms(self) -> Tuple[List[float], Optional[float]]:
         """Each step without its waits for a CPU that others cause, and the mean of these waits; ends the lap."""
@@ -105,7 +108,7 @@ class Lap:
         return host_ms, run_delay_ms
 
 
-def _median(values: list[float]) -> float | None:
+def _median(values: Sequence[float]) -> float | None:
     if not values:
         return None
     ordered, middle = sorted(values), len(values) // 2

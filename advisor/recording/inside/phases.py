@@ -165,6 +165,8 @@ class Phases(Steps):
             "unprofiled": {
                 "before_ms": self.before.step_ms,
                 "after_ms": self.after.step_ms,
+                "before_steps_ms": self.before.steps_ms,
+                "after_steps_ms": self.after.steps_ms,
                 "run_delay_ms": sum(waits) / len(waits) if waits else None,
             },
             "profiled": {

@@ -13,6 +13,7 @@ _SHORTEST_MS, _LONGEST_MS = 1e-6, 1e9  # a nanosecond, 11 days
 
 Time = Annotated[float, msgspec.Meta(ge=_SHORTEST_MS, le=_LONGEST_MS)]
 Wait = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_MS)]
+Steps = Annotated[list[Time], msgspec.Meta(max_length=1 << 16)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 
 
@@ -20,7 +21,8 @@ class Noted(NamedTuple):
     """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted.
 
     `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
-    it waited because of the job itself.
+    it waited because of the job itself. `before_steps_ms` and `after_steps_ms` are the steps that the medians are of;
+    `unprofiled_delay_ms` is what one of them waited because of other programs.
     """
 
     before_ms: float | None = None
@@ -30,11 +32,17 @@ class Noted(NamedTuple):
     loader_workers: int | None = None
     run_delay_ms: float | None = None
     own_delay_ms: float | None = None
+    before_steps_ms: list[float] | None = None
+    after_steps_ms: list[float] | None = None
+    unprofiled_delay_ms: float | None = None
 
 
 class _Unprofiled(msgspec.Struct):
     before_ms: Time | None = None
     after_ms: Time | None = None
+    before_steps_ms: Steps | None = None
+    after_steps_ms: Steps | None = None
+    run_delay_ms: Wait | None = None
 
 
 class _Profiled(msgspec.Struct):
@@ -61,9 +69,19 @@ def noted(block: object) -> Noted:
         of = msgspec.convert(block, _Block)
     except msgspec.ValidationError:
         return Noted()
-    before_ms, after_ms, profiled, job = of.unprofiled.before_ms, of.unprofiled.after_ms, of.profiled, of.job
-    delays = profiled.run_delay_ms, profiled.own_delay_ms
-    return Noted(before_ms, after_ms, profiled.step_ms, job.cpus, job.loader_workers, *delays)
+    free, profiled, job = of.unprofiled, of.profiled, of.job
+    return Noted(
+        before_ms=free.before_ms,
+        after_ms=free.after_ms,
+        profiled_ms=profiled.step_ms,
+        cpus=job.cpus,
+        loader_workers=job.loader_workers,
+        run_delay_ms=profiled.run_delay_ms,
+        own_delay_ms=profiled.own_delay_ms,
+        before_steps_ms=free.before_steps_ms,
+        after_steps_ms=free.after_steps_ms,
+        unprofiled_delay_ms=free.run_delay_ms,
+    )
 
 
 def busy_machine(of: Noted) -> Note | None:
