@@ -239,7 +239,7 @@ REASONS: Final = {
     "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
     "run_cut": "no step ended in the {limit:ms} that the run had: give more with `--budget`, or make the steps smaller",
     "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
-    "too_few_pairs": "only {pairs} of the {needed:count} pairs that it takes were timed: give more time with `--budget`",
+    "too_few_pairs": "only {pairs} of the {needed:count} pairs that it takes were timed: give more with `--budget`",
     "program_short": "the program ends before it has been timed with and without the patch: let it run longer",
     "budget_spent": "it needs {needed:ms} at least, and {remaining:ms} were left: give more with `--budget`",
     "tried_already": "it makes the same change as {name}, which was tried",

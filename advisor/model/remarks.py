@@ -50,8 +50,8 @@ REMARKS: Final = {
         "which is at least half of the change; record both sides on a quiet machine"
     ),
     "busy_sides": (
-        "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, which "
-        "changes the pace of all work: compare on a quiet machine, or record each side {runs} times in turns and give "
+        "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, "
+        "which changes the pace of all work: compare on a quiet machine, or record each side {runs} times in turns and give "
         "all runs (`--base`, `--head`)"
     ),
     "other_pace": (

@@ -10,18 +10,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import executed, training_ops
+from advisor.analysis.device.host_work import training_ops
+from advisor.analysis.device.iterators import lasting, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import busiest
 from advisor.inputs.names.calls import OWN_LOADING, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import percent
-from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
@@ -33,10 +32,6 @@ _FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait f
 _LITTLE: Final = 0.1
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
-
-
-def _single(view: DeviceView) -> pl.DataFrame:
-    return view.host_like(OWN_LOADING, "input")
 
 
 def _several(view: DeviceView) -> pl.DataFrame:
@@ -54,18 +49,20 @@ UNNAMED_INPUT = Metric(
 SINGLE_PROCESS_INPUT_SHARE = Metric(
     "single_process_input_share",
     "share",
-    "Part of the step in which the main process itself loads the next batch and nothing else goes on.",
+    "Part of the step in which the main process itself loads the next batch and nothing else goes on; batches of short "
+    "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is 0; without ranges its function fetch",
-    where=lambda view: places(view, view.once(_single)),
+    where=lambda view: places(view, view.once(lasting)),
 )
 
 LOADING_MS = Metric(
     "loading_ms",
     "ms",
     "Time that one process takes to load the batches of a step.",
-    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__, or of what loads where there is no "
-    "DataLoader, in the used steps / used steps; where the step waits for workers, loader_workers x step time",
+    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
+    "where there is no DataLoader, in the used steps / used steps; where the step waits for "
+    "workers, loader_workers x step time",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
 )
 LOADER_WORKERS = Metric(
@@ -162,7 +159,7 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
     if not view.total_ns:
         return {}
-    of_single, of_workers = (_wait_ns(view, rows) / view.total_ns for rows in (view.once(_single), view.once(_several)))
+    of_single, of_workers = (_wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(_several)))
     workers, cpus = _workers(view), view.process.get("cpus")
     loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
     loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
@@ -192,8 +189,7 @@ def _input(view: DeviceView) -> pl.DataFrame:
 
 def _loading(view: DeviceView) -> pl.DataFrame:
     """When the main process loads: the DataLoader's ranges, or what stands in their place where there are none."""
-    single = view.once(_single)
-    return single if single.height or view.once(_several).height else _input(view)
+    return view.once(lasting) if view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").height else _input(view)
 
 
 def _all_workers_ms(view: DeviceView, workers: int | Missing) -> float | Missing:
@@ -202,26 +198,19 @@ def _all_workers_ms(view: DeviceView, workers: int | Missing) -> float | Missing
 
 
 def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
-    return int(_waits(view, ranges).sum())
-
-
-def _waits(view: DeviceView, ranges: pl.DataFrame) -> Ints:
-    """Time of the ranges in each used step in which neither the device nor a call is at work."""
-    busy = view.busy | view.once(executed) | view.host_spans("collective", *DRIVER_CALLS)
-    waits: Ints = (busy | spans(ranges)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
-    return waits
+    return int(waits(view, ranges).sum())
 
 
 def _epoch_part(view: DeviceView) -> float:
     """The part of the wait for workers in steps that ask more often than most, beyond the others' wait."""
     requests = view.once(_several)
-    begins, waits = np.sort(requests["start_ns"].to_numpy()), _waits(view, requests)
+    begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests)
     number = np.searchsorted(begins, view.ends) - np.searchsorted(begins, view.starts)
     starts_epoch = number > np.median(number)
-    if not starts_epoch.any() or not waits.sum():
+    if not starts_epoch.any() or not waited.sum():
         return 0.0
-    beyond = waits[starts_epoch] - np.median(waits[~starts_epoch])
-    return float(beyond.clip(0).sum() / waits.sum())
+    beyond = waited[starts_epoch] - np.median(waited[~starts_epoch])
+    return float(beyond.clip(0).sum() / waited.sum())
 
 
 def _calls(view: DeviceView, loading: Union) -> str:
@@ -243,7 +232,7 @@ def _workers(view: DeviceView) -> int | Missing:
     noted = view.process.get("loader_workers")
     if view.once(_several).height:
         return int(noted) if noted else Missing("workers_unknown")
-    return 0 if view.once(_single).height else Missing("no_loader")
+    return 0 if view.host_like(OWN_LOADING, "input").height else Missing("no_loader")
 
 
 def _needed(loading_ms: float | Missing, rest_ms: float) -> int | Missing | None:

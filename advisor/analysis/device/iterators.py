@@ -1,0 +1,106 @@
+"""Iterators of PyTorch's data loader in the main process: which begin, bring a few batches, and end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_work import executed
+from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.inputs.names.calls import NODE, OWN_LOADING
+from advisor.model.arrays import Ints
+from advisor.model.profile import matches
+from advisor.vocabulary.kinds import DRIVER_CALLS
+
+_SEED: Final = (
+    "aten::item",
+    "aten::random_",
+    "aten::empty",
+)  # of a new iterator, the last op first
+_OF_ITEM: Final = r"^aten::_local_scalar_dense$"
+_FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
+_END: Final = 0.1  # of the iterator's longest request so far: one that takes, or runs, less brings no batch
+
+_OF_ITERATOR: Final = ["thread", "iterator"]
+
+
+def lasting(view: DeviceView) -> pl.DataFrame:
+    """The main process's requests for a batch, without those to short iterators."""
+    return view.host_like(OWN_LOADING, "input").join(
+        view.once(short_requests), on="id", how="anti", maintain_order="left"
+    )
+
+
+def short_requests(view: DeviceView) -> pl.DataFrame:
+    """The requests to iterators of fewer than ten batches: id, thread, iterator, start_ns, dur_ns, is_end, trains.
+
+    An iterator ends with a request that brings no batch (`is_end`), or where the next one begins. What follows the end
+    is for an iterator around it. `trains`: a backward pass runs before its last request.
+    """
+    requests = _requests(view)
+    return requests.join(_short(_iterators(requests)), on=_OF_ITERATOR, maintain_order="left").drop("nodes")
+
+
+def waits(view: DeviceView, requests: pl.DataFrame) -> Ints:
+    """Time of the requests in each used step in which neither the device nor a call is at work, in ns."""
+    busy = view.busy | view.once(executed) | view.host_spans("collective", *DRIVER_CALLS)
+    waited: Ints = (busy | spans(requests)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
+    return waited
+
+
+def _short(iterators: pl.DataFrame) -> pl.DataFrame:
+    """Those of few batches: thread, iterator, trains.
+
+    The recording cuts the first and the last one off. The last is short if most are. The first may be around the
+    others, unless they train.
+    """
+    number = pl.col("iterator")
+    is_complete = (number > 0) & (pl.col("is_ended") | (number < number.max().over("thread")))
+    is_short = pl.col("batches") < _FEW_BATCHES
+    most = ((is_complete & is_short).sum() > (is_complete & ~is_short).sum()) & is_complete.any()
+    train = (pl.col("trains") & is_complete & is_short).sum() > (~pl.col("trains") & is_complete & is_short).sum()
+    return iterators.filter(is_short & (is_complete | ((number > 0) & most) | train)).select(*_OF_ITERATOR, "trains")
+
+
+def _iterators(requests: pl.DataFrame) -> pl.DataFrame:
+    """One row per iterator: thread, iterator, batches, is_ended, trains."""
+    return requests.group_by(_OF_ITERATOR).agg(
+        batches=(~pl.col("is_end")).sum(),
+        is_ended=pl.col("is_end").any(),
+        trains=pl.col("nodes").max() > pl.col("nodes").min(),
+    )
+
+
+def _requests(view: DeviceView) -> pl.DataFrame:
+    """The requests to each iterator up to its end; to those before the first that begins, as to an iterator 0.
+
+    `nodes` is how many nodes of backward passes ran before.
+    """
+    rows = _with_begins(view).with_columns(iterator=pl.col("begins").cum_sum().over("thread"))
+    so_far = {column: pl.col(column).cum_max().shift(1).over(_OF_ITERATOR) for column in ("dur_ns", "ops")}
+    is_less = pl.any_horizontal(pl.col(column) < _END * longest for column, longest in so_far.items())
+    rows = rows.with_columns(is_end=is_less.fill_null(value=False))
+    ended = pl.col("is_end").cum_sum().shift(1, fill_value=0).over(_OF_ITERATOR)
+    nodes = np.searchsorted(np.sort(view.host_like(NODE)["start_ns"].to_numpy()), rows["start_ns"].to_numpy())
+    columns = ["id", *_OF_ITERATOR, "start_ns", "dur_ns", "is_end", "nodes"]
+    return rows.with_columns(nodes=pl.Series(nodes, dtype=pl.Int64)).filter(ended == 0).select(columns)
+
+
+def _with_begins(view: DeviceView) -> pl.DataFrame:
+    """The requests with the number of `ops` in each, and whether an iterator `begins` with it: right after its seed."""
+    requests = view.host_like(OWN_LOADING, "input").select("id", "thread", "name", "start_ns", "dur_ns")
+    ops = view.host.filter(pl.col("kind") == "op", pl.col("thread").is_in(requests["thread"].unique().implode()))
+    ops = ops.filter(~matches(_OF_ITEM)).select(requests.columns)
+    is_within = inside(spans(requests), ops)
+    loads = np.sort(ops.filter(is_within)["start_ns"].to_numpy())
+    order = pl.concat([requests, ops.filter(~is_within)]).sort("thread", "start_ns")
+    name = pl.col("name").cast(pl.String)
+    seed = (name.shift(i).over("thread") == op for i, op in enumerate(_SEED, 1))
+    rows = order.with_columns(begins=pl.all_horizontal(seed).fill_null(value=False)).join(
+        requests, on="id", how="semi", maintain_order="left"
+    )
+    start = rows["start_ns"].to_numpy()
+    within = np.searchsorted(loads, start + rows["dur_ns"].to_numpy()) - np.searchsorted(loads, start)
+    return rows.with_columns(ops=pl.Series(within, dtype=pl.Int64))

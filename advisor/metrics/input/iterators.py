@@ -1,0 +1,115 @@
+"""Iterators of PyTorch's data loader that bring a few batches each: validation in each step, `next(iter(loader))`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.places import places
+from advisor.analysis.device.iterators import lasting, short_requests, waits
+from advisor.analysis.device.replay import trusted_replay
+from advisor.analysis.device.steps import DeviceView, spans, started_in
+from advisor.metrics.metric import Metric, Values, measures
+
+_SOURCE: Final = (
+    "an iterator begins with a request right after the seed that it draws (aten::empty, random_, item); it ends where "
+    "a request takes, or runs, under a tenth of one before, or where the next one begins; short: fewer than ten batches"
+)
+
+
+def _places(view: DeviceView) -> pl.DataFrame:
+    return places(view, view.host.join(view.once(short_requests), on="id", how="semi", maintain_order="left"))
+
+
+SHORT_ITERATORS = Metric(
+    "short_iterators",
+    "count",
+    "Iterators of few batches that the main process makes of its data loaders.",
+    "those whose first request lies in a used step",
+    _SOURCE,
+    where=_places,
+)
+SHORT_ITERATOR_BATCHES = Metric(
+    "short_iterator_batches",
+    "number",
+    "Batches that such an iterator brings.",
+    "median of the requests to each, without the one at its end; 0 without any",
+    _SOURCE,
+)
+SHORT_ITERATOR_SHARE = Metric(
+    "short_iterator_share",
+    "share",
+    "Part of the step in which the main process loads batches of short iterators and nothing else goes on.",
+    "time of requests to them outside device work and calls / step time",
+    _SOURCE,
+)
+SHORT_ITERATOR_GAIN_MS = Metric(
+    "short_iterator_gain_ms",
+    "ms",
+    "Step time saved if batches of short iterators were in memory.",
+    "replay without these requests, or without a replay their time outside device work and calls / used steps",
+    _SOURCE,
+)
+SINGLE_PROCESS_GAIN_MS = Metric(
+    "single_process_gain_ms",
+    "ms",
+    "Step time saved if the batches that the main process loads for other iterators were there in time.",
+    "replay without its requests to iterators that are not short, or without a replay their time outside device work "
+    "and calls / used steps",
+    "workers load ahead of the loop, but not before an iterator begins",
+)
+ITERATORS_DRAINED = Metric(
+    "iterators_drained",
+    "share",
+    "How many of the short iterators are asked for batches until they have no more.",
+    "those with a request that brings no batch / short iterators; 0 without any",
+    _SOURCE,
+)
+ITERATORS_TRAIN = Metric(
+    "iterators_train",
+    "share",
+    "How many of the short iterators are epochs of the training.",
+    "those with a backward pass before their last request / short iterators; 0 without any",
+    _SOURCE,
+)
+
+
+@measures(
+    SHORT_ITERATORS,
+    SHORT_ITERATOR_BATCHES,
+    SHORT_ITERATOR_SHARE,
+    SHORT_ITERATOR_GAIN_MS,
+    SINGLE_PROCESS_GAIN_MS,
+    ITERATORS_DRAINED,
+    ITERATORS_TRAIN,
+)
+def short_iterators(view: DeviceView) -> Values:
+    """What short iterators load, and others; zero without any."""
+    if not view.total_ns:
+        return {}
+    requests = view.once(short_requests)
+    iterators = _iterators(started_in(requests, view.starts, view.ends))
+    return {
+        SHORT_ITERATORS: iterators.height,
+        SHORT_ITERATOR_BATCHES: _iterators(requests)["batches"].median() or 0.0,  # type: ignore[dict-item]
+        SHORT_ITERATOR_SHARE: int(waits(view, requests).sum()) / view.total_ns,
+        SHORT_ITERATOR_GAIN_MS: _gain_ms(view, requests),
+        SINGLE_PROCESS_GAIN_MS: _gain_ms(view, view.once(lasting)),
+        ITERATORS_DRAINED: iterators["is_end"].mean() or 0.0,  # type: ignore[dict-item]
+        ITERATORS_TRAIN: iterators["trains"].mean() or 0.0,  # type: ignore[dict-item]
+    }
+
+
+def _iterators(requests: pl.DataFrame) -> pl.DataFrame:
+    return requests.group_by("thread", "iterator").agg(
+        pl.col("is_end").any(), pl.col("trains").any(), batches=(~pl.col("is_end")).sum()
+    )
+
+
+def _gain_ms(view: DeviceView, requests: pl.DataFrame) -> float:
+    loading = spans(requests)
+    trusted = view.once(trusted_replay) if loading.total else None
+    if trusted:
+        return trusted.saved_ms(trusted.without_host(loading))
+    return view.per_step_ms(int(waits(view, requests).sum()))

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.input.batches import batches
+from tests.tables import by_name, on_host, profile, step, view
+
+ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+measured = by_name(batches)
+
+
+def loop(samples: int, apart: int):
+    """Two steps of 10 ms, each of two batches of so many samples; copying takes 100 us, elsewhere too."""
+    host = []
+    for at in (0, 4_000, 10_000, 14_000):
+        host.append(on_host("input", at, at + 3_000, name=ALONE))
+        takes = range(at, at + samples * apart, apart)
+        host += [on_host("op", take, take + 2, name="aten::select") for take in takes]
+        host.append(on_host("op", at + 2_900, at + 3_000, name="aten::stack"))
+        host.append(on_host("op", at + 3_500, at + 3_600, name="aten::stack"))
+    return view(profile((), host, [step(i, 10_000 * i, 10_000 * i + 10_000, device=None) for i in (0, 1)], devices=()))
+
+
+def test_samples_that_follow_each_other_are_taken_from_memory():
+    assert measured(loop(8, 50)) == pytest.approx(
+        {"batches_per_step": 2, "indexed_samples": 8, "collating_part": 0.1 / 3}
+    )
+
+
+@pytest.mark.parametrize(("samples", "apart"), [(8, 51), (7, 50)], ids=["work for each sample", "few samples"])
+def test_other_samples_are_not(samples: int, apart: int):
+    assert measured(loop(samples, apart))["indexed_samples"] == 0
+
+
+def test_without_a_loader_there_are_no_batches():
+    host = [on_host("op", 10, 20, name="aten::select"), on_host("op", 20, 30, name="aten::stack")]
+    values = measured(view(profile((), host, [step(0, 0, 100, device=None)], devices=())))
+    assert set(values.values()) == {0}

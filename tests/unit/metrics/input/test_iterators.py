@@ -1,0 +1,135 @@
+"""Loops over a loader of the main process, as PyTorch records it (times in us)."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.analysis.device.iterators import lasting, short_requests
+from advisor.metrics.input.iterators import short_iterators
+from advisor.metrics.input.loader import loader
+from tests.tables import by_name, kernel, on_host, profile, step, view
+
+ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+SEED = ("aten::empty", "aten::random_", "aten::item")
+NODE = "autograd::engine::evaluate_function: MmBackward0"
+
+measured = by_name(short_iterators)
+loading = by_name(loader)
+
+
+class Loop:
+    """Host ops one after the other, and the steps that end."""
+
+    def __init__(self) -> None:
+        self.rows, self.steps, self.at, self.begin = [], [], 0, 0
+
+    def op(self, name: str, time: int = 10) -> Loop:
+        self.rows.append(on_host("op", self.at, self.at + time, name=name))
+        self.at += time
+        return self
+
+    def seed(self, ops: tuple[str, ...] = SEED) -> Loop:
+        for op in ops:
+            self.op(op)
+        return self
+
+    def ask(self, time: int = 1_000, ops: int = 20) -> Loop:
+        self.rows.append(on_host("input", self.at, self.at + time, name=ALONE))
+        self.rows += [on_host("op", self.at + 2 * i, self.at + 2 * i + 1, name="aten::select") for i in range(ops)]
+        self.at += time
+        return self
+
+    def learn(self) -> Loop:
+        return self.op(NODE, 2_000)
+
+    def end(self) -> Loop:
+        self.steps.append(step(len(self.steps), self.begin, self.at, device=None))
+        self.begin = self.at
+        return self
+
+    def view(self, device=()):
+        return view(profile(device, self.rows, self.steps, devices=()))
+
+
+def validating(steps: int = 4, batches: int = 2, seed: tuple[str, ...] = SEED) -> Loop:
+    """A batch of the training in 4 ms, and a validation of these batches of 1 ms, in each step."""
+    loop = Loop()
+    for _ in range(steps):
+        loop.ask(4_000).learn().seed(seed)
+        for _ in range(batches):
+            loop.ask().op("aten::mm", 500)
+        loop.ask(30, 0).end()
+    return loop
+
+
+def test_a_validation_in_each_step_is_an_iterator_of_its_own():
+    """Per step 4 ms for the training and 2.03 of 9.06 ms for the validation."""
+    seen = validating().view()
+    assert measured(seen) == pytest.approx(
+        {
+            "short_iterators": 4,
+            "short_iterator_batches": 2,
+            "short_iterator_share": 2.03 / 9.06,
+            "short_iterator_gain_ms": 2.03,
+            "single_process_gain_ms": 4,
+            "iterators_drained": 1,
+            "iterators_train": 0,
+        }
+    )
+    assert loading(seen)["single_process_input_share"] == pytest.approx(4 / 9.06)
+    assert loading(seen)["loading_ms"] == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [("aten::random_",), ("aten::random_", "aten::item"), (*SEED, "aten::mm")],
+    ids=["noise", "a number", "a number, and work after it"],
+)
+def test_numbers_that_the_program_draws_begin_no_iterator(seed: tuple[str, ...]):
+    seen = validating(seed=seed).view()
+    assert measured(seen)["short_iterators"] == measured(seen)["short_iterator_share"] == 0
+    assert lasting(seen).height == 4 * 4
+
+
+def test_an_iterator_of_ten_batches_is_not_short():
+    assert measured(validating(batches=9).view())["short_iterators"] == 4
+    assert measured(validating(batches=10).view())["short_iterators"] == 0
+
+
+def test_epochs_of_two_batches_are_iterators_that_train_and_all_requests_are_to_them():
+    """The recording cuts off the first and the last of five: short as the others. Of the last, one request is there."""
+    loop = Loop()
+    for _ in range(4):
+        loop.ask().learn().end().ask(30, 0).seed().ask().learn().end()
+    values = measured(loop.view())
+    assert (values["short_iterators"], values["short_iterator_batches"], values["iterators_train"]) == (5, 2, 0.8)
+    assert lasting(loop.view()).is_empty()
+
+
+def test_an_iterator_for_each_batch_is_short_and_not_asked_for_all_of_its_batches():
+    """The last one too, though the recording ends before the next begins."""
+    loop = Loop()
+    for _ in range(4):
+        loop.seed().ask().learn().end()
+    values = measured(loop.view())
+    assert (values["short_iterators"], values["short_iterator_batches"], values["iterators_drained"]) == (4, 1, 0)
+    assert values["single_process_gain_ms"] == 0
+
+
+def test_an_epoch_that_begins_once_is_of_unknown_length():
+    loop = Loop()
+    for i in range(4):
+        (loop.ask(30, 0).seed() if i == 1 else loop).ask().learn().end()
+    assert short_requests(loop.view()).is_empty()
+
+
+def test_the_device_s_work_hides_loading():
+    """A kernel runs in the last 0.03 of 9.06 ms and the ms before: of the validation, it hides all but 1 ms."""
+    loop = validating(1).end()
+    seen = view(profile([kernel(7_530, 9_060)], loop.rows, [step(0, 0, 9_060)]))
+    assert measured(seen)["short_iterator_share"] == pytest.approx(1 / 9.06)
+
+
+def test_without_a_loader_nothing_begins():
+    values = measured(Loop().op("aten::mm", 1_000).end().view())
+    assert set(values.values()) == {0}
