@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.places import places
 from advisor.analysis.device.iterators import lasting, short_requests, waits
+from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans, started_in
 from advisor.metrics.metric import Metric, Values, measures
