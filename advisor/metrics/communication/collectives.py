@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import (
+    computation,
     device_collectives,
     exposed_ms,
     host_collectives,
@@ -41,7 +42,19 @@ _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 
 def _longest(view: DeviceView) -> pl.DataFrame:
-    ops = view.once(device_collectives).sort("dur_ns", "start_ns", descending=[True, False])
+    return _as_places(view.once(device_collectives).sort("dur_ns", "start_ns", descending=[True, False]))
+
+
+def _most_exposed(view: DeviceView) -> pl.DataFrame:
+    """The collectives that some time of no kernel overlaps, those with the most of it first."""
+    ops = view.once(device_collectives)
+    start, length = ops["start_ns"].to_numpy(), ops["dur_ns"].to_numpy()
+    bare = pl.Series("bare_ns", length - view.once(computation).within(start, start + length))
+    exposed = ops.with_columns(bare).filter(pl.col("bare_ns") > 0)
+    return _as_places(exposed.sort("bare_ns", "start_ns", descending=[True, False]))
+
+
+def _as_places(ops: pl.DataFrame) -> pl.DataFrame:
     return ops.select(
         "step", "start_ns", "dur_ns", "op", table=pl.lit("device_ops"), name=pl.col("name").cast(pl.String)
     )
@@ -142,7 +155,7 @@ EXPOSED_COMMUNICATION_MS = Metric(
     "Time per step in which a collective runs on the device and no kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
     needs=_DEVICE,
-    where=_longest,
+    where=_most_exposed,
 )
 HIDDEN_COMMUNICATION_MS = Metric(
     "hidden_communication_ms",
