@@ -14,6 +14,7 @@ from advisor.analysis.device.host_work import (
     logging_frames,
     minus,
     no_frames,
+    optimizer_work,
     places,
     saving_frames,
     stalls,
@@ -146,7 +147,17 @@ STALL_GAIN_MS = Metric(
 )
 
 
-@measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
+STALL_UPDATE_PART = Metric(
+    "stall_update_part",
+    "share",
+    "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
+    "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
+    " / all of them; 0 without such gaps",
+    needs=_NEEDS,
+)
+
+
+@measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_UPDATE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
 def stalling(view: DeviceView) -> Values:
     """Long gaps in which the host does something else than launching."""
     if not view.total_ns:
@@ -165,6 +176,7 @@ def stalling(view: DeviceView) -> Values:
     return {
         STALL_CAUSES: in_words(view, ran),
         STALL_FIRST_USE_PART: (spans(_launching(view)) & idle).total / idle.total if idle.total else 0.0,
+        STALL_UPDATE_PART: (view.once(optimizer_work) & idle).total / idle.total if idle.total else 0.0,
         STALL_LEAST_GAIN_MS: least,
         STALL_GAIN_MS: most,
     }
