@@ -11,6 +11,7 @@ import polars as pl
 from advisor.accounting import account, undelayed
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
+from advisor.analysis.device.step_lengths import two_lengths
 from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
@@ -20,7 +21,7 @@ from advisor.metrics.steps.operations import pooled
 from advisor.model.clause import Clause
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
-from advisor.model.report import Device, Finding, LeftOutStep, Run, Sign, Source, Steps, Value, Worker, Workload
+from advisor.model.report import Device, Finding, LeftOutStep, Run, Sign, Source, StepLength, Steps, Value, Worker, Workload
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
@@ -341,7 +342,14 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         unprofiled_ms=row.get("unprofiled_step_ms"),
         left_out=tuple(_left_out(selection.steps.filter(pl.col("left_out").is_not_null()))),
         worker=view.worker,
+        lengths=tuple(_lengths(view)) if view.has_marks else (),
     )
+
+
+def _lengths(view: DeviceView) -> Iterator[StepLength]:
+    for durations_ns in two_lengths(view.steps["dur_ns"].to_numpy()):
+        if len(durations_ns):
+            yield StepLength(steps=len(durations_ns), mean_ms=float(durations_ns.mean()) / 1e6)
 
 
 class _LeftOut(Clause):
