@@ -12,6 +12,7 @@ from advisor.accounting import account, undelayed
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.recording_cost import unprofiled_steps_ms
+from advisor.analysis.device.step_lengths import two_lengths
 from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
@@ -23,7 +24,7 @@ from advisor.model.finding import Finding, Value
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
-from advisor.model.source import Device, LeftOutStep, Sign, Source, Steps, Worker, Workload
+from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, Steps, Worker, Workload
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
@@ -347,7 +348,14 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         unprofiled_delay_ms=view.process.get("unprofiled_delay_ms"),
         left_out=tuple(_left_out(selection.steps.filter(pl.col("left_out").is_not_null()))),
         worker=view.worker,
+        lengths=tuple(_lengths(view)) if view.has_marks else (),
     )
+
+
+def _lengths(view: DeviceView) -> Iterator[StepLength]:
+    for durations_ns in two_lengths(view.steps["dur_ns"].to_numpy()):
+        if len(durations_ns):
+            yield StepLength(steps=len(durations_ns), mean_ms=float(durations_ns.mean()) / 1e6)
 
 
 class _LeftOut(Clause):

@@ -23,6 +23,13 @@ class LeftOutStep(Frozen):
     step_ms: float | None = None
 
 
+class StepLength(Frozen):
+    """How many of the used steps are of one length, and their mean."""
+
+    steps: int
+    mean_ms: float
+
+
 class Steps(Frozen):
     """How many steps the numbers of `worker` rest on: the one that sets the job's pace.
 
@@ -32,6 +39,7 @@ class Steps(Frozen):
     because of other programs, on average, and is without.
     `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
     versions, the range that marks it.
+    `lengths` are the two lengths that the steps have, the shorter first; empty where they are all of one.
     """
 
     marked: bool
@@ -45,6 +53,7 @@ class Steps(Frozen):
     unprofiled_delay_ms: float | None = None
     left_out: tuple[LeftOutStep, ...]
     worker: int | None = None
+    lengths: tuple[StepLength, ...] = ()
 
     @property
     def are_cut(self) -> bool:

@@ -132,8 +132,14 @@ def _steps(steps: Steps) -> str:
         return used
     recorded = f"{ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
     if steps.unprofiled_ms is None:
-        return f"{used}, {recorded}"
+        return f"{used}, {recorded}{_lengths(steps)}"
     return f"{used}, {ms(steps.unprofiled_ms)} without the profiler (median), {ms(steps.step_mean_ms)} recorded (mean)"
+
+
+def _lengths(steps: Steps) -> str:
+    """Which two lengths the steps have; empty where they are of one."""
+    each = [f"{length.steps} of {ms(length.mean_ms)}" for length in steps.lengths]
+    return f" ({' and '.join(each)})" if each else ""
 
 
 def _paced(source: Source) -> str:

@@ -213,7 +213,7 @@ def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  #
     widths = [max(len(head.text), *(len(cell.text) for cell in cells)) for head, cells in columns]
     room = page.width - margin - _MARGIN
     beside = max(len(_beside(row)) for row in rows)
-    if sum(widths) + _GAP * len(widths) + max(beside, 2) <= room:
+    if not _has_gloss(rows) and sum(widths) + _GAP * len(widths) + max(beside, 2) <= room:
         _wide_rows(page, block, rows, widths, margin + _MARGIN)
     elif chosen := _columns(block.heads, widths, room):
         page.table(
@@ -278,6 +278,11 @@ def _narrow_row(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None
     )
     texts = (f"{head.text.lower()} {cell.text}".strip() for head, cell in others if cell.text not in _SAYS_NOTHING)
     page.add(", ".join(texts), margin=margin + _MARGIN, hang=_MARGIN)
+
+
+def _has_gloss(rows: Sequence[doc.Row]) -> bool:
+    """Whether what stands beside a part's name belongs to the name, so that it cannot end the line."""
+    return any(cell.beside for row in rows if row.part for cell in row.cells[:-1])
 
 
 def _beside(row: doc.Row) -> str:

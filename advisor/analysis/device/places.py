@@ -15,18 +15,21 @@ from advisor.text import ms
 _MOST_PLACES: Final = 10
 
 
-def as_places(rows: pl.DataFrame, table: str, op: str | None = None, name: pl.Expr | None = None) -> pl.DataFrame:
-    """Rows with start_ns and dur_ns as places to point at, the longest first.
+def as_places(
+    rows: pl.DataFrame, table: str, op: str | None = None, name: pl.Expr | None = None, by: str = "dur_ns"
+) -> pl.DataFrame:
+    """Rows with start_ns and dur_ns as places to point at, the longest first, or those with the most of another column.
 
     Args:
         rows: Of the profile's ops, steps or gaps; with `step` where they have one.
         table: The table that they are of.
         op: The column that holds the id of the host op to name.
         name: What to call each; their names by default.
+        by: The column that orders them.
     """
     step, id_ = ["step"] if "step" in rows.columns else [], {"op": pl.col(op)} if op else {}
     label = pl.col("name").cast(pl.String) if name is None else name
-    rows = rows.sort("dur_ns", "start_ns", descending=[True, False])
+    rows = rows.sort(by, "start_ns", descending=[True, False])
     return rows.select(*step, "start_ns", "dur_ns", table=pl.lit(table), name=label, **id_)
 
 

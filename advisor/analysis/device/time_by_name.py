@@ -16,6 +16,7 @@ from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _MOST_NAMES: Final = 3
+_LITTLE: Final = 0.01
 _WRAPPERS: Final = (
     r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"  # around any function
 )
@@ -104,11 +105,14 @@ def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
-    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none."""
+    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none.
+
+    What takes under a hundredth of all of it is left out: it is the rest between two ranges.
+    """
     top = longest(ran)
     return ", ".join(f"{name or _NOTHING} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
 
 
 def longest(ran: pl.DataFrame) -> pl.DataFrame:
     """Those three of `busiest`."""
-    return ran.filter(pl.col("self_ns") > 0).head(_MOST_NAMES)
+    return ran.filter(pl.col("self_ns") > _LITTLE * pl.col("self_ns").sum()).head(_MOST_NAMES)

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import (
+    computation,
     device_collectives,
     exposed_ms,
     host_collectives,
@@ -41,6 +42,15 @@ _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 def _longest(view: DeviceView) -> pl.DataFrame:
     return as_places(view.once(device_collectives), "device_ops", op="op")
+
+
+def _most_exposed(view: DeviceView) -> pl.DataFrame:
+    """The collectives that some time of no kernel overlaps, those with the most of it first."""
+    ops = view.once(device_collectives)
+    start, length = ops["start_ns"].to_numpy(), ops["dur_ns"].to_numpy()
+    bare = pl.Series("bare_ns", length - view.once(computation).within(start, start + length))
+    exposed = ops.with_columns(bare).filter(pl.col("bare_ns") > 0)
+    return as_places(exposed, "device_ops", op="op", by="bare_ns")
 
 
 COLLECTIVES_PER_STEP = Metric(
@@ -123,7 +133,7 @@ EXPOSED_COMMUNICATION_MS = Metric(
     "Time per step in which a collective runs on the device and no kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
     needs=_DEVICE,
-    where=_longest,
+    where=_most_exposed,
 )
 HIDDEN_COMMUNICATION_MS = Metric(
     "hidden_communication_ms",

@@ -7,10 +7,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.communication import computation, device_collectives, exposed_ms
+from advisor.analysis.device.communication import computation, device_collectives, exposed_ms, per_step_ms
+from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.steps import DeviceView, rows_where, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 
@@ -83,16 +85,18 @@ LATE_GATHER_SHARE = Metric(
     "late_gather_share",
     "share",
     "Part of the all-gathers of parameters that start only when the layer before is done, and could start sooner.",
-    "gathers whose call was made and whose stream was free while the last kernel before them ran, and that started"
-    " after its end with nothing computed beside their first half / gathers",
+    "gathers whose call was made and whose stream had no other communication while the last kernel before them ran, and"
+    " that started after its end with nothing computed beside their first half / gathers",
     needs=_NEEDS,
 )
 LATE_GATHER_MS = Metric(
     "late_gather_ms",
     "ms",
-    "Exposed time per step of the all-gathers of sharded parameters.",
-    "their exposed time / steps",
+    "Time per step without computation because of all-gathers of sharded parameters that start late.",
+    "time from the end of the computation before each late gather until its end in which no compute stream has a"
+    " kernel: the gather, and the copies that prepare it / steps",
     needs=_NEEDS,
+    where=lambda view: longest(_late(view)),
 )
 
 
@@ -104,13 +108,29 @@ def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
     collectives = view.once(device_collectives)
     if not collectives.height or not view.host_like(_SHARDED).height:
         return dict.fromkeys((GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS), 0.0)
-    gathers = collectives.filter((pl.col("does") == "all_gather") & ~_computes(view))
-    late = gathers.filter(_waits_for_computation(view, gathers))
+    gathers, late = _gathers(view), _late(view)
     return {
         GATHERS_PER_STEP: gathers.height / view.steps.height,
         LATE_GATHER_SHARE: late.height / gathers.height if gathers.height else 0.0,
-        LATE_GATHER_MS: exposed_ms(view, late),
+        LATE_GATHER_MS: per_step_ms(view, _held_up(view, late)),
     }
+
+
+def _gathers(view: DeviceView) -> pl.DataFrame:
+    """The all-gathers that do not run on a compute stream."""
+    return view.once(device_collectives).filter((pl.col("does") == "all_gather") & ~_computes(view))
+
+
+def _late(view: DeviceView) -> pl.DataFrame:
+    gathers = _gathers(view)
+    return gathers.filter(_waits_for_computation(view, gathers))
+
+
+def _held_up(view: DeviceView, late: pl.DataFrame) -> Union:
+    """When a late gather, or what prepares it, runs and nothing is computed."""
+    work = _work(view)
+    start, end = late["start_ns"].to_numpy(), late.select(END_NS).to_series().to_numpy()
+    return Union.of(work.last_end(start), end) - work
 
 
 EXPERT_TRANSFER_MS = Metric(
@@ -157,6 +177,11 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.ops.filter(pl.col("kind") == "kernel")
 
 
+def _work(view: DeviceView) -> Union:
+    """When a compute stream has a kernel."""
+    return spans(_kernels(view).filter(_computes(view)))
+
+
 def _computes(view: DeviceView) -> pl.Expr:
     """Whether a row's stream is one that the step computes on."""
     times = _kernels(view).group_by("stream").agg(pl.sum("dur_ns"))
@@ -172,15 +197,18 @@ def _overlapping(ops: pl.DataFrame) -> bool:
 
 def _waits_for_computation(view: DeviceView, gathers: pl.DataFrame) -> pl.Series:
     """Whether each gather starts at the end of the computation before it, and nothing but that held it up."""
-    work = spans(_kernels(view).filter(_computes(view)))
+    work = _work(view)
     start, half = gathers["start_ns"].to_numpy(), gathers["dur_ns"].to_numpy() // 2
     alone = (work.within(start, start + half) == 0) & (work.before(start) > 0)
     return pl.Series(alone & (work.last_end(start) > _ready_ns(view, gathers)), dtype=pl.Boolean)
 
 
 def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
-    """When each op's call was made and its stream was free, as far as both are known; 0 where neither is."""
-    ends = view.ops.select("stream", freed_ns=END_NS).sort("freed_ns")
+    """When each op's call was made and its stream was free, as far as both are known; 0 where neither is.
+
+    A kernel of its stream that no communication is only prepares it: FSDP copies the shards into one buffer.
+    """
+    ends = view.ops.filter(pl.col("kind") == "collective").select("stream", freed_ns=END_NS).sort("freed_ns")
     calls = view.host.select(launch="id", called_ns="start_ns")
     rows = ops.with_row_index("row").sort("start_ns")
     freed = rows.join_asof(

@@ -7,7 +7,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import logging_frames, saving_frames, training_ops, waits_for_results
+from advisor.analysis.device.host_work import (
+    logging_frames,
+    optimizer_work,
+    saving_frames,
+    training_ops,
+    waits_for_results,
+)
 from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import ELSE, trusted_replay
@@ -136,7 +142,17 @@ STALL_GAIN_MS = Metric(
 )
 
 
-@measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
+STALL_UPDATE_PART = Metric(
+    "stall_update_part",
+    "share",
+    "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
+    "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
+    " / all of them; 0 without such gaps",
+    needs=_NEEDS,
+)
+
+
+@measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_UPDATE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
 def stalling(view: DeviceView) -> Values:
     """Long gaps in which the host does something else than launching."""
     if not view.total_ns:
@@ -155,6 +171,7 @@ def stalling(view: DeviceView) -> Values:
     return {
         STALL_CAUSES: in_words(view, ran),
         STALL_FIRST_USE_PART: (spans(_launching(view)) & idle).total / idle.total if idle.total else 0.0,
+        STALL_UPDATE_PART: (view.once(optimizer_work) & idle).total / idle.total if idle.total else 0.0,
         STALL_LEAST_GAIN_MS: least,
         STALL_GAIN_MS: most,
     }

@@ -97,7 +97,7 @@ def uses(view: DeviceView) -> Values:
     return {
         COMPILED_CALLS_PER_STEP: _compiled(view),
         OPTIMIZER_FORM: _form(view),
-        OPTIMIZER_CLASS: _class(view),
+        OPTIMIZER_CLASS: optimizer_class(view),
         ATTENTION_CALLS_PER_STEP: _per_step(view, _ATTENTION),
         DENSE_EMBEDDINGS_PER_STEP: _per_step(view, _DENSE_EMBEDDING),
         DDP_FORWARDS_PER_STEP: _per_step(view, _DDP),
@@ -138,7 +138,8 @@ def _form(view: DeviceView) -> str:
     return "loop" if _per_step(view, _OPTIMIZER) else "none"
 
 
-def _class(view: DeviceView) -> Value:
+def optimizer_class(view: DeviceView) -> Value:
+    """The class of the optimizer with the most time, `AdamW`."""
     steps = view.used_like(_OPTIMIZER)
     of_class = steps.group_by(pl.col("name").cast(pl.String).str.extract(_CLASS)).agg(pl.sum("dur_ns")).drop_nulls()
     if not of_class.height:

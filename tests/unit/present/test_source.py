@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.reason import Reason
-from advisor.model.source import LeftOutStep, Steps, Worker
+from advisor.model.source import LeftOutStep, StepLength, Steps, Worker
 from advisor.present.source import facts, left_out, owner, whose, window
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 
@@ -44,6 +44,13 @@ def test_many_ranks_and_devices_are_counted():
 )
 def test_steps_that_were_used(used: int, expected: str):
     assert facts(changed(RESNET.source, steps=Steps(**MARKED | {"used": used})))[-1] == expected
+
+
+def test_steps_of_two_lengths_say_both():
+    lengths = (StepLength(steps=4, mean_ms=36.0), StepLength(steps=4, mean_ms=320.0))
+    steps = Steps(**MARKED | {"used": 8, "lengths": lengths})
+    said = facts(changed(RESNET.source, steps=steps))[-1]
+    assert said == "8 steps, 178 ms on average (4 of 36 ms and 4 of 320 ms)"
 
 
 @pytest.mark.parametrize(("used", "role"), [(8, "which sets the pace"), (1, "the slowest")])

@@ -154,6 +154,13 @@ def test_a_part_has_a_sign_that_no_other_has_beside_it(on_device):
     assert len(set(signs)) == len(signs)
 
 
+def test_what_a_part_is_stands_beside_its_name_in_a_narrow_table_too():
+    few = (part("compute", 0.998), part("queued", 0.002))
+    text = screen_of(report(changed(RESNET, findings=(), accounting=changed(ACCOUNTING, parts=few))), verbose=True)
+    assert re.search(r"█ kernels  at work +99\.8 %", text)
+    assert re.search(r": pauses  before ops that are queued +0\.2 %", text)
+
+
 def test_few_findings_say_all_and_many_say_one_sentence():
     finding = changed(RESNET.findings[0], says="This is so. That too.", fixes=(Fix(framework="any", do="Do. More."),))
     few = " ".join(screen_of(report(changed(RESNET, findings=(finding,) * 3))).split())

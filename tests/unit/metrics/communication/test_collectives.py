@@ -53,6 +53,18 @@ def test_kernels_hide_communication():
     assert values[collectives.SHORT_COLLECTIVES_MS] == pytest.approx(0.04)
 
 
+def test_the_places_of_exposed_communication_are_those_that_nothing_hides():
+    # The longest collective runs beside a kernel but for its last 20 us; the short one runs alone.
+    ops = [
+        on_device("collective", 100, 320, name="long"),
+        kernel(100, 300),
+        on_device("collective", 400, 440, name="b"),
+    ]
+    hidden = [on_device("collective", 500, 600, stream=9), kernel(500, 600)]
+    places = collectives.EXPOSED_COMMUNICATION_MS.where(view(trace([*ops, *hidden])))
+    assert places["name"].to_list() == ["b", "long"]
+
+
 def test_collectives_that_overlap_count_once():
     twice = [on_device("collective", 100, 300, stream=8), on_device("collective", 200, 400, stream=9)]
     assert exposure(view(trace(twice)))[collectives.EXPOSED_COMMUNICATION_MS] == pytest.approx(0.3)

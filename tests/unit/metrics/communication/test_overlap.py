@@ -92,6 +92,14 @@ def test_gathers_that_queue_behind_another_collective_wait_for_that():
     assert prefetching(trace(queued, SHARDED, op="all_gather"))[overlap.LATE_GATHER_MS] == 0
 
 
+def test_the_copy_that_prepares_a_gather_is_no_reason_to_start_late():
+    # FSDP copies the shards on the gather's stream, from 300 to 310: that waited for the layer, too.
+    prepared = [collective(0, 100), kernel(100, 300), kernel(300, 310, stream=20), collective(310, 400)]
+    values = prefetching(trace([*prepared, kernel(400, 600)], SHARDED, op="all_gather"))
+    assert values[overlap.LATE_GATHER_SHARE] == pytest.approx(1 / 2)
+    assert values[overlap.LATE_GATHER_MS] == pytest.approx(0.1)  # from 300 to 400: the copy as well
+
+
 def test_notify_is_waiting_and_dispatch_may_be():
     exchange = [
         collective(0, 200, does="barrier", name="void deep_ep::intranode::notify_dispatch<8>(int const*)"),

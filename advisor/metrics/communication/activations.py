@@ -1,0 +1,59 @@
+"""Reductions of activations, as tensor parallelism needs them: the forward pass waits for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.communication import device_collectives
+from advisor.analysis.device.host_work import BACKWARD
+from advisor.analysis.device.steps import DeviceView, spans
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.arrays import Ints
+
+_REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
+_LARGE_BYTES: Final = 1 << 20  # losses and counts that are logged have less
+_UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#"
+
+
+FORWARD_REDUCTIONS_PER_STEP = Metric(
+    "forward_reductions_per_step",
+    "number",
+    "Reductions of 1 MiB and more per step that a forward pass needs: of activations, never of gradients.",
+    "all_reduce and reduce_scatter kernels of that size that are called between the end of an Optimizer.step or "
+    "zero_grad and the first op of a backward pass after it / steps",
+    "Megatron-LM (2019): two all-reduces in the forward pass of a layer whose products are split among ranks",
+    ("device_ops",),
+)
+
+
+@measures(FORWARD_REDUCTIONS_PER_STEP)
+def of_activations(view: DeviceView) -> Mapping[Metric, Value]:
+    """Reductions before the backward pass; zero where nothing shows when weights are updated."""
+    if not view.steps.height:
+        return {}
+    is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
+    large = view.once(device_collectives).filter(is_large)
+    calls = view.host.filter(pl.col("id").is_in(large["launch"].implode()))
+    return {FORWARD_REDUCTIONS_PER_STEP: int(_is_forward(view, _begins(calls)).sum()) / view.steps.height}
+
+
+def _is_forward(view: DeviceView, at: Ints) -> Ints:
+    """Whether each instant lies between an update of weights and the backward pass that follows it."""
+    updates = np.sort(spans(view.host_like(_UPDATE)).ends)
+    backward = np.sort(_begins(view.host_like(BACKWARD)))
+    number = np.searchsorted(updates, at, side="right")
+    if not len(updates) or not len(backward):
+        return np.zeros(len(at), np.int64)
+    since = np.where(number > 0, updates[np.maximum(number - 1, 0)], np.iinfo(np.int64).max)
+    first = np.searchsorted(backward, since)
+    follows = np.append(backward, np.iinfo(np.int64).min)[first]
+    return (at < follows).astype(np.int64)
+
+
+def _begins(rows: pl.DataFrame) -> Ints:
+    begins: Ints = rows["start_ns"].to_numpy()
+    return begins
