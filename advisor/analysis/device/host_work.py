@@ -8,7 +8,16 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView, inside, rows_where, spans
-from advisor.inputs.names.calls import JIT_CALL, LOGGING, NODE, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
+from advisor.inputs.names.calls import (
+    JIT_CALL,
+    LOGGING,
+    NODE,
+    OPTIMIZER_STEP,
+    RESULT_WAIT,
+    SAVING,
+    THREAD_WAIT,
+    WAITING_MODULES,
+)
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -193,7 +202,7 @@ def optimizer_work(view: DeviceView) -> Union:
     A closure within the range computes forward and backward pass first (Lightning, LBFGS): what lies up to the end of
     the last backward op is not the optimizer's.
     """
-    updates = view.host_like(r"^Optimizer\.step#", "annotation")
+    updates = view.host_like(OPTIMIZER_STEP, "annotation")
     if not updates.height:
         return EMPTY
     backward = spans(view.host_like(BACKWARD, "op"))
