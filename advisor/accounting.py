@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from advisor.model.finding import Finding, NotEvaluable, Value
+from advisor.model.finding import Finding, NotEvaluable
 from advisor.model.reason import Reason
-from advisor.model.report import Accounting, Part
+from advisor.model.report import Accounting, Part, Row
 from advisor.vocabulary import parts
 from advisor.vocabulary.parts import DELAYED, PARTS, SKEW, WORK
 
 _DELAY: Final = "other_programs"
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
-
-Row = Mapping[str, Value]
 
 
 def account(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from advisor import __version__, excerpts, files, metrics
 from advisor.analysis.device.selection import select_steps
-from advisor.cycles import Outcome, last_cycles, without_last_cycles
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
 from advisor.files import summed_up, unreadable
 from advisor.inputs.discover import Recording, Rejected, discover
@@ -22,9 +21,10 @@ from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
-from advisor.reports import is_report, load_report, load_trials
 from advisor.rules.judge import judge
 from advisor.rules.overrides import replaced, rule_book, suppressions
+from advisor.saved_reports import is_report, load_report, load_trials
+from advisor.short_recordings import Outcome, last_cycles, without_last_cycles
 from advisor.summary import summarise
 from advisor.text import did_you_mean
 

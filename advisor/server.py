@@ -26,7 +26,7 @@ from advisor.model.brief import NOTE
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Report, Run
 from advisor.options import Options
-from advisor.present.recording import recipe
+from advisor.present.next_recording import recipe
 from advisor.present.report import unknowns
 from advisor.render import brief
 from advisor.text import did_you_mean, one_line, plain, shortened

@@ -36,7 +36,7 @@ def record(
 
     Write the command behind `--`: advisor record -- torchrun --nproc-per-node=8 train.py
     """
-    from advisor.present.recorded import has_recording, recorded, under_way
+    from advisor.present.recorded_files import has_recording, recorded, under_way
     from advisor.recording.launcher import Options, run
     from advisor.text import plain
 

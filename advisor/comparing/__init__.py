@@ -58,13 +58,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         NoRuns: a side has no run.
         ReadError: a report measured its steps by the ranges that mark them.
     """
-    if not base or not head:
-        raise NoRuns(f"{'base' if not base else 'head'}: no run to compare")
-    if ranged := [run.name for run in (*base, *head) if run.source.steps.marked and _is_ranged(run)]:
-        raise ReadError(
-            f"{one_line(listing(ranged), _LONGEST_NOTE)}: an earlier version measured these steps by their marks, not "
-            "from start to start; check the recording again and compare that"
-        )
+    _refuse(base, head)
     ranks = steps.common_ranks([*base, *head])
     phase = compared_phase([*base, *head])
     unprofiled = phase is None and steps.are_unprofiled([*base, *head])
@@ -107,6 +101,17 @@ def compare(  # noqa: PLR0913 - all but the sides are options
             *_readings((("base", base, unreadable[0]), ("head", head, unreadable[1]))),
         ),
     )
+
+
+def _refuse(base: Sequence[Run], head: Sequence[Run]) -> None:
+    """Raises where a side has no run, or steps that another version measured by their marks."""
+    if not base or not head:
+        raise NoRuns(f"{'base' if not base else 'head'}: no run to compare")
+    if ranged := [run.name for run in (*base, *head) if run.source.steps.marked and _is_ranged(run)]:
+        raise ReadError(
+            f"{one_line(listing(ranged), _LONGEST_NOTE)}: an earlier version measured these steps by their marks, not "
+            "from start to start; check the recording again and compare that"
+        )
 
 
 def _is_ranged(run: Run) -> bool:

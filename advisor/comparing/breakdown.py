@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from advisor.comparing.steps import number, pace
+from advisor.comparing.steps import pace
 from advisor.model.comparison import Shift, Verdict
 from advisor.model.finding import Value
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.vocabulary.parts import PARTS
 
 

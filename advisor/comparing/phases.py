@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from advisor.comparing.steps import number, pace
+from advisor.comparing.steps import pace
 from advisor.model.comparison import PhaseChange, PhaseTimes
 from advisor.model.finding import Value
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.vocabulary.workloads import PHASES
 
 _DECODE: Final = "decode"

@@ -11,10 +11,9 @@ import numpy as np
 from advisor.comparing.significance import Contrast, Cycle, contrast, mean_contrast, wander
 from advisor.model.arrays import Floats
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
-from advisor.model.finding import Value
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
-from advisor.model.report import Run, Unreadable
+from advisor.model.report import Run, Unreadable, number
 from advisor.text import listing, one_line
 
 LEAST_EFFECT: Final = 0.02
@@ -293,9 +292,3 @@ def _overhead_ms(runs: Sequence[Run]) -> float:
         max(number(row, "profiler_share"), number(row, "tracing_share")) * number(row, "step_mean_ms") for row in rows
     ]
     return float(np.mean(costs)) if costs else 0.0
-
-
-def number(row: Mapping[str, Value], name: str) -> float:
-    """A metric of a row, zero where it is unknown."""
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0

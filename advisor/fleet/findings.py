@@ -52,47 +52,42 @@ def by_worth(finding: JobFinding) -> tuple[object, ...]:
 
 def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[RuleTotal, ...]:
     """Rules, the most to win first."""
-    fired = findings.filter(pl.col("suppressed").is_null())
-    by_owner = (
-        fired.group_by("rule", "owner")
-        .agg(pl.col("expected").sum())
-        .sort("expected", "owner", descending=[True, False])
-    )
-    owners = (
-        by_owner.filter(pl.col("owner").is_not_null())
-        .group_by("rule", maintain_order=True)
-        .agg(owners=pl.col("owner").head(3))
-    )
-    grouped = (
-        fired.group_by("rule")
-        .agg(
-            title=pl.col("title").first(),
-            severity=pl.col("severity").get(pl.col("grave").arg_min()),
-            runs=pl.col("run_id").n_unique(),
-            jobs=pl.col("job_key").n_unique(),
-            teams=pl.col("team").drop_nulls().unique().sort(),
-            low=pl.col("low").sum(),
-            high=pl.col("high").sum(),
-            expected=pl.col("expected").sum(),
-            money=sum_of(pl.col("worth")),
-            grave=pl.col("grave").min(),
-            run_id=pl.col("run_id").get(pl.col("expected").arg_max()),
-        )
-        .join(owners, on="rule", how="left")
-        .sort(["expected", "grave", "runs", "rule"], descending=[True, False, True, False])
-    )
     statuses = [(finding.rule, finding.status) for finding in listed]
+    columns = ("rule", "title", "severity", "runs", "jobs", "teams", "low", "high", "expected", "money", "run_id")
     return tuple(
         RuleTotal(
             owners=row["owners"] or (),
             new=statuses.count((row["rule"], "new")),
             persisting=statuses.count((row["rule"], "persisting")),
-            **only(
-                row, "rule", "title", "severity", "runs", "jobs", "teams", "low", "high", "expected", "money", "run_id"
-            ),
+            **only(row, *columns),
         )
-        for row in grouped.to_dicts()
+        for row in _by_rule(findings.filter(pl.col("suppressed").is_null())).to_dicts()
     )
+
+
+def _by_rule(fired: pl.DataFrame) -> pl.DataFrame:
+    grouped = fired.group_by("rule").agg(
+        title=pl.col("title").first(),
+        severity=pl.col("severity").get(pl.col("grave").arg_min()),
+        runs=pl.col("run_id").n_unique(),
+        jobs=pl.col("job_key").n_unique(),
+        teams=pl.col("team").drop_nulls().unique().sort(),
+        low=pl.col("low").sum(),
+        high=pl.col("high").sum(),
+        expected=pl.col("expected").sum(),
+        money=sum_of(pl.col("worth")),
+        grave=pl.col("grave").min(),
+        run_id=pl.col("run_id").get(pl.col("expected").arg_max()),
+    )
+    order = ["expected", "grave", "runs", "rule"]
+    return grouped.join(_owners(fired), on="rule", how="left").sort(order, descending=[True, False, True, False])
+
+
+def _owners(fired: pl.DataFrame) -> pl.DataFrame:
+    """The three owners of each rule whose runs would save most: rule, owners."""
+    totals = fired.drop_nulls("owner").group_by("rule", "owner").agg(pl.col("expected").sum())
+    ordered = totals.sort("expected", "owner", descending=[True, False])
+    return ordered.group_by("rule", maintain_order=True).agg(owners=pl.col("owner").head(3))
 
 
 def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:

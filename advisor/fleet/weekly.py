@@ -31,6 +31,11 @@ _MOST_REASONS: Final = 50
 _SLOW_RANK_RULES: Final = ("straggler-rank", "throttled-gpu")  # what a host or its GPU can be to blame for
 _REPEATED: Final = 2
 _NOT_NEEDED: Final = ("recording", "fingerprint", "digests", "labels", "bytes", "ingested", "commit")
+_OF_EARLIER: Final = ("week", "run_id", *LIKE, "team", "step_ms", "hours", "busy_share", "breakdown")
+_OF_PAST_FINDINGS: Final = (
+    *("run_id", "rule", "title", "severity"),
+    *("low_share", "high_share", "tried_low_share", "tried_high_share"),
+)
 
 
 def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | None = None) -> Week:
@@ -52,23 +57,13 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
     else:
         week = max(store.weeks(), default="")
     before = weeks_before(week, WEEKS_BEFORE) if week else []
-    rows = store.collect(_priced(store.scan("runs", [week]), fleet).drop(_NOT_NEEDED))
-    if not rows.height:
-        weeks = store.weeks()
-        has = f"; it holds {weeks[0]} to {weeks[-1]}" if weeks else ""
-        raise NoRuns(f"{store.uri}: no run of {week or 'any week'}{has}")
+    rows = _rows(store, fleet, week)
     runs = rows.filter(pl.col("status") == "checked")
     findings = _of_runs(store.collect(store.scan("findings", [week]).drop("week", "recording")), runs)
     earlier = store.collect(
-        _priced(store.scan("runs", before), fleet)
-        .filter(pl.col("status") == "checked")
-        .select("week", "run_id", *LIKE, "team", "step_ms", "hours", "busy_share", "breakdown")
+        _priced(store.scan("runs", before), fleet).filter(pl.col("status") == "checked").select(_OF_EARLIER)
     )
-    fired = store.collect(
-        store.scan("findings", before).select(
-            *("run_id", "rule", "title", "severity", "low_share", "high_share", "tried_low_share", "tried_high_share")
-        )
-    )
+    fired = store.collect(store.scan("findings", before).select(_OF_PAST_FINDINGS))
     past = fired.join(earlier.select("week", "run_id", *LIKE, "step_ms"), on="run_id")
     gone = fixed(runs, findings, past)
     listed = sorted([*job_findings(findings, past), *fixed_findings(gone)], key=by_worth)
@@ -96,6 +91,16 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         realised=realised(gone, runs, earlier),
         coverage=_coverage(rows, fleet, rules),
     )
+
+
+def _rows(store: Store, fleet: Fleet, week: str) -> pl.DataFrame:
+    """The week's runs, checked or not, with what they cost."""
+    rows = store.collect(_priced(store.scan("runs", [week]), fleet).drop(_NOT_NEEDED))
+    if not rows.height:
+        weeks = store.weeks()
+        has = f"; it holds {weeks[0]} to {weeks[-1]}" if weeks else ""
+        raise NoRuns(f"{store.uri}: no run of {week or 'any week'}{has}")
+    return rows
 
 
 def _priced(runs: pl.LazyFrame, fleet: Fleet) -> pl.LazyFrame:

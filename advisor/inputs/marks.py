@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
-from advisor.inputs.names.calls import FRAMEWORK_RANGE
+from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.periods import RANGES
 from advisor.model.intervals import Union
@@ -19,7 +19,6 @@ from advisor.model.profile import END_NS, matches
 FEWEST: Final = 4  # calls: three whole periods between them
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
 """Names of ranges for what is done once, before the work that counts."""
-_OPTIMIZER: Final = r"^Optimizer\.step#"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
@@ -148,7 +147,7 @@ def _calls(host: pl.DataFrame) -> Marks:
     """
     kind, name = pl.col("kind"), pl.col("name").cast(pl.String)
     ways = {
-        "steps_by_optimizer": host.filter(kind == "annotation", name.str.contains(_OPTIMIZER)),
+        "steps_by_optimizer": host.filter(kind == "annotation", name.str.contains(OPTIMIZER_STEP)),
         "steps_by_requests": host.filter(kind == "input"),
     }
     repeated = [(_once_a_step(as_steps(rows), host), code) for code, rows in ways.items() if rows.height >= FEWEST]

@@ -11,6 +11,7 @@ from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
+from advisor.vocabulary.limits import THREE_SIGMA
 
 NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
@@ -32,7 +33,6 @@ _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
 _CUT_OFF_SHARE: Final = (
     0.8  # of the neighbouring step's device work: torch-tb-profiler's rule for a last step cut short
 )
-_SIGMAS: Final = 3 * 1.4826  # of the median absolute deviation, as steps are told from outliers
 _LEAST_PAUSE: Final = 0.1  # of the period, as for outliers
 _FEW_CALLS: Final = 10
 _ENOUGH_GAPS: Final = 3  # fewer do not tell what is usual
@@ -78,7 +78,7 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
         return np.zeros(len(opens), bool)
     gap = np.maximum(closes - opens, 0)
     beyond = gap - np.median(gap)
-    fence = np.maximum(_SIGMAS * np.median(np.abs(beyond)), _LEAST_PAUSE * np.median(np.diff(closes)))
+    fence = np.maximum(THREE_SIGMA * np.median(np.abs(beyond)), _LEAST_PAUSE * np.median(np.diff(closes)))
     long = beyond > fence
     waits = _requests(host).within(opens, closes)
     launches = _launches(opens, closes, host, device)

@@ -105,6 +105,10 @@ class Union:
         ends = np.concatenate((apart, [True])) if len(self.ends) else np.zeros(0, bool)
         return Union._sorted(self.starts[np.roll(ends, 1)], self.ends[ends])
 
+    def shifted(self, by: int) -> Union:
+        """The same so many ns later."""
+        return Union(self.starts + by, self.ends + by, self.total_before)
+
     def of_length(self, above: int, up_to: int = _LONGEST) -> Union:
         """The intervals that are longer than `above` ns and no longer than `up_to` ns."""
         length = self.ends - self.starts

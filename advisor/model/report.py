@@ -15,6 +15,9 @@ from advisor.model.source import Source
 from advisor.model.timeline import Timeline
 from advisor.vocabulary.limits import HEALTHY_SHARE
 
+Row: TypeAlias = Mapping[str, Value]
+"""A row of the metrics, by name."""
+
 FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 
 SCHEMA_VERSION: Final = 2
@@ -208,3 +211,9 @@ class Report(Frozen):
             return FINDINGS_EXIT_CODE
         unsure = self.unreadable or any(run.tells_too_little for run in self.runs)
         return UNJUDGED_EXIT_CODE if unsure else 0
+
+
+def number(row: Row, name: str) -> float:
+    """A metric of a row, 0 where it is unknown."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0

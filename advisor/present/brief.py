@@ -17,9 +17,9 @@ from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side
 from advisor.model.finding import Evidence, Finding, Fix, Place, Saving, Value
 from advisor.model.report import Report, Run, Unreadable
 from advisor.present import comparison as compared
+from advisor.present.next_recording import missing_options
 from advisor.present.phases import of_pace
 from advisor.present.ranks import reach
-from advisor.present.recording import missing_options
 from advisor.present.report import unknowns
 from advisor.present.source import facts
 from advisor.present.stacks import source_lines

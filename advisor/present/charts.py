@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from advisor.model.finding import Value
-from advisor.model.report import Run
-from advisor.present.ranks import number, slowest_link
+from advisor.model.report import Row, Run, number
+from advisor.present.ranks import slowest_link
 from advisor.present.source import owner, place_name, whose
 from advisor.text import bytes_, count, ms, one_line
 from advisor.vocabulary.parts import PARTS, part_short
-
-Row: TypeAlias = Mapping[str, Value]
 
 _LONGEST: Final = 40  # characters of a rank's name
 _WHY: Final = 200  # characters of a reason

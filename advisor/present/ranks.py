@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from advisor.model.finding import Finding, Value
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.model.source import Source
 from advisor.present.breakdown import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, whose
@@ -202,12 +202,6 @@ def _every(source: Source) -> str:
     """`both ranks`, `all 8 ranks`."""
     read = len(source.workers)
     return f"{'both' if read == _SEVERAL else f'all {read}'} {plural(member(source))}"
-
-
-def number(row: Mapping[str, Value], name: str) -> float:
-    """A number of a row, 0 where it has none."""
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _gbs(value: float) -> str:

@@ -15,9 +15,9 @@ from advisor.present.accounting import accounting
 from advisor.present.breakdown import figures, run_row
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
+from advisor.present.next_recording import recording
 from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace
-from advisor.present.recording import recording
 from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified

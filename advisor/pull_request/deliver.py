@@ -10,9 +10,9 @@ from typing import Final
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
-from advisor.pull_request.delivery import NAME, Host, Patience, Seal, within
 from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import Refused
+from advisor.pull_request.host import NAME, Host, Patience, Seal, within
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import annotated
 from advisor.text import count

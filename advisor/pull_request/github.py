@@ -16,9 +16,9 @@ from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectio
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Note
-from advisor.pull_request.delivery import Patience, Seal
 from advisor.pull_request.environment import Branch
 from advisor.pull_request.errors import Gone, HostError, Refused, Unreachable
+from advisor.pull_request.host import Patience, Seal
 from advisor.pull_request.source import Annotation
 from advisor.pull_request.wire import SameHostAdapter, answering
 from advisor.text import one_line, shortened

@@ -13,7 +13,7 @@ from advisor.metrics.metric import METRICS
 from advisor.model.finding import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.book import Rule
-from advisor.rules.verdicts import Verdict
+from advisor.rules.evaluation import Verdict
 from advisor.vocabulary.parts import WORK
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching

@@ -23,9 +23,9 @@ from advisor.model.finding import (
 )
 from advisor.rules import wording
 from advisor.rules.candidates import Candidate
+from advisor.rules.evaluation import fixes_in_order, fixes_of_other_causes
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share
-from advisor.rules.verdicts import fixes_in_order, fixes_of_other_causes
 
 _WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 _NO_FRAMEWORK: Final = "cuda"

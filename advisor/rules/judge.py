@@ -19,11 +19,11 @@ from advisor.model.reason import Reason
 from advisor.rules.book import Applies, Rule
 from advisor.rules.candidates import Candidate, candidate
 from advisor.rules.causes import ranked
+from advisor.rules.evaluation import Verdict, verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.parts import with_parts
 from advisor.rules.pools import Share, shares
-from advisor.rules.verdicts import Verdict, verdicts, workloads
 from advisor.rules.wording import is_tpu
 
 _T = TypeVar("_T")

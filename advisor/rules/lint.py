@@ -15,7 +15,7 @@ from advisor.errors import RuleError
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.book import Case, Rule, RuleFile
-from advisor.rules.verdicts import fixes_in_order, verdicts
+from advisor.rules.evaluation import fixes_in_order, verdicts
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""

@@ -15,6 +15,9 @@ QUEUED_GAP_NS: Final = 5_000
 SLOW_CALL_NS: Final = 50_000
 """A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)."""
 
+THREE_SIGMA: Final = 3 * 1.4826
+"""Median absolute deviations in three standard deviations of a normal distribution: beyond them a step is uneven."""
+
 HEALTHY_SHARE: Final = 0.9
 """With so much of the period in useful work that no finding shortens, and no loss to name, a job is called healthy.
 

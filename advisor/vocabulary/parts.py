@@ -36,7 +36,7 @@ SKEW: Final = "skew"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a part is drawn: a colour variable of the page; a terminal's glyph, and the style that it has there."""
+    """How a part is drawn: a colour of `reports/templates/report.css`; a terminal's glyph, and its style there."""
 
     colour: str
     glyph: str

@@ -9,10 +9,10 @@ import pytest
 from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
 from advisor.pull_request.deliver import Order, deliver
-from advisor.pull_request.delivery import Patience
 from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import Unreachable
 from advisor.pull_request.gitlab import Project
+from advisor.pull_request.host import Patience
 from advisor.pull_request.message import Message
 from tests.pull_request.servers import BAD_GATEWAY, GitLab
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from advisor.pull_request.deliver import Order, deliver
-from advisor.pull_request.delivery import Patience
 from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import HostError
+from advisor.pull_request.host import Patience
 from advisor.pull_request.message import Message
 
 pytestmark = pytest.mark.network_server

@@ -13,7 +13,7 @@ import yaml
 
 from advisor.fleet import engines
 from advisor.pull_request import deliver
-from advisor.pull_request.delivery import Patience
+from advisor.pull_request.host import Patience
 from tests.command import advisor, service
 from tests.fleet import Here
 from tests.pull_request.schemas import departures

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import UsageError
-from advisor.present.recorded import recorded, under_way
+from advisor.present.recorded_files import recorded, under_way
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from advisor.present.recorded import recorded
+from advisor.present.recorded_files import recorded
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 from tests.torch_python import torch_python

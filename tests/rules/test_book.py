@@ -7,8 +7,8 @@ import pytest
 
 from advisor import metrics
 from advisor.resources import rules_folder
+from advisor.rules.evaluation import fixes_in_order
 from advisor.rules.lint import failure, lint, metrics_of
-from advisor.rules.verdicts import fixes_in_order
 from advisor.rules.wording import PHRASES, say
 from tests import profiles
 

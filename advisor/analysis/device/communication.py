@@ -13,12 +13,12 @@ from advisor.model.profile import matches
 C10D_CALLS: Final = r"^(?:c10d::|record_param_comms$)"
 """What PyTorch itself records of a request for a collective."""
 
-_MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
+MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
 
 
 def device_collectives(view: DeviceView) -> pl.DataFrame:
     """The device's collectives that start in used steps, with `does` (all_reduce, ...) and `size` in bytes."""
-    size = pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes")
+    size = pl.when(pl.col("bytes").is_between(0, MOST_BYTES)).then("bytes")
     facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String), size=size)
     return view.used_ops.filter(pl.col("kind") == "collective").join(facts, on="id", how="left", maintain_order="left")
 

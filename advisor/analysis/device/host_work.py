@@ -8,7 +8,16 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.steps import DeviceView, inside, rows_where, spans
-from advisor.inputs.names.calls import JIT_CALL, LOGGING, NODE, RESULT_WAIT, SAVING, THREAD_WAIT, WAITING_MODULES
+from advisor.inputs.names.calls import (
+    JIT_CALL,
+    LOGGING,
+    NODE,
+    OPTIMIZER_STEP,
+    RESULT_WAIT,
+    SAVING,
+    THREAD_WAIT,
+    WAITING_MODULES,
+)
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -18,6 +27,7 @@ from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
 
+_OPTIMIZER: Final = r"^Optimizer\.step#(\w+)\.step$"
 _TYPED_OP: Final = r":[A-Za-z_]\w*$"
 _CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
@@ -193,7 +203,7 @@ def optimizer_work(view: DeviceView) -> Union:
     A closure within the range computes forward and backward pass first (Lightning, LBFGS): what lies up to the end of
     the last backward op is not the optimizer's.
     """
-    updates = view.host_like(r"^Optimizer\.step#", "annotation")
+    updates = view.host_like(OPTIMIZER_STEP, "annotation")
     if not updates.height:
         return EMPTY
     backward = spans(view.host_like(BACKWARD, "op"))
@@ -201,3 +211,10 @@ def optimizer_work(view: DeviceView) -> Union:
     has_closure = backward.within(start, end.to_numpy()) > 0
     begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)
     return Union.of(begin, end.to_numpy())
+
+
+def optimizer_class(view: DeviceView) -> str | None:
+    """The class of the optimizer with the most time, `AdamW`; None where no range names one."""
+    names = view.used_like(OPTIMIZER_STEP).select("dur_ns", of=pl.col("name").cast(pl.String).str.extract(_OPTIMIZER))
+    times = names.drop_nulls().group_by("of").agg(pl.sum("dur_ns")).sort("dur_ns", "of", descending=[True, False])
+    return next(iter(times["of"]), None)

@@ -49,6 +49,8 @@ _ON_HOST: Final = (
     ),
 )
 
+TYPE_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
+
 _OP_COLUMNS: Final = {
     "op_name": pl.String,
     "op_dtype": pl.String,

@@ -50,16 +50,28 @@ def blocks_at_peak(view: DeviceView) -> pl.DataFrame:
 
 def _requests(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
     """The blocks with `op` and `within`: as the recorder gives them, or by the ranges that were open on the thread."""
+    around = _around(view, blocks)
+    of_range = pl.when(around["is_op"]).then(around["op"].str.strip_prefix(ENGINE))
+    return blocks.select(
+        "bytes",
+        op=pl.coalesce(pl.col("framework_op").cast(pl.String).str.replace_all(r"_\d+", "_*"), of_range),
+        within=pl.coalesce(
+            pl.col("region").cast(pl.String),
+            around["module"].str.replace(r"_\d+$", ""),
+            pl.when(around["engine"].is_not_null()).then(pl.lit("backward pass")),
+            pl.when(around["optimizer"].is_not_null()).then(pl.lit("optimizer")),
+        ),
+    )
+
+
+def _around(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
+    """What was open around each block's request: names of op, module, engine and optimizer, and is_op (of `op`)."""
     ranges = view.host.select("thread", "start_ns", "dur_ns", "kind", "name").filter(_open(view.host, blocks))
     rows = ranges.filter(pl.col("kind").is_in(_KINDS), pl.col("thread").is_in(blocks["thread"].unique().implode()))
-    spans = pl.concat(
-        [
-            rows.with_columns(pl.col("kind", "name").cast(pl.String)),
-            blocks.select(
-                "thread", start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), kind=pl.lit("block"), name=pl.lit("")
-            ),
-        ]
+    moments = blocks.select(
+        "thread", start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), kind=pl.lit("block"), name=pl.lit("")
     )
+    spans = pl.concat([rows.with_columns(pl.col("kind", "name").cast(pl.String)), moments])
     start = spans["start_ns"].to_numpy()
     # a block's instant follows the ranges that begin with it: they come first, and so are around it
     parent = nest(spans["thread"].fill_null(-1).to_numpy(), start, start + spans["dur_ns"].to_numpy())
@@ -76,23 +88,7 @@ def _requests(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
         "optimizer": above(nearest(optimizer, parent), of_blocks),
     }
     names = {key: name.gather(at.clip(0)).set(pl.Series(at < 0), None) for key, at in around.items()}
-    is_in_op = pl.Series(np.append(is_op, False)[around["op"]])
-    rows = blocks.with_columns(
-        of_range=pl.when(is_in_op).then(names["op"].str.strip_prefix(ENGINE)),
-        module=names["module"],
-        backward=names["engine"].is_not_null(),
-        optimizer=names["optimizer"].is_not_null(),
-    )
-    return rows.select(
-        "bytes",
-        op=pl.coalesce(pl.col("framework_op").cast(pl.String).str.replace_all(r"_\d+", "_*"), "of_range"),
-        within=pl.coalesce(
-            pl.col("region").cast(pl.String),
-            pl.col("module").str.replace(r"_\d+$", ""),
-            pl.when("backward").then(pl.lit("backward pass")),
-            pl.when("optimizer").then(pl.lit("optimizer")),
-        ),
-    )
+    return pl.DataFrame({**names, "is_op": np.append(is_op, False)[around["op"]]})
 
 
 def _open(host: pl.DataFrame, blocks: pl.DataFrame) -> pl.Series:

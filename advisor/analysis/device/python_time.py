@@ -19,7 +19,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.loops import FEW_PASSES, loops
 from advisor.analysis.device.steps import DeviceView, inside, spans
-from advisor.inputs.names.calls import JIT_CALL
+from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
 from advisor.inputs.periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
@@ -27,7 +27,6 @@ from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
-_FUNCTION_CALL: Final = '"tf_function_call":'
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 
 SMALL_NS: Final = 100_000
@@ -49,7 +48,7 @@ def _calls_again(view: DeviceView) -> float:
     """How often a step on a CPU calls the jitted function, or tf.function, that makes most of its calls."""
     if view.device is not None:
         return 1.0
-    rows = view.used_host.filter(matches(JIT_CALL) | matches(_FUNCTION_CALL, "details"))
+    rows = view.used_host.filter(matches(JIT_CALL) | matches(FUNCTION_CALL, "details"))
     calls = rows.filter(~pl.col("parent").fill_null(-1).is_in(rows["id"].implode()))["name"].value_counts()
     most = int(calls["count"].max() or 0)  # type: ignore[arg-type]  # integers
     return most / view.steps.height if most >= _MOST_CALLS * int(calls["count"].sum()) else 1.0

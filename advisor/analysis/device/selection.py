@@ -14,19 +14,19 @@ from advisor.analysis.device.launches import incomplete, launches
 from advisor.analysis.device.restarts import restarts
 from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
 from advisor.errors import UsageError
+from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
 from advisor.inputs.periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, Profile, matches
+from advisor.vocabulary.limits import THREE_SIGMA
 
-_MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
-_FENCE_SIGMAS: Final = 3
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
 _TWICE: Final = 2
-_ENDS: Final = (r"^Optimizer\.step#", r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
+_ENDS: Final = (OPTIMIZER_STEP, r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
 _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
 _RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
@@ -401,4 +401,4 @@ def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
 def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """The median, and three standard deviations above it, robustly."""
     median = lengths.median()
-    return median, median + _FENCE_SIGMAS * _MAD_TO_SIGMA * (lengths - median).abs().median()
+    return median, median + THREE_SIGMA * (lengths - median).abs().median()

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.communication import MOST_BYTES
 from advisor.analysis.job import network
 from advisor.analysis.job.job import Job
 from advisor.inputs.hardware import Gpu
@@ -20,7 +21,6 @@ LARGE_BYTES: Final = 4 << 20
 EXCHANGES: Final = ["all_to_all", *POINT_TO_POINT, "send_recv"]
 """What passes activations on: they are needed in either pass, and their sizes may differ from step to step."""
 
-_MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
 _PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
 _SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
@@ -123,7 +123,7 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
 
 
 def _with_transfer(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
-    calls = calls.with_columns(bytes=pl.when(pl.col("bytes").is_between(0, _MOST_BYTES)).then("bytes"))
+    calls = calls.with_columns(bytes=pl.when(pl.col("bytes").is_between(0, MOST_BYTES)).then("bytes"))
     paired = pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False)  # of a group of any size, two take part
     members = pl.coalesce(pl.when(paired).then(2), pl.col("group_size").cast(pl.Int64), pl.lit(world_size, pl.Int64))
     alike = ["op", "group", "ranks", "bytes", "dtype", "place"]

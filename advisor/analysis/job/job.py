@@ -22,7 +22,7 @@ from advisor import text
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
@@ -372,17 +372,17 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
     end = start + steps["dur_ns"].to_numpy()
     calls = job.calls.filter(pl.col("rank") == position)
-    work = _on_clock(rank.work, int(job.clock.offsets_ns[position]))
+    work = rank.work.shifted(-int(job.clock.offsets_ns[position]))
     inside = Union.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     matched = calls.filter("trusted")
     paired = matched.filter(pl.col("op").is_in(POINT_TO_POINT))
-    exposed = _beyond(inside, work, start, end)
-    wait = _beyond(_waiting(matched), work, start, end)
+    exposed = (inside - work).within(start, end)
+    wait = (_waiting(matched) - work).within(start, end)
     return steps.select(
         "step", "dur_ns", "work_ns", "ops_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
     ).with_columns(
         wait_ns=pl.Series(wait),
-        paired_ns=pl.Series(_beyond(_waiting(paired), work, start, end)),
+        paired_ns=pl.Series((_waiting(paired) - work).within(start, end)),
         transfer_ns=pl.Series(exposed - wait),
         own_ns=pl.col("dur_ns") - pl.Series(wait),
     )
@@ -392,15 +392,6 @@ def _waiting(calls: pl.DataFrame) -> Union:
     """When a rank waits in these calls for the last one."""
     start = calls["start_ns"].to_numpy()
     return Union.of(start, start + calls["wait_ns"].to_numpy())
-
-
-def _beyond(union: Union, covered: Union, starts: Ints, ends: Ints) -> Ints:
-    """Time in each window that `union` covers and `covered` does not."""
-    return (union | covered).within(starts, ends) - covered.within(starts, ends)
-
-
-def _on_clock(union: Union, offset_ns: int) -> Union:
-    return Union.of(union.starts - offset_ns, union.ends - offset_ns) if len(union.starts) else EMPTY
 
 
 def _uncovered(calls: pl.DataFrame, work: Union, job: Job, position: int) -> pl.DataFrame:

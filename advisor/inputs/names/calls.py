@@ -16,6 +16,21 @@ FRAMEWORK_RANGE: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParalle
 NODE: Final = r"^autograd::engine::evaluate_function:"
 """The range in which PyTorch evaluates a node of the backward pass."""
 
+OPTIMIZER_STEP: Final = r"^Optimizer\.step#"
+"""The range in which PyTorch's optimizer updates its parameters."""
+
+DDP_FORWARD: Final = r"^DistributedDataParallel\.forward$"
+"""The range of a forward pass of PyTorch's DistributedDataParallel."""
+
+REDUCTION: Final = r":(?:all_?reduce|reduce_scatter)"
+"""Collectives of gradients on the host: `gloo:all_reduce`."""
+
+FUNCTION_CALL: Final = '"tf_function_call":'
+"""In the details of a range in which TensorFlow calls a tf.function."""
+
+PYTHON_CALL: Final = r"\$(\S+:\d+) (.+)"
+"""A call of Python as XPlane names it: `$file.py:7 function`."""
+
 INPUT_FUNCTION: Final = r"^InstantiatedCapturedFunction::"
 """The range in which tf.data runs a function of its pipeline, on a thread of its own or where the next is asked for."""
 

@@ -15,6 +15,7 @@ from advisor.analysis.device.communication import (
     per_step_ms,
 )
 from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.inputs.names.calls import REDUCTION
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
@@ -25,7 +26,6 @@ _FORWARD: Final = r"^(?:DistributedDataParallel\.forward|FSDP::root_pre_forward)
 _REDUCING: Final = r"^autograd::engine::evaluate_function: torch::autograd::AccumulateGrad$|^FSDP::post_backward_reduce"
 _ACCUMULATING: Final = r"^torch::autograd::AccumulateGrad$|^FSDP::post_backward_reduce"
 _REQUEST: Final = r"^c10d::_?(?:all_?reduce|reduce_scatter)"
-_REDUCTION: Final = r":(?:all_?reduce|reduce_scatter)"
 _ADDITION: Final = r"^aten::(?:_foreach_)?add_$"
 _UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#|^aten::_amp_foreach_non_finite_check_and_unscale_$"
 _KEY: Final = ["update", "forward"]
@@ -110,7 +110,7 @@ def _numbered(ops: pl.DataFrame, begins: Ints, updates: Ints) -> pl.DataFrame:
 def _exposed_ms(view: DeviceView, when: Union) -> float:
     """Time per step in which reductions that are requested then run, and nothing computes."""
     if view.device is None:
-        ranges = view.once(host_collectives).filter(matches(_REDUCTION))
+        ranges = view.once(host_collectives).filter(matches(REDUCTION))
         return per_step_ms(view, host_exposed(view, ranges.filter(inside(when, ranges))))
     calls = view.host.filter(inside(when & spans(view.host_like(_REDUCING)), view.host))["id"]
     ops = view.once(device_collectives)

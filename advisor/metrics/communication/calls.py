@@ -11,12 +11,12 @@ from advisor.analysis.device.communication import C10D_CALLS, device_collectives
 from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.inputs.names.calls import DDP_FORWARD
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
-_FORWARD: Final = r"^DistributedDataParallel\.forward$"
 _FLATTEN: Final = r"^aten::flatten_dense_tensors$"
 _BROADCAST: Final = r"^(?:c10d::broadcast_|nccl:broadcast)"
 _COALESCED: Final = rf"{_FLATTEN}|{_BROADCAST}|^(?:record_param_comms|aten::(?:unflatten_dense_tensors|copy_))$"
@@ -103,7 +103,7 @@ def _buffer_broadcasts(view: DeviceView) -> Union:
 def _in_forwards(view: DeviceView) -> pl.DataFrame:
     """Ops from the first flatten of each forward pass: name, start_ns, end_ns, is_flat (of a broadcast), `forward`."""
     end = END_NS
-    forwards = view.host_like(_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=end, forward="id")
+    forwards = view.host_like(DDP_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=end, forward="id")
     ops = view.host.filter(pl.col("kind").is_in(["op", "collective"])) if forwards.height else view.host.clear()
     ops = ops.sort("start_ns").select("thread", "name", "start_ns", end_ns=end, is_flat=matches(_COALESCED))
     ops = ops.join_asof(forwards, on="start_ns", by="thread", check_sortedness=False)

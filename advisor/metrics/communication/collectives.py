@@ -18,6 +18,7 @@ from advisor.analysis.device.communication import (
 )
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import REDUCTION
 from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
@@ -29,7 +30,6 @@ _ONE_SHOT: Final = (
     r"(?i)cross_device_reduce|(?:one|two)_?shot|multimem|quick_?reduce|low_?latency|lamport|allreduce_fusion|nvls"
 )
 """Kernels that serving engines and PyTorch have for small messages: nothing joins or replaces them."""
-_REDUCTION: Final = r":(?:all_?reduce|reduce_scatter)"
 _FEW_BYTES_NS: Final = 1_000_000
 _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
@@ -279,7 +279,7 @@ def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
     places = calls.with_columns(place=place).group_by("name", "place").agg(pl.min("dur_ns"))
     exposed_ns = int(host_exposed(view, calls).within(view.starts, view.ends).sum())
     moving_ns = min(exposed_ns, int(places["dur_ns"].sum()) * view.steps.height)
-    short = places.filter(matches(_REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS)
+    short = places.filter(matches(REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS)
     return {
         HOST_TRANSFER_EXPOSED_MS: view.per_step_ms(moving_ns),
         HOST_TRANSFER_EXPOSED_SHARE: moving_ns / view.total_ns,

@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
-from advisor.analysis.device.roofline import gains_ms
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.metrics.metric import Metric, Value, measures

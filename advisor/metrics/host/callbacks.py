@@ -11,11 +11,11 @@ import polars as pl
 from advisor.analysis.device.host_work import callbacks
 from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import PYTHON_CALL
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 
 _OF_JAX: Final = r"^\$callback\.py:\d+ "
-_FRAME: Final = r"\$(\S+:\d+) (.+)"
 
 CALLBACK_SHARE = Metric(
     "callback_share",
@@ -53,5 +53,5 @@ def _function(view: DeviceView) -> str:
     )
     by_name = called.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
     most = by_name.sort("dur_ns", "name", descending=[True, False])["name"].first()
-    frame = re.fullmatch(_FRAME, most) if isinstance(most, str) else None
+    frame = re.fullmatch(PYTHON_CALL, most) if isinstance(most, str) else None
     return f"{frame[2]} ({frame[1]})" if frame else ""

@@ -13,6 +13,7 @@ from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
@@ -20,7 +21,7 @@ from advisor.model.profile import END_NS
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
-_ENDS_FORWARD: Final = rf"^Optimizer\.step#|^Optimizer\.zero_grad#|{BACKWARD}"
+_ENDS_FORWARD: Final = rf"{OPTIMIZER_STEP}|^Optimizer\.zero_grad#|{BACKWARD}"
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)Load"
 _REST: Final = 0.5  # of the host's work between regions, at most, once nothing breaks them
 _NEEDS: Final = ("device_ops", "device_ops.launch")

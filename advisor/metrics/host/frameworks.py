@@ -12,6 +12,7 @@ from advisor.analysis.device.kernels import kernels, largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.steps import DeviceView, spans
+from advisor.inputs.names.calls import FUNCTION_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -26,7 +27,6 @@ _NEEDS: Final = ("device_ops",)
 _SIXTEEN: Final = ["fp16", "bf16"]
 _LEAST_KNOWN: Final = 0.5
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
-_IS_CALL: Final = '"tf_function_call":'
 # Functions that Keras 2 and 3 make of a model's step, and the mark of its TensorBoard callback.
 _OF_KERAS: Final = (
     r"\b(?:__inference_)?(?:train_function|(?:one|multi)_step_on_(?:data|iterator))(?:_\d+)?$|^Profiled batch$"
@@ -126,7 +126,7 @@ def eager(view: DeviceView) -> Values:
     ops, eager_ops = _outermost(view), _eager(view)
     total, eager_ns = int(ops["dur_ns"].sum()), int(eager_ops["dur_ns"].sum())
     ran = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("eager").is_not_null())
-    calls, traced = spans(_calls(view, _IS_CALL)), spans(_calls(view, _TRACED))
+    calls, traced = spans(_calls(view, FUNCTION_CALL)), spans(_calls(view, _TRACED))
     return {
         HOST_EAGER_SHARE: eager_ns / total if total else None,
         EAGER_OPS_PER_STEP: eager_ops.height / view.steps.height,

@@ -15,7 +15,7 @@ from advisor.analysis.device.iterators import lasting, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import busiest
-from advisor.inputs.names.calls import OWN_LOADING, WORKERS_LOADING
+from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -23,7 +23,6 @@ from advisor.model.profile import matches
 from advisor.text import percent
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
-_FRAME: Final = r"\$(\S+:\d+) (.+)"  # as XPlane names Python's calls
 _TAKES: Final = (
     r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
 )
@@ -257,5 +256,5 @@ def _unnamed(view: DeviceView) -> str:
     most = inputs.sort("dur_ns", "name", descending=[True, False])["name"].first()
     if not isinstance(most, str) or re.search(_LOADS, most):
         return ""
-    frame = re.fullmatch(_FRAME, most)
+    frame = re.fullmatch(PYTHON_CALL, most)
     return f"{frame[2]} ({frame[1]})" if frame else most

@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import Metric, Values, measures

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.roofline import REPLAYED, gains_ms
+from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
+from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
@@ -88,7 +88,6 @@ _FUSIONS: Final = (
 _WITH_SIZE: Final = {"norm": "PUCup", "rotary": "UAu", "gate": "LUul", "copies": "C"}
 """Which kernels of a sequence work on tensors of one size."""
 _OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
-_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 _SCHEMA: Final = {
     "id": pl.Int64,
     "fusion": pl.String,
@@ -187,7 +186,7 @@ def _members(view: DeviceView) -> pl.DataFrame:
         pl.lit(_OTHER),
     )
     node = pl.col("node").replace_strict(_NODES, default=None, return_dtype=pl.String)
-    size = pl.col("op_dtype").replace_strict(_BYTES, default=None, return_dtype=pl.Int64)
+    size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
     rows = _with_nodes(view, view.once(kernels)).sort("stream", "start_ns")
     rows = rows.with_columns(letter=pl.coalesce(node, letter), size=size)
     members = [member for stream in rows.partition_by("stream") for member in _of_stream(stream)]

@@ -7,9 +7,9 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
-from advisor.analysis.device.kernels import TYPE, extent, longest
-from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns
+from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.text import ms, number, percent
@@ -27,7 +27,6 @@ _WORDS: Final = {
     "pooling": "pooling",
 }
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
-_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 _PASSES: Final = 2  # through memory, that a link of a chain costs: written by one kernel, read by the next
 _FUSABLE: Final = (0.5, 1.0)  # of the links, at least and at most
 _PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go
@@ -162,7 +161,7 @@ def _links(view: DeviceView) -> pl.DataFrame:
     rows = with_words(large).with_columns(moves=is_moving, follows=~independent())
     previous = {name: pl.col(name).shift().over("stream") for name in ("moves", "elements", "op_name")}
     chained = pl.col("moves") & pl.col("follows") & previous["moves"] & (pl.col("elements") == previous["elements"])
-    size = pl.col("op_dtype").replace_strict(_BYTES, default=None, return_dtype=pl.Int64)
+    size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
     rows = rows.with_columns(before=previous["op_name"], saved_bytes=_PASSES * pl.col("elements") * size)
     return rows.filter(chained.fill_null(value=False), pl.col("saved_bytes").is_not_null()).with_columns(
         saved_ns=memory_ns(pl.col("saved_bytes"), view.gpu, 1.0)

@@ -10,11 +10,11 @@ import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_work, step_ops, training_ops
 from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.kernel_gains import NEGLIGIBLE, worlds
 from advisor.analysis.device.kernel_groups import part, parts
 from advisor.analysis.device.kernels import extent, largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.roofline import NEGLIGIBLE, worlds
 from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.workload import workload

@@ -6,10 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns, no_peaks
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
-from advisor.analysis.device.roofline import REPLAYED, gains_ms, memory_ns, no_peaks
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.metrics.metric import Metric, Values, measures

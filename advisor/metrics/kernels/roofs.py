@@ -6,9 +6,9 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, no_peaks
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.roofline import REPLAYED, gains_ms, no_peaks
 from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS

@@ -7,8 +7,9 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.steps import DeviceView
-from advisor.inputs.names.calls import GRAPH_LAUNCH
+from advisor.inputs.names.calls import DDP_FORWARD, GRAPH_LAUNCH, OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -17,9 +18,6 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 _REGIONS: Final = (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^(?:## Call )?CompiledFxGraph")
 _INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"
 _ATTENTION: Final = r"^aten::scaled_dot_product_attention$"
-_DDP: Final = r"^DistributedDataParallel\.forward$"
-_OPTIMIZER: Final = r"^Optimizer\.step#"
-_CLASS: Final = r"^Optimizer\.step#(\w+)\.step$"
 _FORMS: Final = {"fused": r"^aten::_fused_(?:adam|sgd|adagrad)", "foreach": r"^aten::_foreach_(?:add|mul|div|lerp)"}
 _DENSE_EMBEDDING: Final = r"^aten::(?:embedding|_embedding_bag)_dense_backward$"
 _REDUCES: Final = r"^(?:all_?reduce|reduce_scatter)"
@@ -97,10 +95,10 @@ def uses(view: DeviceView) -> Values:
     return {
         COMPILED_CALLS_PER_STEP: _compiled(view),
         OPTIMIZER_FORM: _form(view),
-        OPTIMIZER_CLASS: optimizer_class(view),
+        OPTIMIZER_CLASS: view.once(optimizer_class) or Missing("no_optimizer_range"),
         ATTENTION_CALLS_PER_STEP: _per_step(view, _ATTENTION),
         DENSE_EMBEDDINGS_PER_STEP: _per_step(view, _DENSE_EMBEDDING),
-        DDP_FORWARDS_PER_STEP: _per_step(view, _DDP),
+        DDP_FORWARDS_PER_STEP: _per_step(view, DDP_FORWARD),
     }
 
 
@@ -135,16 +133,7 @@ def _form(view: DeviceView) -> str:
     for form, pattern in _FORMS.items():
         if _per_step(view, pattern):
             return form
-    return "loop" if _per_step(view, _OPTIMIZER) else "none"
-
-
-def optimizer_class(view: DeviceView) -> Value:
-    """The class of the optimizer with the most time, `AdamW`."""
-    steps = view.used_like(_OPTIMIZER)
-    of_class = steps.group_by(pl.col("name").cast(pl.String).str.extract(_CLASS)).agg(pl.sum("dur_ns")).drop_nulls()
-    if not of_class.height:
-        return Missing("no_optimizer_range")
-    return str(of_class.sort("dur_ns", "name", descending=[True, False])["name"][0])
+    return "loop" if _per_step(view, OPTIMIZER_STEP) else "none"
 
 
 def _per_step(view: DeviceView, pattern: str) -> float:

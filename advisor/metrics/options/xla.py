@@ -9,12 +9,11 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.tf_data import iterators
-from advisor.inputs.names.calls import JIT_CALL
+from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
-_CALL: Final = '"tf_function_call":'
 _AHEAD: Final = r"^Prefetch"
 _PARALLEL: Final = r"^(?:Parallel(?:Map|Interleave|Filter|Batch)|MapAndBatch|LegacyParallelInterleave)"
 _SERIAL: Final = r"^Map(?:V\d+)?$"
@@ -62,7 +61,7 @@ def functions(view: DeviceView) -> Mapping[Metric, Value]:
     framework, steps = view.process.get("framework"), max(1, view.steps.height)
     host = view.used_host
     return {
-        TF_FUNCTION_CALLS_PER_STEP: host.filter(matches(_CALL, "details")).height / steps
+        TF_FUNCTION_CALLS_PER_STEP: host.filter(matches(FUNCTION_CALL, "details")).height / steps
         if framework == "tensorflow"
         else Missing("tensorflow_only"),
         JITTED_CALLS_PER_STEP: host.filter(matches(JIT_CALL)).height / steps

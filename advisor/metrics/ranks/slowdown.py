@@ -10,7 +10,6 @@ from advisor.analysis.job import segments, stragglers
 from advisor.analysis.job.job import Job
 from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
-from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 
@@ -109,7 +108,7 @@ def _first(shares: pl.DataFrame, column: str) -> tuple[int | str | None, Value]:
 
 def _replayed(job: Job) -> stragglers.Replay | None:
     offsets = {i: int(job.clock.offsets_ns[i]) for i in job.members}
-    busy = {i: _shifted(job.ranks[i].work, offset) for i, offset in offsets.items()}
+    busy = {i: job.ranks[i].work.shifted(-offset) for i, offset in offsets.items()}
     begin = pl.col("start_ns")
     windows = [
         job.ranks[i]
@@ -145,7 +144,3 @@ def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
     first = windows.group_by("step").agg(first_ns=pl.min("start_ns"))
     late = pl.concat(before).join(first, on="step")
     return late.select("step", "rank", carried_ns=(pl.col("ended_ns") - pl.col("first_ns")).clip(0))
-
-
-def _shifted(union: Union, offset_ns: int) -> Union:
-    return Union.of(union.starts - offset_ns, union.ends - offset_ns) if len(union.starts) else EMPTY

@@ -18,6 +18,7 @@ from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.text import ms
 from advisor.vocabulary.left_out import START_UP
+from advisor.vocabulary.limits import THREE_SIGMA
 
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
 _CAUSES: Final = {
@@ -33,7 +34,6 @@ _CAUSES: Final = {
 }
 _WITHOUT_EVIDENCE: Final = ("unknown", "python")
 _MOST_CAUSES: Final = 3
-_SPREAD: Final = 3 * 1.4826  # of the median absolute deviation: how short steady steps get, as the fence tells how long
 _HARDLY_MORE: Final = 0.02  # of the ops: a value that is logged now and then
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _ALWAYS_SHARE: Final = 0.05
@@ -276,7 +276,7 @@ def _usual(steps: pl.DataFrame) -> tuple[float, float]:
     """The median length of these steps, and how short they get."""
     length = steps["dur_ns"].to_numpy()
     median = float(np.median(length))
-    return median, median - max(_SPREAD * float(np.median(np.abs(length - median))), _LEAST_SPREAD * median)
+    return median, median - max(THREE_SIGMA * float(np.median(np.abs(length - median))), _LEAST_SPREAD * median)
 
 
 def _excess(steps: pl.DataFrame, usual: float) -> Floats:

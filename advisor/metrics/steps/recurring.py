@@ -10,6 +10,7 @@ import polars as pl
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.time_by_name import busiest
+from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -19,7 +20,6 @@ _SOURCE: Final = (
     "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
     "the ops of any other step or more, or the only reductions of gradients or updates of weights"
 )
-_UPDATE: Final = r"^Optimizer\.step#"
 _MOST_NAMES: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the extra time
 
@@ -86,7 +86,7 @@ def recurring(view: DeviceView) -> Values:
 
 
 def _updates_alike(view: DeviceView) -> bool:
-    updates = np.bincount(view.used_like(_UPDATE)["window"].to_numpy(), minlength=view.steps.height)
+    updates = np.bincount(view.used_like(OPTIMIZER_STEP)["window"].to_numpy(), minlength=view.steps.height)
     recurs = view.steps["recurs"].to_numpy()
     return bool(updates.min() > 0 and updates[recurs].max() <= updates[~recurs].max(initial=0))
 

@@ -132,6 +132,18 @@ def test_short_gaps_are_bridged(longest: int, expected: Pairs):
     assert EMPTY.bridged(longest).total == 0
 
 
+def test_intervals_of_a_length_are_longer_than_one_limit_and_no_longer_than_the_other():
+    three = union((0, 2), (10, 15), (20, 29))
+    assert pairs(three.of_length(2)) == [(10, 15), (20, 29)]
+    assert pairs(three.of_length(2, 5)) == [(10, 15)]
+
+
+def test_a_shift_moves_all_intervals_and_changes_no_length():
+    later = COVERED.shifted(7)
+    assert pairs(later) == [(7, 12), (17, 22)]
+    assert later.within([0], [20]).tolist() == [8]
+
+
 def test_gaps_of_nothing_are_the_window():
     assert gaps(EMPTY, 3, 8) == [(3, 8)]
 

@@ -7,7 +7,7 @@ from advisor.model.reason import Reason
 from advisor.model.report import Report, Run, Unreadable
 from advisor.present import document as doc
 from advisor.present.charts import charts
-from advisor.present.recording import recording
+from advisor.present.next_recording import recording
 from advisor.present.report import document, overview, tally, unknowns
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 

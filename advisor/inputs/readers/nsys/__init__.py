@@ -21,7 +21,7 @@ Times are on the wall clock (UTC), so that the files of several machines can be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -385,14 +385,14 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     if is_unsound:
         why = Missing("unsound_times", rows=unsound, ops=recorded.height)
         reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), why)
-    tables = {need for need, gone in absent.items() if gone and "." not in need}
     if (profile.workers["framework"] == "pytorch").any():
         reasons |= _OF_PYTORCH
-    return {
-        need: reasons[need]
-        for need, gone in absent.items()
-        if gone and (need in tables or need.partition(".")[0] not in tables)
-    }
+    return {need: reasons[need] for need in _outermost([need for need, lacking in absent.items() if lacking])}
+
+
+def _outermost(needs: Collection[str]) -> list[str]:
+    """Without the columns of tables that are among them."""
+    return [need for need in needs if "." not in need or need.partition(".")[0] not in needs]
 
 
 _OF_PYTORCH: Final = {"host_ops.shapes": Missing("no_pytorch_range_shapes")}

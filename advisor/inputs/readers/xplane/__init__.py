@@ -41,7 +41,7 @@ from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
 from advisor.inputs.readers.xplane.names import GPU_PLANE, HOST_PLANES, METADATA_PLANE, TASK_PLANE, TPU_PLANE
-from advisor.inputs.readers.xplane.plane import Plane
+from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.model.missing import Missing
@@ -53,7 +53,6 @@ MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each
 NEEDS_PATH: Final = False
 SPLITS: Final = False
 
-_LATEST_NS: Final = (1 << 62) - (1 << 54)
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
 _RECORDER_STARTS: Final = r"(?:^|[ .])start_trace$|profiler\.start$"
@@ -130,7 +129,7 @@ class _Parts:
             self.is_tpu = True
         elif plane.name == TASK_PLANE:
             start = plane.stats.get("profile_start_time")
-            self.base_ns = start if isinstance(start, int) and 0 < start < _LATEST_NS else 0
+            self.base_ns = start if isinstance(start, int) and 0 < start < LATEST_NS else 0
         if plane.name in {METADATA_PLANE, *HOST_PLANES}:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid

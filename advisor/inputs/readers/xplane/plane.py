@@ -23,7 +23,7 @@ from advisor.model.profile import TEXT
 
 _LINES, _EVENTS = 3, 4
 _DOUBLE, _INT, _STR, _BYTES, _REF = 2, 4, 5, 6, 7
-_LATEST_NS: Final = (1 << 62) - (1 << 54)  # in 2115; with an offset and a base time it stays below 2**63
+LATEST_NS: Final = (1 << 62) - (1 << 54)  # in 2115; with an offset and a base time it stays below 2**63
 _LATEST_PS: Final = 1 << 62  # 53 days
 _LONGEST_NS: Final = 1 << 50  # 13 days
 _AT_ONCE: Final = 1 << 17  # events whose columns are held together, beside what is made of them
@@ -331,7 +331,7 @@ class Plane:
 
 def _times(began: Ints, offset: npt.NDArray[np.uint64], length: npt.NDArray[np.uint64]) -> tuple[Ints, Ints, Mask]:
     """Start and length in ns, and which are within what a clock can show."""
-    timed = (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= _LATEST_NS)
+    timed = (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= LATEST_NS)
     from_ps = np.where(timed, offset, 0).astype(np.int64)
     to_ps = from_ps + np.where(timed, length, 0).astype(np.int64)
     start, end = (from_ps + _HALF_NS) // 1000, (to_ps + _HALF_NS) // 1000

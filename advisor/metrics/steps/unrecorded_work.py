@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.holes import holes_in, launches
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.unrecorded_work import holes_in, launches
 from advisor.metrics.metric import Metric, Value, measures
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")

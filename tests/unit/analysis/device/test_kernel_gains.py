@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from advisor.analysis.device.kernel_gains import gains_ms, memory_ns
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.replay import replay, trusted_replay
-from advisor.analysis.device.roofline import gains_ms, memory_ns
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.hardware import match
