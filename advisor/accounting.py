@@ -13,6 +13,7 @@ from advisor.vocabulary import parts
 from advisor.vocabulary.parts import DELAYED, PARTS, SKEW, WORK
 
 _DELAY: Final = "other_programs"
+_TRANSFERS: Final = frozenset({"memcpy", "memset", "collective", SKEW})
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
 
 
@@ -112,10 +113,17 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
 
 
 def _reasons(part: parts.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
-    """What kept the rules about a loss from judging: what says which share of the time it is, then the most common."""
-    about = [rule for rule in unjudged if {rule.of, *rule.beyond} & {*part.pools} and rule.of not in WORK]
+    """What kept the rules about a loss from judging: what says which share of the time it is, then the most common.
+
+    Rules about work and transfers, which may come out of another loss too, do not tell why that is there.
+    """
+    about = [rule for rule in unjudged if rule.of not in WORK and _is_about(rule, part)]
     of_rules = [{why.code: why for why in rule.missing.values()} for rule in about]
     times = Counter(code for reasons in of_rules for code in reasons)
     words = {code: why for reasons in of_rules for code, why in reasons.items()}
     shares = {code: float(why.facts.get("share") or 0) for code, why in words.items()}
     return tuple(words[code] for code in sorted(words, key=lambda code: (-shares[code], -times[code])))
+
+
+def _is_about(rule: NotEvaluable, part: parts.Part) -> bool:
+    return rule.of in part.pools or (rule.of not in _TRANSFERS and bool({*rule.beyond} & {*part.pools}))

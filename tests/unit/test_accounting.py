@@ -95,6 +95,13 @@ def test_an_open_loss_tells_what_kept_its_rules_from_judging():
     assert [why.code for why in known(unjudged=rules).parts[1].reasons] == ["no_shapes", "no_copy_sizes"]
 
 
+def test_a_rule_about_copies_does_not_tell_why_the_device_is_idle():
+    rows = [{"part": "host_busy", "share": 0.6}, {"part": "memcpy", "share": 0.4}]
+    sizes = Reason.of(Missing("no_copy_sizes"))
+    copies = NotEvaluable(rule="a", title="A", of="memcpy", beyond=("host_busy",), missing={"x": sizes})
+    assert [part.reasons for part in known(unjudged=(copies,), rows=rows).parts] == [(), (sizes,)]
+
+
 def test_a_reason_with_a_share_of_the_time_goes_first_and_rules_about_work_tell_nothing_of_a_loss():
     rows = [{"part": "between", "share": 0.6}, {"part": "operators", "share": 0.4}]
     silent, stacks, shapes = (Reason.of(Missing(code)) for code in ("silent_host", "no_stacks", "no_shapes"))

@@ -23,6 +23,10 @@ def _pageable(ops: pl.DataFrame) -> pl.DataFrame:
     return ops.filter((pl.col("kind") == "memcpy") & either)
 
 
+def _to_host(copies: pl.DataFrame) -> pl.DataFrame:
+    return copies.filter((pl.col("copy_kind") == "DtoH").fill_null(value=False))
+
+
 def _longest_pageable(view: DeviceView) -> pl.DataFrame:
     return device_places(view, _pageable(view.used_ops))
 
@@ -57,6 +61,13 @@ PAGEABLE_COPY_PINNED_MS = Metric(
     _PCIE_SOURCE,
     _NEEDS,
 )
+PAGEABLE_TO_HOST_PART = Metric(
+    "pageable_to_host_part",
+    "share",
+    "How much of the time of pageable copies brings values to the host.",
+    "sum of those copies DtoH / sum of all of them; 0 where there are none",
+    needs=_NEEDS,
+)
 MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "union of the copies / steps", needs=_NEEDS)
 
 
@@ -65,6 +76,7 @@ MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "uni
     PAGEABLE_COPY_BYTES_PER_STEP,
     PAGEABLE_COPY_EXPOSED_MS,
     PAGEABLE_COPY_PINNED_MS,
+    PAGEABLE_TO_HOST_PART,
     MEMCPY_MS,
 )
 def transfers(view: DeviceView) -> Mapping[Metric, Value]:
@@ -80,6 +92,7 @@ def transfers(view: DeviceView) -> Mapping[Metric, Value]:
         PAGEABLE_COPY_BYTES_PER_STEP: _bytes_per_step(view, pageable),
         PAGEABLE_COPY_EXPOSED_MS: view.per_step_ms(exposed),
         PAGEABLE_COPY_PINNED_MS: _pinned_ms(view, pageable, exposed),
+        PAGEABLE_TO_HOST_PART: int(_to_host(pageable)["dur_ns"].sum()) / max(1, int(pageable["dur_ns"].sum())),
         MEMCPY_MS: view.per_step_ms(spans(view.used_ops.filter(pl.col("kind") == "memcpy")).total),
     }
 

@@ -11,7 +11,9 @@ from advisor.analysis.device.host_work import (
     logging_frames,
     optimizer_work,
     saving_frames,
+    thread_waits,
     training_ops,
+    waiting_function,
     waits_for_results,
 )
 from advisor.analysis.device.idle import launch_gaps, stalls
@@ -178,12 +180,22 @@ def stalling(view: DeviceView) -> Values:
 
 
 def _awaited(view: DeviceView, idle: Union) -> Missing | None:
-    """Most of the time, the host waits for a result: what it waits for launches late, and is not the host's work."""
+    """Most of the time, the host waits for a result: what it waits for launches late, and is not the host's work.
+
+    Where no step is marked, a host that waits for another thread or for a socket may have nothing to do.
+    """
     waiting = idle & view.once(waits_for_results)
-    if not waiting.total or 2 * waiting.total < idle.total:
+    resting = idle & view.once(thread_waits)
+    if not view.has_marks and _is_most(resting, idle):
+        return Missing("thread_wait", share=resting.total / view.total_ns, range=waiting_function(view, resting))
+    if not _is_most(waiting, idle):
         return None
     longest = view.host_like(RESULT_WAIT, "python", "annotation").sort("dur_ns", descending=True)
     return Missing("result_wait", share=waiting.total / view.total_ns, range=str(longest["name"][0]))
+
+
+def _is_most(part: Union, whole: Union) -> bool:
+    return bool(part.total and 2 * part.total >= whole.total)
 
 
 def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:

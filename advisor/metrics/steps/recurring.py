@@ -54,7 +54,8 @@ RECURRING_WORK = Metric(
     "recurring_work",
     "text",
     "What runs longer in a step with more work than in another step, the most time first.",
-    "ranges and ops by their own time per step, less that in the other used steps; a tenth of the excess or more",
+    "ranges and ops by their own time per step, without waits for the device, less that in the other used steps; a"
+    " tenth of the excess or more",
     _SOURCE,
 )
 UPDATES_ALIKE = Metric(
@@ -110,8 +111,8 @@ def _in_words(view: DeviceView, excess_ns: float) -> str:
 
 
 def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    """What ran on the training threads in these steps: name, and its own time in ns per step."""
+    """What ran on the training threads in these steps, without waits for the device: name, own time in ns per step."""
     start = steps["host_start_ns"].to_numpy()
-    when = Union.of(start, start + steps["host_dur_ns"].to_numpy())
+    when = Union.of(start, start + steps["host_dur_ns"].to_numpy()) - view.blocked
     ran = busiest(view, when).drop_nulls("name")
     return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))

@@ -8,6 +8,7 @@ from advisor.metrics.copies.transfers import (
     PAGEABLE_COPY_EXPOSED_MS,
     PAGEABLE_COPY_PINNED_MS,
     PAGEABLE_COPY_SHARE,
+    PAGEABLE_TO_HOST_PART,
     transfers,
 )
 from advisor.metrics.metric import Value
@@ -64,6 +65,12 @@ def test_copies_to_pageable_memory_count_and_those_between_devices_do_not():
     to_host = on_device("memcpy", 0, 10, source_memory="device", target_memory="pageable")
     on_its_own = on_device("memcpy", 20, 30, source_memory="device", target_memory="device")
     assert exposed_us(to_host, on_its_own, on_device("memcpy", 40, 50)) == pytest.approx(10)
+
+
+def test_what_goes_to_the_host_is_told_apart():
+    back = on_device("memcpy", 40, 70, copy_kind="DtoH", source_memory="device", target_memory="pageable")
+    assert values(profile([pageable(0, 10), back], steps=STEP))[PAGEABLE_TO_HOST_PART] == pytest.approx(0.75)
+    assert values(profile([kernel(0, 10)], steps=STEP))[PAGEABLE_TO_HOST_PART] == 0
 
 
 def test_copies_that_overlap_count_once_and_a_memset_hides_nothing():

@@ -157,6 +157,16 @@ def test_where_nothing_was_recorded_and_no_second_step_is_marked_the_host_s_work
     assert (causes.code, round(causes.values["share"], 2)) == ("silent_host", 0.98)
 
 
+def test_without_marks_a_host_that_waits_for_a_socket_may_have_nothing_to_do():
+    names = ("selectors.py(451): select", "<built-in method poll of select.epoll object at 0x7f>")
+    host = [on_host("python", 0, 4240, name=name, thread=2) for name in names]
+    causes = stalling(view(profile(LATE, host)))[host_stalls.STALL_CAUSES]
+    assert isinstance(causes, Missing)
+    assert (causes.code, causes.values["range"]) == ("thread_wait", "selectors.py(451): select")
+    marked = stalling(view(profile(LATE, host, LATE_STEPS)))[host_stalls.STALL_CAUSES]
+    assert str(marked).startswith("selectors.py")
+
+
 def test_in_one_step_too_what_was_recorded_on_the_host_tells_what_it_did():
     host = [on_host("annotation", 0, 4240, name="validate", thread=2)]
     values = stalling(view(profile(LATE, host, [step(1, 0, 4250, host=(0, 4240))])))
