@@ -17,7 +17,7 @@ _LINEAR: Final = r": AddmmBackward"
 _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
 _WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
 _WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
-_LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
+LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
 _KINDS: Final = 3  # as often as each other: two may be so by chance
@@ -115,7 +115,7 @@ def row_gradients(view: DeviceView) -> Union:
 def _layers(view: DeviceView) -> float:
     """How many layers a backward pass of a step goes through, by their weights or by their own nodes."""
     of_nodes = view.used_like(NODE, "op")
-    return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, _LAYER)) / view.steps.height
+    return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, LAYER)) / view.steps.height
 
 
 def _per_step(view: DeviceView, of_nodes: pl.DataFrame) -> pl.Series:

@@ -59,7 +59,8 @@ LOADING_MS = Metric(
     "ms",
     "Time that one process takes to load the batches of a step.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
-    "where there is no DataLoader, in the used steps / used steps; where the step waits for workers, loader_workers x step time",
+    "where there is no DataLoader, in the used steps / used steps; where the step waits for workers, loader_workers x "
+    "step time",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
 )
 LOADER_WORKERS = Metric(
