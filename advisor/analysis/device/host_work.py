@@ -34,7 +34,7 @@ _NOTHING: Final = "time in which nothing was recorded"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 _ACCOUNTED: Final = ["input", "compile", "gc", "allocator"]  # as in advisor.analysis.device.idle: causes of their own
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
-_OF_OPS: Final = ["id", "worker", "thread", "kind", "name", "start_ns", "dur_ns", "step", "parent", "eager"]
+_OF_OPS: Final = ["id", "worker", "thread", "kind", "name", "start_ns", "dur_ns", "step", "parent", "eager", "shapes"]
 
 DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
 """Causes of idle time of which nothing is told where too much of it has an unknown one."""
