@@ -106,7 +106,8 @@ def _loop(view: DeviceView) -> int:
 def row_gradients(view: DeviceView) -> Union:
     """When backward passes fill gradients of complete tensors for single rows of them, far more often than for layers.
 
-    Or as often as a loop of eight passes or more runs. The gradient of `x[i]` is as large as x, zero but for a row; of a loop over n rows there are n of them to add up.
+    Or as often as a loop of eight passes or more runs. The gradient of `x[i]` is as large as x, zero but for a row;
+    of a loop over n rows there are n of them to add up.
     """
     rows, least, passes = view.used_like(_ROW, "op"), _FAR_OFTEN * max(1.0, _layers(view)), _loop(view)
     least = min(least, passes) if passes >= _FEW_PASSES else least
