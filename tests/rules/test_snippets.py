@@ -12,10 +12,11 @@ SHELL = re.compile(rf"^\s*(?:# in the environment of the job|[A-Z][A-Z0-9_]*=|(?
 # What any training script has, under the names that the frameworks' own documentation gives it.
 READERS = """
     model criterion loss optimizer lr loader dataset batch x y q k v params state state_dict path step features group
-    sample_batch train_step tokens images labels grads metrics epoch log_dir on_trace_ready gpu ds batch_size rank
-    local_rank device devices scheduler logger running_loss first second grads_and_vars nodes gpus_per_node a b n shape
-    parse block width loss_sum correct count stages stage lengths max_tokens world_size length_of bucket_boundaries
-    bucket_batch_sizes steps batches make_model pattern parse_batch run run_step decode sample previous stream
+    layer backbone head sample_batch train_step tokens images labels grads metrics epoch log_dir on_trace_ready gpu ds
+    batch_size rank local_rank device devices scheduler logger running_loss first second grads_and_vars nodes
+    gpus_per_node a b n shape parse block width loss_sum correct count stages stage lengths max_tokens world_size
+    length_of bucket_boundaries bucket_batch_sizes steps batches make_model pattern parse_batch run run_step decode
+    sample previous stream
 """
 MODULES = """
     nvtx metrics torch F nn np os tf jax jnp optax ocp dist DataLoader DDP FSDP fully_shard Mesh lax partial

@@ -16,12 +16,13 @@ _LINEAR: Final = r": AddmmBackward"
 _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
 _WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
 _WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
-_LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
+LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
 _KINDS: Final = 3  # as often as each other: two may be so by chance
 _FAR_OFTEN, _FAR_KINDS = 16, 2  # nodes of one kind per layer: with so many, two kinds as often are a loop's
 _ROW: Final = r"^autograd::engine::evaluate_function: (?:Select|Slice|Index)Backward\d*$"
+_FEW_PASSES: Final = 8  # as `loops` has it
 _ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the passes are of different things
 
 
@@ -104,17 +105,19 @@ def _loop(view: DeviceView) -> int:
 def row_gradients(view: DeviceView) -> Union:
     """When backward passes fill gradients of complete tensors for single rows of them, far more often than for layers.
 
-    The gradient of `x[i]` is as large as x, zero but for a row; of a loop over n rows there are n of them to add up.
+    Or as often as a loop of eight passes or more runs. The gradient of `x[i]` is as large as x, zero but for a row;
+    of a loop over n rows there are n of them to add up.
     """
-    rows, layers = view.used_like(_ROW, "op"), _layers(view)
-    often = rows.group_by("name").len().filter(pl.col("len") >= _FAR_OFTEN * view.steps.height * max(1.0, layers))
+    rows, least, passes = view.used_like(_ROW, "op"), _FAR_OFTEN * max(1.0, _layers(view)), _loop(view)
+    least = min(least, passes) if passes >= _FEW_PASSES else least
+    often = rows.group_by("name").len().filter(pl.col("len") >= least * view.steps.height)
     return spans(rows.filter(pl.col("name").is_in(often["name"].implode())))
 
 
 def _layers(view: DeviceView) -> float:
     """How many layers a backward pass of a step goes through, by their weights or by their own nodes."""
     of_nodes = view.used_like(NODE, "op")
-    return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, _LAYER)) / view.steps.height
+    return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, LAYER)) / view.steps.height
 
 
 def _per_step(view: DeviceView, of_nodes: pl.DataFrame) -> pl.Series:

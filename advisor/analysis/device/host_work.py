@@ -31,7 +31,19 @@ _OPTIMIZER: Final = r"^Optimizer\.step#(\w+)\.step$"
 _TYPED_OP: Final = r":[A-Za-z_]\w*$"
 _CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
-OP_COLUMNS: Final = ("id", "worker", "thread", "kind", "name", "start_ns", "dur_ns", "step", "parent", "eager")
+OP_COLUMNS: Final = (
+    "id",
+    "worker",
+    "thread",
+    "kind",
+    "name",
+    "start_ns",
+    "dur_ns",
+    "step",
+    "parent",
+    "eager",
+    "shapes",
+)
 
 
 _EXECUTOR: Final = r"^ThunkExecutor::Execute"  # the program is under way, also where it waits for ops on other threads

@@ -1,4 +1,4 @@
-"""Iterators of PyTorch's data loader in the main process: which begin, bring a few batches, and end."""
+"""Iterators of PyTorch's data loader: which begin, bring a few batches, and end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.steps import DeviceView, inside, spans
-from advisor.inputs.names.calls import NODE, OWN_LOADING
+from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
 from advisor.model.arrays import Ints
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -19,28 +19,40 @@ _SEED: Final = (
     "aten::random_",
     "aten::empty",
 )  # of a new iterator, the last op first
-_OF_ITEM: Final = r"^aten::_local_scalar_dense$"
+_OF_SAMPLER: Final = r"^aten::(?:randperm|resolve_conj|resolve_neg)$"  # that draws the first batches for processes
 _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
 _END: Final = 0.1  # of the iterator's longest request so far: one that takes, or runs, less brings no batch
 
+_EVENT: Final = ["thread", "name", "start_ns", "dur_ns"]
 _OF_ITERATOR: Final = ["thread", "iterator"]
 
 
 def lasting(view: DeviceView) -> pl.DataFrame:
-    """The main process's requests for a batch, without those to short iterators."""
-    return view.host_like(OWN_LOADING, "input").join(
-        view.once(short_requests), on="id", how="anti", maintain_order="left"
-    )
+    """The main process's requests for a batch that it loads itself, without those to short iterators."""
+    return _without_short(view, OWN_LOADING)
+
+
+def lasting_of_workers(view: DeviceView) -> pl.DataFrame:
+    """Those for a batch of worker processes."""
+    return _without_short(view, WORKERS_LOADING)
+
+
+def _without_short(view: DeviceView, names: str) -> pl.DataFrame:
+    requests = view.host_like(names, "input")
+    return requests.join(view.once(short_requests), on="id", how="anti", maintain_order="left")
 
 
 def short_requests(view: DeviceView) -> pl.DataFrame:
     """The requests to iterators of fewer than ten batches: id, thread, iterator, start_ns, dur_ns, is_end, trains.
 
-    An iterator ends with a request that brings no batch (`is_end`), or where the next one begins. What follows the end
-    is for an iterator around it. `trains`: a backward pass runs before its last request.
+    An iterator begins with its first request, or if worker processes load, before these start. It ends with a request
+    that brings no batch (`is_end`), or where the next one begins. What follows the end is for an iterator around it.
+    `trains`: a backward pass runs before its last request. Epochs of worker processes that train are none of these:
+    `restarts` tells them.
     """
     requests = _requests(view)
-    return requests.join(_short(_iterators(requests)), on=_OF_ITERATOR, maintain_order="left").drop("nodes")
+    short = requests.join(_short(_iterators(requests)), on=_OF_ITERATOR, maintain_order="left")
+    return short.filter(~pl.col("trains") | ~pl.col("of_workers")).drop("nodes")
 
 
 def waits(view: DeviceView, requests: pl.DataFrame) -> Ints:
@@ -80,27 +92,56 @@ def _requests(view: DeviceView) -> pl.DataFrame:
     """
     rows = _with_begins(view).with_columns(iterator=pl.col("begins").cum_sum().over("thread"))
     so_far = {column: pl.col(column).cum_max().shift(1).over(_OF_ITERATOR) for column in ("dur_ns", "ops")}
-    is_less = pl.any_horizontal(pl.col(column) < _END * longest for column, longest in so_far.items())
-    rows = rows.with_columns(is_end=is_less.fill_null(value=False))
+    is_less = {column: pl.col(column) < _END * longest for column, longest in so_far.items()}
+    is_end = is_less["ops"] | (is_less["dur_ns"] & ~pl.col("of_workers"))  # a batch of theirs may be there already
+    rows = rows.with_columns(is_end=is_end.fill_null(value=False))
     ended = pl.col("is_end").cum_sum().shift(1, fill_value=0).over(_OF_ITERATOR)
     nodes = np.searchsorted(np.sort(view.host_like(NODE)["start_ns"].to_numpy()), rows["start_ns"].to_numpy())
-    columns = ["id", *_OF_ITERATOR, "start_ns", "dur_ns", "is_end", "nodes"]
+    columns = ["id", *_OF_ITERATOR, "start_ns", "dur_ns", "is_end", "of_workers", "nodes"]
     return rows.with_columns(nodes=pl.Series(nodes, dtype=pl.Int64)).filter(ended == 0).select(columns)
 
 
 def _with_begins(view: DeviceView) -> pl.DataFrame:
-    """The requests with the number of `ops` in each, and whether an iterator `begins` with it: right after its seed."""
-    requests = view.host_like(OWN_LOADING, "input").select("id", "thread", "name", "start_ns", "dur_ns")
+    """The requests with the number of `ops` in each, and whether an iterator `begins` with it: right after its seed.
+
+    A request `of_workers` that does starts with that seed, because processes start between the two. Each lasts up to
+    the next op, because processes of an iterator that nobody keeps are joined there.
+    """
+    requests = view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").select("id", *_EVENT)
     ops = view.host.filter(pl.col("kind") == "op", pl.col("thread").is_in(requests["thread"].unique().implode()))
-    ops = ops.filter(~matches(_OF_ITEM)).select(requests.columns)
+    ops = ops.select("id", *_EVENT)
     is_within = inside(spans(requests), ops)
     loads = np.sort(ops.filter(is_within)["start_ns"].to_numpy())
-    order = pl.concat([requests, ops.filter(~is_within)]).sort("thread", "start_ns")
-    name = pl.col("name").cast(pl.String)
-    seed = (name.shift(i).over("thread") == op for i, op in enumerate(_SEED, 1))
-    rows = order.with_columns(begins=pl.all_horizontal(seed).fill_null(value=False)).join(
-        requests, on="id", how="semi", maintain_order="left"
-    )
+    order = _outermost(pl.concat([requests, ops.filter(~is_within)])).filter(~matches(_OF_SAMPLER))
+    rows = _after_seeds(order).join(requests, on="id", how="semi", maintain_order="left")
     start = rows["start_ns"].to_numpy()
     within = np.searchsorted(loads, start + rows["dur_ns"].to_numpy()) - np.searchsorted(loads, start)
-    return rows.with_columns(ops=pl.Series(within, dtype=pl.Int64))
+    begin_ns = pl.when(pl.col("begins") & pl.col("of_workers")).then("seed_ns").otherwise("start_ns")
+    end_ns = pl.when("of_workers").then(pl.coalesce("next_ns", "end_ns")).otherwise("end_ns")
+    return rows.with_columns(ops=pl.Series(within, dtype=pl.Int64), start_ns=begin_ns, dur_ns=end_ns - begin_ns)
+
+
+def _outermost(rows: pl.DataFrame) -> pl.DataFrame:
+    rows = rows.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    rows = rows.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    before = pl.col("end_ns").cum_max().shift(1).over("thread")
+    return rows.filter(before.is_null() | (pl.col("start_ns") >= before))
+
+
+def _after_seeds(rows: pl.DataFrame) -> pl.DataFrame:
+    """With `begins`, whether a row comes right after one seed or two, when that is drawn, and the next op."""
+    name, start = pl.col("name").cast(pl.String), pl.col("start_ns")
+    seeds = [
+        pl.all_horizontal(name.shift(i).over("thread") == op for i, op in enumerate(_SEED, first)).fill_null(
+            value=False
+        )
+        for first in (1, 1 + len(_SEED))
+    ]
+    once, twice = (start.shift(number * len(_SEED)).over("thread") for number in (1, 2))
+    seed_ns = pl.when(seeds[0] & seeds[1]).then(twice).otherwise(once)
+    return rows.with_columns(
+        begins=seeds[0],
+        seed_ns=seed_ns,
+        next_ns=start.shift(-1).over("thread"),
+        of_workers=matches(WORKERS_LOADING),
+    )

@@ -60,7 +60,8 @@ class PythonTime(NamedTuple):
     `between` is when no op runs, `silent` the part of it of which nothing is known. `ns` is Python's time, `ops` how
     many ops were recorded. Of that time, `recorded` is in functions of over 1 ms, `steady` as much of it as each step
     has at least, and `looped` in loops over small ops. Beside it: `pauses` of over 1 ms in these loops, `small` in
-    other ops of 10 to 100 us and between nodes of autograd, `rows` in longer ones that fill gradients row by row.
+    other ops that typically take under 100 us and between nodes of autograd, `rows` in longer ones that fill gradients
+    row by row.
     """
 
     between: Union
@@ -83,6 +84,7 @@ def python_time(view: DeviceView) -> PythonTime:
     recorded, in_loops = long - silent, view.once(loops).spans - view.host_spans("input")
     ops = _own_times(view, in_loops)
     tiny, large = pl.col("own_ns") < _TINY_NS, pl.col("own_ns") >= SMALL_NS
+    is_small = pl.col("typical_ns") < SMALL_NS
     looped = (in_loops - silent).total - _total(ops, "in_loop", large, ~pl.col("reads"))
     return PythonTime(
         between,
@@ -93,7 +95,7 @@ def python_time(view: DeviceView) -> PythonTime:
         steady=int(recorded.within(view.starts, view.ends).min(initial=recorded.total)) * view.steps.height,
         looped=looped,
         pauses=min(looped, (silent & in_loops).total),
-        small=_total(ops, ~pl.col("in_loop"), ~tiny, ~large) + between_nodes(view).total,
+        small=_total(ops, ~pl.col("in_loop"), ~(pl.col("is_eager") & tiny), is_small) + between_nodes(view).total,
         rows=_total(ops, large, "fills_rows"),
     )
 
@@ -112,15 +114,17 @@ def _between(view: DeviceView) -> Union:
 
 
 def _own_times(view: DeviceView, in_loops: Union) -> pl.DataFrame:
-    """The ops that are no optimizer's: own_ns, in_loop, reads (in a loop that reads values), fills_rows, is_eager.
+    """The ops that are no optimizer's: own_ns, typical_ns, in_loop, reads, fills_rows, is_eager.
 
-    Python dispatches an eager op; those of a graph are its executor's.
+    `reads`: in a loop that reads values. `typical_ns` is the median of the op's name and shapes: a busy machine makes a
+    view take milliseconds. Python dispatches an eager op; those of a graph are its executor's.
     """
     ops = view.once(step_ops)
     ops = ops.filter(~inside(view.once(optimizer_work), ops))
     of_graphs = view.process.get("framework") in XLA_FRAMEWORKS
-    return ops.select(
-        own_ns=own_ns(ops),
+    return ops.with_columns(own_ns=own_ns(ops)).select(
+        "own_ns",
+        typical_ns=pl.median("own_ns").over("name", "shapes"),
         in_loop=inside(in_loops, ops),
         reads=inside(view.once(loops).reading, ops),
         fills_rows=inside(view.once(row_gradients), ops),

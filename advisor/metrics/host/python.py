@@ -89,8 +89,9 @@ PYTHON_GAIN_MS = Metric(
     "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
     "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
     "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
-    "PyTorch all of that time and, from 8 passes on, all but one pass of the ops that themselves take 10 to 100 µs "
-    "(in gradients of single rows any longer ones too) and of the moments between nodes of autograd",
+    "PyTorch all of that time and, from 8 passes on, all but one pass of the other ops that, by the median of their "
+    "name and shapes, themselves take under 100 µs (in gradients of single rows any) and of the moments between nodes "
+    "of autograd",
     "half, 100 µs: own choice",
 )
 PYTHON_CALLS = Metric(

@@ -78,8 +78,8 @@ ROW_GRADIENTS_MS = Metric(
     "row_gradients_ms",
     "ms",
     "Time per step in which backward passes fill gradients of complete tensors for single rows of them.",
-    "time of the nodes SelectBackward0, SliceBackward0 and IndexBackward0 that come 16 times as often as layers or "
-    "more / steps; 0 with a device",
+    "time of the nodes SelectBackward0, SliceBackward0 and IndexBackward0 that come 16 times as often as layers, or "
+    "as often as a loop of 8 passes or more runs / steps; 0 with a device",
     "own choice",
 )
 

@@ -25,8 +25,8 @@ def _places(view: DeviceView) -> pl.DataFrame:
 SHORT_ITERATORS = Metric(
     "short_iterators",
     "count",
-    "Iterators of few batches that the main process makes of its data loaders.",
-    "those whose first request lies in a used step",
+    "Iterators of few batches that the steps make of their data loaders.",
+    "those that begin in a used step",
     _SOURCE,
     where=_places,
 )
@@ -40,8 +40,9 @@ SHORT_ITERATOR_BATCHES = Metric(
 SHORT_ITERATOR_SHARE = Metric(
     "short_iterator_share",
     "share",
-    "Part of the step in which the main process loads batches of short iterators and nothing else goes on.",
-    "time of requests to them outside device work and calls / step time",
+    "Part of the step that loads batches of short iterators, or waits for them, and nothing else goes on.",
+    "time of requests to them, and if worker processes load, from the seed on that is drawn before these start up "
+    "to the next op, outside device work and calls / step time",
     _SOURCE,
 )
 SHORT_ITERATOR_GAIN_MS = Metric(
@@ -66,6 +67,13 @@ ITERATORS_DRAINED = Metric(
     "those with a request that brings no batch / short iterators; 0 without any",
     _SOURCE,
 )
+ITERATORS_OF_WORKERS = Metric(
+    "iterators_of_workers",
+    "share",
+    "How many of the short iterators get their batches from worker processes.",
+    "those with requests to processes / short iterators; 0 without any",
+    _SOURCE,
+)
 ITERATORS_TRAIN = Metric(
     "iterators_train",
     "share",
@@ -82,6 +90,7 @@ ITERATORS_TRAIN = Metric(
     SHORT_ITERATOR_GAIN_MS,
     SINGLE_PROCESS_GAIN_MS,
     ITERATORS_DRAINED,
+    ITERATORS_OF_WORKERS,
     ITERATORS_TRAIN,
 )
 def short_iterators(view: DeviceView) -> Values:
@@ -97,13 +106,14 @@ def short_iterators(view: DeviceView) -> Values:
         SHORT_ITERATOR_GAIN_MS: _gain_ms(view, requests),
         SINGLE_PROCESS_GAIN_MS: _gain_ms(view, view.once(lasting)),
         ITERATORS_DRAINED: iterators["is_end"].mean() or 0.0,  # type: ignore[dict-item]
+        ITERATORS_OF_WORKERS: iterators["of_workers"].mean() or 0.0,  # type: ignore[dict-item]
         ITERATORS_TRAIN: iterators["trains"].mean() or 0.0,  # type: ignore[dict-item]
     }
 
 
 def _iterators(requests: pl.DataFrame) -> pl.DataFrame:
     return requests.group_by("thread", "iterator").agg(
-        pl.col("is_end").any(), pl.col("trains").any(), batches=(~pl.col("is_end")).sum()
+        pl.col("is_end", "trains", "of_workers").any(), batches=(~pl.col("is_end")).sum()
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
-from advisor.analysis.device.iterators import lasting, waits
+from advisor.analysis.device.iterators import lasting, lasting_of_workers, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import busiest
@@ -31,10 +31,6 @@ _FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait f
 _LITTLE: Final = 0.1
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
-
-
-def _several(view: DeviceView) -> pl.DataFrame:
-    return view.host_like(WORKERS_LOADING, "input")
 
 
 UNNAMED_INPUT = Metric(
@@ -74,10 +70,11 @@ LOADER_WORKERS = Metric(
 WORKER_INPUT_SHARE = Metric(
     "worker_input_share",
     "share",
-    "Part of the step that waits for the DataLoader's worker processes and nothing else goes on.",
+    "Part of the step that waits for the DataLoader's worker processes and nothing else goes on; batches of short "
+    "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
     _OF_WORKERS,
-    where=lambda view: places(view, view.once(_several)),
+    where=lambda view: places(view, view.once(lasting_of_workers)),
 )
 WORKERS_NEEDED = Metric(
     "workers_needed",
@@ -158,7 +155,9 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
     if not view.total_ns:
         return {}
-    of_single, of_workers = (_wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(_several)))
+    of_single, of_workers = (
+        _wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(lasting_of_workers))
+    )
     workers, cpus = _workers(view), view.process.get("cpus")
     loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
     loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
@@ -202,7 +201,7 @@ def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
 
 def _epoch_part(view: DeviceView) -> float:
     """The part of the wait for workers in steps that ask more often than most, beyond the others' wait."""
-    requests = view.once(_several)
+    requests = view.once(lasting_of_workers)
     begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests)
     number = np.searchsorted(begins, view.ends) - np.searchsorted(begins, view.starts)
     starts_epoch = number > np.median(number)
@@ -229,7 +228,7 @@ def _thread_part(view: DeviceView, loading: Union) -> float:
 
 def _workers(view: DeviceView) -> int | Missing:
     noted = view.process.get("loader_workers")
-    if view.once(_several).height:
+    if view.once(lasting_of_workers).height:
         return int(noted) if noted else Missing("workers_unknown")
     return 0 if view.host_like(OWN_LOADING, "input").height else Missing("no_loader")
 

@@ -193,6 +193,30 @@ def test_a_row_for_each_layer_is_no_loop(rows: int, layers: int):
     assert python_loops.gradients_of_rows(made) == {python_loops.ROW_GRADIENTS_MS: 0}
 
 
+@pytest.mark.parametrize(("rows", "ms"), [(20, 20 * 0.008), (7, 0)])
+def test_a_loop_of_few_passes_fills_a_row_in_each(rows: int, ms: float):
+    """20 passes are less than 16 times as many as 4 layers: three other kinds of nodes tell the loop."""
+    nodes = loss(rows, 4)
+    end = 9 * len(nodes)
+    nodes += [on_host("op", end + 9 * n, end + 9 * n + 8, name=NODE + "SelectBackward0") for n in range(rows)]
+    made = view(profile([], nodes, [step(1, 0, end + 9 * rows, device=None)], workers=PYTORCH))
+    assert python_loops.gradients_of_rows(made) == {python_loops.ROW_GRADIENTS_MS: pytest.approx(ms)}
+
+
+def test_an_op_that_a_busy_machine_stops_is_as_small_as_others_of_its_kind():
+    """Of 64 nodes of 20 us one takes 3 ms; the loop's one large op of 200 us, of another shape, is work."""
+    kinds, ops, at = ["MvBackward0", "LogsumexpBackward0", "SubBackward0"], [], 0
+    for row in range(64):
+        for kind in kinds:
+            took = 3_000 if (row, kind) == (5, "SubBackward0") else 20
+            ops.append(on_host("op", at, at + took, name=NODE + kind, shapes="[[8]]"))
+            at += took
+    ops.append(on_host("op", at, at + 200, name=NODE + "SubBackward0", shapes="[[9999]]"))
+    made = view(profile([], ops, [step(1, 0, at + 200, device=None)], workers=PYTORCH))
+    small = (64 * 3 - 1) * 20 + 3_000
+    assert python_bound(made)[python.PYTHON_GAIN_MS] == pytest.approx(63 / 64 * small / 1e3, rel=0.02)
+
+
 def test_layers_whose_weights_are_frozen_are_no_loop():
     kinds = ["AddmmBackward0", "GeluBackward0", "AddBackward0", "SoftmaxBackward0"] * 24
     nodes = [on_host("op", 9 * n, 9 * n + 8, name=NODE + kind) for n, kind in enumerate(kinds)]

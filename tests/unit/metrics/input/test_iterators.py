@@ -10,6 +10,7 @@ from advisor.metrics.input.loader import loader
 from tests.tables import by_name, kernel, on_host, profile, step, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 SEED = ("aten::empty", "aten::random_", "aten::item")
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 
@@ -33,8 +34,12 @@ class Loop:
             self.op(op)
         return self
 
-    def ask(self, time: int = 1_000, ops: int = 20) -> Loop:
-        self.rows.append(on_host("input", self.at, self.at + time, name=ALONE))
+    def wait(self, time: int) -> Loop:
+        self.at += time
+        return self
+
+    def ask(self, time: int = 1_000, ops: int = 20, name: str = ALONE) -> Loop:
+        self.rows.append(on_host("input", self.at, self.at + time, name=name))
         self.rows += [on_host("op", self.at + 2 * i, self.at + 2 * i + 1, name="aten::select") for i in range(ops)]
         self.at += time
         return self
@@ -73,6 +78,7 @@ def test_a_validation_in_each_step_is_an_iterator_of_its_own():
             "short_iterator_gain_ms": 2.03,
             "single_process_gain_ms": 4,
             "iterators_drained": 1,
+            "iterators_of_workers": 0,
             "iterators_train": 0,
         }
     )
@@ -114,6 +120,27 @@ def test_an_iterator_for_each_batch_is_short_and_not_asked_for_all_of_its_batche
     values = measured(loop.view())
     assert (values["short_iterators"], values["short_iterator_batches"], values["iterators_drained"]) == (4, 1, 0)
     assert values["single_process_gain_ms"] == 0
+
+
+def test_processes_that_start_for_each_batch_count_from_their_seed_to_the_next_op():
+    """Per step 30 us for a seed, 5 ms to start, 40 us for the sampler, 2 ms for a batch, and 4 ms to join."""
+    loop = Loop()
+    for _ in range(4):
+        loop.seed().wait(5_000).seed().op("aten::randperm").ask(2_000, 2, WITH_WORKERS).wait(4_000).learn().end()
+    seen = loop.view()
+    values = measured(seen)
+    assert (values["short_iterators"], values["iterators_of_workers"], values["iterators_drained"]) == (4, 1, 0)
+    assert values["short_iterator_gain_ms"] == pytest.approx(11.07)
+    assert loading(seen)["worker_input_share"] == 0
+
+
+def test_epochs_that_train_with_new_processes_are_told_as_restarts():
+    loop = Loop()
+    for _ in range(4):
+        loop.seed().wait(5_000).ask(2_000, 2, WITH_WORKERS).learn().end().ask(3_000, 0, WITH_WORKERS)
+    seen = loop.end().view()
+    assert measured(seen)["short_iterators"] == 0
+    assert loading(seen)["worker_input_share"] > 0
 
 
 def test_an_epoch_that_begins_once_is_of_unknown_length():

@@ -1,0 +1,244 @@
+"""What autograd does for nothing: layers computed again, gradients that nobody uses, graphs that nobody needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.autograd import LAYER
+from advisor.analysis.device.host_work import BACKWARD, optimizer_work
+from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.replay import ELSE, trusted_replay
+from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.inputs.names.calls import NODE
+from advisor.inputs.periods import PRODUCTS, without_graph
+from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.model.intervals import Union
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+_MODULE: Final = (
+    r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"
+    r"|embedding|lstm|gru)$"
+)
+_OF_PROGRAM: Final = r": \w+Backward$"  # a function of the program's may compute what it likes
+_CHECKPOINT: Final = r": \w*Checkpoint\w*$"  # torch.utils.checkpoint's, which is written as such a one
+_GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
+_UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|lerp|copy|_foreach_\w+|_fused_\w+)_$"
+_SHAPE: Final = re.compile(r"\[[\d, ]*\]")
+_TRAINS: Final = rf"{BACKWARD}|^Optimizer\."
+_FEWEST_STEPS: Final = 3
+_HALF: Final = 0.5
+_OF_WEIGHTS: Final = 0.75
+
+RECOMPUTED_SHARE = Metric(
+    "recomputed_share",
+    "share",
+    "Part of the step in which the backward pass computes layers of the forward pass again.",
+    "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
+    "without nodes in it and those of the program's functions / step time",
+    "torch.utils.checkpoint runs the forward pass again within a node, with gradients enabled",
+    where=lambda view: _places(_recomputations(view), "layers computed again"),
+)
+RECOMPUTATIONS_PER_STEP = Metric(
+    "recomputations_per_step",
+    "number",
+    "Parts of the model that the backward pass computes again.",
+    "nodes that do so / steps",
+)
+RECOMPUTED_GAIN_MS = Metric(
+    "recomputed_gain_ms",
+    "ms",
+    "Step time saved if the backward pass computed no layer again.",
+    "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
+)
+UNUSED_GRADIENTS = Metric(
+    "unused_gradients",
+    "number",
+    "Gradients that a step computes for parameters, or inputs, which no optimizer updates.",
+    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range / steps; 0 if none has it, and "
+    "in jobs of several ranks, whose optimizers update parts",
+    "Kineto's shapes",
+)
+UNUSED_GRADIENTS_SHARE = Metric(
+    "unused_gradients_share",
+    "share",
+    "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
+    "from the last AccumulateGrad with such a shape to the last one of the step / step time",
+    "Kineto's shapes",
+    where=lambda view: _places(_needless(view), "gradients that no optimizer uses"),
+)
+UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
+    "unused_gradients_least_gain_ms",
+    "ms",
+    "Step time saved at least without these gradients.",
+    "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
+)
+UNUSED_GRADIENTS_GAIN_MS = Metric(
+    "unused_gradients_gain_ms",
+    "ms",
+    "Step time saved at most without these gradients.",
+    "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / steps",
+    "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
+)
+GRAPH_OPS_PER_STEP = Metric(
+    "graph_ops_per_step",
+    "number",
+    "Ops that build a graph for a backward pass, if none ever runs.",
+    "different numbers of autograd's / steps; 0 with a backward pass or an optimizer in the recording, with fewer than "
+    "three steps, and where products build no graph",
+)
+GRAPH_GAIN_MS = Metric(
+    "graph_gain_ms",
+    "ms",
+    "Step time saved at most without such a graph.",
+    "half of the step without input, or with a device of its host-bound gaps; 0 without such a graph",
+    "of five models on a CPU, `inference_mode` saved 0, 24, 27, 33 and 43 %",
+)
+
+
+@measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
+def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
+    """Activation checkpointing; zero without it."""
+    if not view.total_ns:
+        return {}
+    again = view.once(_recomputations)
+    return {
+        RECOMPUTED_SHARE: view.share(again),
+        RECOMPUTATIONS_PER_STEP: len(again.starts) / view.steps.height,
+        RECOMPUTED_GAIN_MS: _gain_ms(view, again),
+    }
+
+
+@measures(UNUSED_GRADIENTS, UNUSED_GRADIENTS_SHARE, UNUSED_GRADIENTS_LEAST_GAIN_MS, UNUSED_GRADIENTS_GAIN_MS)
+def unused_gradients(view: DeviceView) -> Values:
+    """Gradients of what is not trained; zero without any."""
+    if not view.total_ns:
+        return {}
+    stored = view.used_like(_GRADIENT, "op")
+    if stored.height and not stored["shapes"].count() and not _has_ranks(view):
+        return Missing("no_shapes")
+    needless, of_weights = view.once(_needless), _gradients(view)
+    least = _gain_ms(view, needless)
+    before = of_weights.filter(~inside(needless, of_weights))
+    layers = view.used_like(LAYER, "op")
+    layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(needless, layers))["dur_ns"].sum())
+    unused = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    return {
+        UNUSED_GRADIENTS: int(of_weights["is_unused"].sum()) / view.steps.height,
+        UNUSED_GRADIENTS_SHARE: view.share(needless),
+        UNUSED_GRADIENTS_LEAST_GAIN_MS: least,
+        UNUSED_GRADIENTS_GAIN_MS: least + unused * view.per_step_ms(layers_ns),
+    }
+
+
+@measures(GRAPH_OPS_PER_STEP, GRAPH_GAIN_MS)
+def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
+    """Inference that builds a graph as training does."""
+    if not view.total_ns:
+        return {}
+    if not _builds_only(view):
+        return {GRAPH_OPS_PER_STEP: 0, GRAPH_GAIN_MS: 0.0}
+    numbers = view.used_host.filter(pl.col("kind") == "op")["sequence"].drop_nulls().n_unique()
+    waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total
+    most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
+    return {GRAPH_OPS_PER_STEP: numbers / view.steps.height, GRAPH_GAIN_MS: view.per_step_ms(_HALF * most)}
+
+
+def _builds_only(view: DeviceView) -> bool:
+    """Whether products of each of several steps build a graph, and nothing in the recording uses one."""
+    if not view.has_marks or view.steps.height < _FEWEST_STEPS or view.host_like(_TRAINS).height:
+        return False
+    products = view.used_like(PRODUCTS, "op")
+    with_graph = products.filter(pl.col("sequence").is_not_null())["window"].n_unique()
+    return with_graph == view.steps.height and not without_graph(products)
+
+
+def _recomputations(view: DeviceView) -> Union:
+    """When nodes of backward passes run layers again: a union with one interval for each such node."""
+    nodes, inner = _nodes(view)
+    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null(), ~matches(BACKWARD))
+    ops = ops.filter(~inside(inner, ops)).with_columns(layer=matches(_MODULE)).sort("start_ns")
+    within = ops.join_asof(nodes, on="start_ns", by="thread", check_sortedness=False)
+    last = (pl.col("start_ns") + pl.col("dur_ns")).max()
+    again = (
+        within.filter(pl.col("start_ns") < pl.col("end_ns"))
+        .group_by("node")
+        .agg(pl.min("start_ns"), last.alias("last_ns"), pl.col("layer").any())
+        .filter("layer")
+    )
+    return Union.of(again["start_ns"].to_numpy(), again["last_ns"].to_numpy())
+
+
+def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
+    """The outermost nodes of backward passes that may run layers again, and when nodes within them run."""
+    nodes = view.used_like(NODE, "op").with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    nodes = nodes.sort("thread", "start_ns")
+    before = pl.col("end_ns").cum_max().shift(1).over("thread")
+    is_outermost = before.is_null() | (pl.col("start_ns") >= before)
+    may = ~matches(_OF_PROGRAM) | matches(_CHECKPOINT)
+    outermost = nodes.filter(is_outermost, may).select("thread", "start_ns", "end_ns", node="id").sort("start_ns")
+    return outermost, spans(nodes.filter(~is_outermost))
+
+
+def _gradients(view: DeviceView) -> pl.DataFrame:
+    """The gradients of the used steps that are stored: window, start_ns, end_ns and `is_unused`.
+
+    None where no optimizer updates anything of such a shape, and in jobs of several ranks.
+    """
+    rows = view.used_like(_GRADIENT, "op").select(
+        "window",
+        "start_ns",
+        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+        shape=pl.col("shapes").cast(pl.String).str.extract(r"(\[[\d, ]*\])"),
+    )
+    updates = view.host_like(_UPDATES, "op")
+    updates = updates.filter(inside(optimizer_work(view), updates))
+    written = updates["shapes"].cast(pl.String).unique().drop_nulls().to_list()
+    updated = {shape for shapes in written for shape in _SHAPE.findall(shapes)}
+    rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)))
+    is_known = not rows["is_unused"].null_count() and not rows["is_unused"].all() and not _has_ranks(view)
+    return rows if is_known else rows.clear()
+
+
+def _has_ranks(view: DeviceView) -> bool:
+    """Whether the job communicates: an optimizer may then update a part of what the gradients are of."""
+    return bool(view.collectives.height or (view.host["kind"] == "collective").any())
+
+
+def _needless(view: DeviceView) -> Union:
+    """From the last gradient of a step that an optimizer uses to the last one after it, which none does."""
+    is_unused = pl.col("is_unused")
+    by_step = (
+        _gradients(view)
+        .group_by("window")
+        .agg(start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max())
+    )
+    after = by_step.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+    return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
+
+
+def _gain_ms(view: DeviceView, when: Union) -> float:
+    """Step time saved if the host left out what it does at these times, with the kernels that it calls for."""
+    if view.device is None or not when.total:
+        return view.per_step_ms(float(when.within(view.starts, view.ends).sum()))
+    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]))
+    calls = calls.filter(inside(when, calls))
+    kernels = view.used_ops.join(calls.select(launch="id"), on="launch", how="semi")
+    trusted = view.once(trusted_replay)
+    if trusted is None:
+        return view.per_step_ms(float(spans(kernels).within(view.starts, view.ends).sum()))
+    ids = kernels["id"].to_numpy()
+    without = trusted.without_host(when).without_calls(calls["id"].to_numpy())
+    return trusted.saved_ms(without.with_durations(ids, np.zeros_like(ids)))
+
+
+def _places(when: Union, name: str) -> pl.DataFrame:
+    frame = pl.DataFrame({"start_ns": when.starts, "dur_ns": when.ends - when.starts})
+    return frame.select(pl.lit("host_ops").alias("table"), pl.lit(name).alias("name"), "start_ns", "dur_ns").sort(
+        "dur_ns", "start_ns", descending=[True, False]
+    )

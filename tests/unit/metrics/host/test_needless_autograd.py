@@ -1,0 +1,153 @@
+"""Steps of 100 us with a backward pass from 50 to 90 us, as PyTorch records them on a CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.metrics.host.needless_autograd import recomputed, unused_gradients, unused_graph
+from advisor.model.missing import Missing
+from tests.tables import by_name, kernel, on_host, profile, step, view
+
+NODE = "autograd::engine::evaluate_function: "
+GRADIENT = "torch::autograd::AccumulateGrad"
+
+again = by_name(recomputed)
+gradients = by_name(unused_gradients)
+graph = by_name(unused_graph)
+
+
+def op(start: int, end: int, name: str, sequence: int | None = None, shapes: str | None = None):
+    return on_host("op", start, end, name=name, sequence=sequence, shapes=shapes)
+
+
+def steps(ops, count: int = 1):
+    """Those ops in each step."""
+    rows = [row | {"start_ns": row["start_ns"] + 100_000 * i} for i in range(count) for row in ops]
+    return view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(count)], devices=()))
+
+
+def recomputing(node: str, layer: str = "aten::linear", sequence: int | None = 7):
+    """A node from 50 to 90 that computes a layer from 55 to 65 and what follows it to 70, and then its gradient."""
+    return [
+        op(0, 20, "aten::linear", 1),
+        op(50, 90, NODE + node),
+        op(51, 89, node),
+        op(55, 65, layer, sequence),
+        op(66, 70, "aten::gelu", sequence),
+        op(75, 85, "aten::mm"),
+    ]
+
+
+@pytest.mark.parametrize("node", ["AddmmBackward0", "CheckpointFunctionBackward"])
+def test_layers_within_nodes_of_the_backward_pass_are_computed_again(node: str):
+    assert again(steps(recomputing(node), 2)) == pytest.approx(
+        {"recomputed_share": 0.15, "recomputations_per_step": 1, "recomputed_gain_ms": 0.015}
+    )
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        recomputing("RevNetBackward"),
+        recomputing("AddmmBackward0", sequence=None),
+        recomputing("AddmmBackward0", layer="aten::mm"),
+    ],
+    ids=["a function of the program's", "without gradients", "a gradient of a gradient"],
+)
+def test_other_ops_within_nodes_are_not(ops):
+    assert again(steps(ops))["recomputed_share"] == 0
+
+
+def test_what_nested_nodes_run_is_no_forward_pass():
+    """A checkpoint of the older mode goes back through the layers right there: its ops count up to 70 only."""
+    nested = [op(71, 88, NODE + "MmBackward0"), op(72, 80, "aten::linear", 9)]
+    assert again(steps(recomputing("CheckpointFunctionBackward") + nested))["recomputed_share"] == pytest.approx(0.15)
+
+
+def test_with_a_device_a_replay_tells_what_is_saved():
+    """The device waits for the host: a replay without the 15 us of the host, and the kernel in them, saves those."""
+    rows = recomputing("AddmmBackward0")
+    seen = view(profile([kernel(60, 72, 58), kernel(78, 95, 77)], rows, [step(0, 0, 100)]))
+    assert again(seen)["recomputed_gain_ms"] == pytest.approx(0.015)
+
+
+def training(*, updated: str = "[[10, 64]]", update: str = "aten::addcdiv_"):
+    """Gradients of a head from 60 to 62, and of two layers before it; a layer's node takes 10 us on each side."""
+    return [
+        op(50, 60, NODE + "AddmmBackward0"),
+        op(60, 62, GRADIENT, shapes="[[10, 64]]"),
+        op(62, 72, NODE + "AddmmBackward0"),
+        op(72, 74, GRADIENT, shapes="[[64, 3]]"),
+        op(74, 76, GRADIENT, shapes="[[64]]"),
+        op(76, 86, NODE + "MmBackward0"),
+        op(86, 88, GRADIENT, shapes="[[3]]"),
+        on_host("annotation", 91, 99, name="Optimizer.step#Adam.step"),
+        op(92, 95, update, shapes=updated),
+    ]
+
+
+def test_gradients_of_shapes_that_no_optimizer_writes_are_unused():
+    """After the head's gradient at 62 three more follow, the last up to 88."""
+    assert gradients(steps(training(), 2)) == pytest.approx(
+        {
+            "unused_gradients": 3,
+            "unused_gradients_share": 0.26,
+            "unused_gradients_least_gain_ms": 0.026,
+            "unused_gradients_gain_ms": 0.026,
+        }
+    )
+
+
+def test_unused_gradients_before_a_used_one_are_a_part_of_layers():
+    """Up to 76: two of three are unused; of two nodes of 10 us three quarters are for weights; then 12 us follow."""
+    values = gradients(steps(training(updated="[[64]]")))
+    assert values["unused_gradients_least_gain_ms"] == pytest.approx(0.012)
+    assert values["unused_gradients_gain_ms"] == pytest.approx(0.012 + 0.75 * 0.020 * 2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("updated", "update"),
+    [
+        ("[[[10, 64], [64, 3], [64], [3]], [[10, 64]]]", "aten::_fused_adam_"),
+        ("[[5, 64]]", "aten::addcdiv_"),
+        ("[[10, 64]]", "aten::zero_"),
+    ],
+    ids=["all of them at once", "parts of them", "a buffer"],
+)
+def test_where_optimizers_write_all_or_none_of_these_shapes_nothing_is_unused(updated: str, update: str):
+    assert set(gradients(steps(training(updated=updated, update=update))).values()) == {0}
+
+
+def test_a_rank_of_a_job_may_update_a_part():
+    ops = [*training(), on_host("collective", 90, 91, name="gloo:broadcast")]
+    assert gradients(steps(ops))["unused_gradients"] == 0
+
+
+def test_without_shapes_it_is_unknown():
+    assert set(gradients(steps([op(60, 62, GRADIENT)])).values()) == {Missing("no_shapes")}
+
+
+def inference(*extra):
+    return [op(0, 20, "aten::addmm", 1), op(20, 40, "aten::addmm", 2), *extra]
+
+
+def test_inference_may_build_a_graph():
+    """Sequence numbers 1 and 2 in three steps; half of each step is the most that it can take."""
+    ops = [row | {"sequence": row["sequence"] + 2 * i} for i in range(3) for row in inference()]
+    rows = [row | {"start_ns": row["start_ns"] + 100_000 * (i // 2)} for i, row in enumerate(ops)]
+    seen = view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(3)], devices=()))
+    assert graph(seen) == pytest.approx({"graph_ops_per_step": 2, "graph_gain_ms": 0.05})
+
+
+@pytest.mark.parametrize(
+    ("ops", "count"),
+    [
+        (inference(op(50, 60, NODE + "AddmmBackward0")), 3),
+        (inference(on_host("annotation", 50, 60, name="Optimizer.step#SGD.step")), 3),
+        (inference(), 2),
+        ([op(0, 20, "aten::addmm"), op(20, 40, "aten::addmm")], 3),
+    ],
+    ids=["a backward pass", "an optimizer", "two steps", "no graph"],
+)
+def test_what_trains_or_builds_none_is_not_such(ops, count: int):
+    assert set(graph(steps(ops, count)).values()) == {0}
