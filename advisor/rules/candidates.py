@@ -22,6 +22,7 @@ _SHARED: Final = {"collective"}  # the longest of all ranks' times in it holds t
 _SEVERAL: Final = 2
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
+_LEAST_PART: Final = 0.25  # of the high end: a lower low end says little of how much goes
 _ESTIMATED: Final = WORK | {OUTLIERS}  # a model says how fast work can be, and few steps how often uneven ones come
 
 
@@ -87,9 +88,9 @@ class Candidate:
 
     @property
     def _is_measured(self) -> bool:
-        """Whether enough steps show the lost time itself, and at least half of it is saved."""
+        """Whether enough steps show the lost time itself, and at least a quarter of it is saved."""
         steps, low_ms, high_ms = self.row.get("steps"), self.low_ms or 0.0, self.high_ms or 0.0
-        is_sure = 0 < high_ms <= low_ms / _SURE_PART
+        is_sure = 0 < high_ms <= low_ms / _LEAST_PART
         return is_sure and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
 
     @property

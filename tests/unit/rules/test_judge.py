@@ -496,7 +496,8 @@ def test_a_rule_may_apply_where_the_framework_is_not_known():
     [
         ("input", (10, 20), 5, "medium", "high"),  # the recording shows the wait itself
         ("input", (10, 20), 4, "medium", "medium"),  # in few steps
-        ("input", (9, 20), 5, "medium", "medium"),  # and not how much of it goes
+        ("input", (5, 20), 5, "medium", "high"),  # a quarter of it goes, at least
+        ("input", (4.9, 20), 5, "medium", "medium"),  # and not how much of it goes
         ("input", (0, 0), 5, "medium", "medium"),
         ("compute", (10, 20), 5, "medium", "medium"),  # how much faster work can be is a model's
         ("host_ops", (10, 20), 5, "medium", "medium"),
