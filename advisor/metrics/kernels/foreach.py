@@ -8,9 +8,9 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_class
+from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
