@@ -115,7 +115,7 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     for number, job in enumerate(groups, start=1):
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
         name = recording.name + (alone if number > 1 else "")
-        yield name, job, [*notes, *_mixed(job), *_apart(helpers)]
+        yield name, job, [*notes, *_mixed(job), *_left_out_processes(helpers)]
 
 
 def _helpers(measured: Sequence[Part]) -> list[Part]:
@@ -149,7 +149,7 @@ def _recorded(part: Part) -> tuple[int, int]:
     return min((int(v.starts.min()) for v in views), default=0), max((int(v.ends.max()) for v in views), default=0)
 
 
-def _apart(helpers: Sequence[Part]) -> Iterator[Note]:
+def _left_out_processes(helpers: Sequence[Part]) -> Iterator[Note]:
     """What to say of processes that are not judged by themselves."""
     if files := _files_of(helpers):
         more = int(len(files) > _MOST_FILES)

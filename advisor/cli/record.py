@@ -36,7 +36,7 @@ def record(
 
     Write the command behind `--`: advisor record -- torchrun --nproc-per-node=8 train.py
     """
-    from advisor.present.recorded_files import has_recording, recorded, under_way
+    from advisor.present.recorded_files import has_recording, sentences, under_way
     from advisor.recording.launcher import Options, run
     from advisor.text import plain
 
@@ -51,7 +51,7 @@ def record(
         lines.update(dict.fromkeys(sentences))
 
     outcome = run(command, logdir, options, lambda events: tell(under_way(events)))
-    tell(recorded(command, outcome.events, str(logdir)))
+    tell(sentences(command, outcome.events, str(logdir)))
     is_recorded = has_recording(outcome.events)
     if is_recorded and not no_check:
         _check(logdir)

@@ -159,7 +159,7 @@ def _samples(side: Side) -> list[Floats]:
     return [np.array(run.steps_ms) for run in side.series if run.steps_ms]
 
 
-def _least(base: Side) -> float:
+def _least_change(base: Side) -> float:
     """The least change that counts: 2 %, 5 % on CPUs, or how far ten or more runs of the base stray by themselves."""
     return max(LEAST_EFFECT if base.devices else _LEAST_ON_CPUS, wander(_samples(base)) or 0.0)
 
@@ -167,7 +167,7 @@ def _least(base: Side) -> float:
 def step_change(contrast: Contrast, base: Side) -> StepChange:
     """The change of the step time as the comparison tells it."""
     facts = {name: getattr(contrast, name) for name in ("ratio", "low", "high", "p", "of")}
-    return StepChange(**facts, least=_least(base))
+    return StepChange(**facts, least=_least_change(base))
 
 
 _MARKING_FORMATS: Final = frozenset({"kineto", "nsys", "xplane"})
@@ -191,7 +191,7 @@ def verdict(base: Sequence[Run], head: Sequence[Run], before: Side, after: Side,
         return _untimed([("base", base, before), ("head", head, after)])
     if change.undecidable:
         return Decided("inconclusive", remark("few_steps", base=before.steps, head=after.steps), "few-steps")
-    least = _least(before)
+    least = _least_change(before)
     if change.differs(least):
         if cost := _recording_costs(base, head, change, before.median_ms or 0.0, least):
             return Decided("inconclusive", cost, "profiler")

@@ -108,7 +108,7 @@ def engine(text: str, processes: int) -> Engine:
         raise UsageError(f"--engine {text}: no Dask scheduler answers there: {error}") from None
 
 
-def each(
+def outcomes_of(
     where: Engine, function: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> Iterator[tuple[Task, Result | Exception]]:
     """Every task with what the function makes of it, or what went wrong with it alone, as they get done.

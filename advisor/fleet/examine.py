@@ -86,7 +86,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
             **job.labels.hosts,
         }
         of_run = judged_rows(run, keep, version, job.labels.trials) | measured_rows(run, hosts, job.labels.host)
-        of_run["runs"][0] |= _beside(job) | {"bytes": job.bytes if not number else 0}
+        of_run["runs"][0] |= _ingest_columns(job) | {"bytes": job.bytes if not number else 0}
         _collect(rows, of_run, keys | {"run_id": run_id})
     for number, bad in enumerate(broken):
         run_id = f"{recording}-u{number}"
@@ -99,7 +99,7 @@ def _collect(rows: dict[str, list[Row]], more: Rows, keys: Row) -> None:
         rows[name] += [{**row, **keys} for row in added]
 
 
-def _beside(job: Job) -> Row:
+def _ingest_columns(job: Job) -> Row:
     """The columns of `runs` that the profile does not tell."""
     labels = job.labels
     return {
@@ -118,7 +118,7 @@ def bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows:
     """The row of what was not checked, and why."""
     keys = {"week": week_of(job.started), "recording": unread(job.source), "run_id": unread(job.source)}
     about = {"status": status, "name": plain(job.source.name), "path": plain(path), "advisor_version": __version__}
-    return {"runs": [{**keys, **_beside(job), **about, "reason": plain(why)}]}
+    return {"runs": [{**keys, **_ingest_columns(job), **about, "reason": plain(why)}]}
 
 
 @lru_cache(maxsize=1)

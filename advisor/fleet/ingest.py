@@ -16,7 +16,7 @@ from advisor import __version__
 from advisor.config import Config
 from advisor.errors import NoRuns
 from advisor.fleet.columns import TABLES, UNPROFILED, frame
-from advisor.fleet.engines import Engine, Killed, Progress, each, silent
+from advisor.fleet.engines import Engine, Killed, Progress, outcomes_of, silent
 from advisor.fleet.examine import Done, bad_rows, examine
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread
@@ -120,7 +120,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     notes = [Note("wrong_labels", path=job.source.path, why=job.note) for job in fresh if job.note]
     gone = there.gone
     try:
-        for job, outcome in each(engine, examine, fresh):
+        for job, outcome in outcomes_of(engine, examine, fresh):
             done = outcome if isinstance(outcome, Done) else _failed(job, outcome)
             gone += done.gone
             writer.add(job, done)

@@ -135,7 +135,7 @@ def labels_of(*sources: Mapping[str, object]) -> Labels:
         raise UsageError(f"label {'; '.join(wrong)}") from None
 
 
-def sound(source: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+def valid_labels(source: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
     """The labels of a source that are of the right kind, and what is wrong with each of the others."""
     right: dict[str, object] = {}
     wrong: list[str] = []

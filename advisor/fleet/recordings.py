@@ -10,7 +10,7 @@ from typing import Final
 
 from advisor.config import Config
 from advisor.errors import AdvisorError, ReadError, UsageError
-from advisor.fleet.labels import FILE, TRIALS, Labels, labels_of, of_file, of_path, of_trials, sound
+from advisor.fleet.labels import FILE, TRIALS, Labels, labels_of, of_file, of_path, of_trials, valid_labels
 from advisor.inputs.discover import Recording, Rejected
 from advisor.inputs.storage import listing, size, stamp
 
@@ -158,7 +158,7 @@ class _Nearest:
     def to(self, path: str) -> tuple[dict[str, object], list[str]]:
         """Those of the folder or the nearest one above it, up to the root, and what is wrong with others."""
         try:
-            return sound(self._of(path))
+            return valid_labels(self._of(path))
         except (ReadError, UsageError) as error:
             return {}, [str(error)]
 
@@ -182,7 +182,7 @@ def _labelled(
     """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
     folder = source.path if source.files != (source.path,) else source.path.rpartition("/")[0]
     of_files = [each.to(folder) for each in files]
-    of_place, also = sound(of_path(source.path, config.fleet.paths))
+    of_place, also = valid_labels(of_path(source.path, config.fleet.paths))
     wrong = [*also, *(problem for _, problems in of_files for problem in problems)]
     return labels_of(of_command, of_place, *(right for right, _ in of_files)), "; ".join(wrong) or None
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.config import Config
 from advisor.fleet.columns import frame
-from advisor.fleet.engines import Engine, Progress, each, silent
+from advisor.fleet.engines import Engine, Progress, outcomes_of, silent
 from advisor.fleet.examine import book
 from advisor.fleet.labels import Labels
 from advisor.fleet.recordings import Settings
@@ -68,7 +68,7 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     runs = store.collect(stale.select("week", "run_id").sort("week", "run_id"))
     on_done, judged, notes = (progress or silent)(runs.height), 0, []
     batch: list[tuple[Again, Rows]] = []
-    for task, outcome in each(engine, again, _stored(store, runs, settings)):
+    for task, outcome in outcomes_of(engine, judge_run, _stored(store, runs, settings)):
         if isinstance(outcome, Exception):
             notes.append(Note("not_judged_again", run=task.row["run_id"], why=one_line(str(outcome), 200)))
         else:
@@ -101,7 +101,7 @@ def _stored(store: Store, runs: pl.DataFrame, settings: Settings) -> Iterator[Ag
                 yield Again(row, *contexts[row["run_id"]], settings)
 
 
-def again(task: Again) -> Rows:
+def judge_run(task: Again) -> Rows:
     """One stored run judged anew: its rows of `runs`, `findings` and `reports`."""
     rules, silenced, version, changed = book(task.settings)
     stored = as_measured(task.report, task.context)

@@ -177,7 +177,7 @@ def judged_rows(run: Run, context: Context, rules: str, trials: Trials) -> Rows:
         "name": run.name,
         "path": run.source.path,
         **_measures(run),
-        **_worth(run.findings),
+        **_savings_of_all(run.findings),
         "verdict": run.verdict,
         "worst": run.worst,
         "passed": list(run.passed),
@@ -210,7 +210,7 @@ def _measures(run: Run) -> Row:
     }
 
 
-def _worth(findings: Sequence[Finding]) -> Row:
+def _savings_of_all(findings: Sequence[Finding]) -> Row:
     """What all fixes together give back; parts of the step are promised once, so that they add up."""
     savings = [(f.saving.low_share, f.saving.high_share, expected(f)) for f in findings if f.saving]
     sums = [min(1.0, sum(column)) for column in zip(*savings, strict=True)] if savings else [0.0, 0.0, 0.0]

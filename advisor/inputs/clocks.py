@@ -149,7 +149,7 @@ def _rate(called: Ints, delay: Ints) -> float:
     """
     if len(called) < _ENOUGH:
         return 0.0
-    at, least = _least(called, delay)
+    at, least = _least_delays(called, delay)
     if len(at) < _ENOUGH:
         return 0.0
     i, j = np.triu_indices(len(at), 1)
@@ -161,7 +161,7 @@ def _rate(called: Ints, delay: Ints) -> float:
     return slope if is_clock else 0.0
 
 
-def _least(called: Ints, delay: Ints) -> tuple[Floats, Floats]:
+def _least_delays(called: Ints, delay: Ints) -> tuple[Floats, Floats]:
     """The call with the least delay in each of 16 stretches of the recording that holds any: when, and how much."""
     order = np.lexsort((delay, (called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1)))
     bucket = ((called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1))[order]

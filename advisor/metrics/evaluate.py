@@ -237,7 +237,7 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     of_ranks = [_values(RANK_MEASURES, reasons, selection, job, position) for position in range(len(job.ranks))]
     of_job = _values(JOB_MEASURES, reasons, selection, job)
     device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)
-    device = _beside(device, of_ranks, [m for metrics, _ in RANK_MEASURES for m in metrics])
+    device = _with_metrics(device, of_ranks, [m for metrics, _ in RANK_MEASURES for m in metrics])
     pacing = {(view.worker, view.device) for view in selection.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
@@ -247,7 +247,7 @@ def conclude(parts: Sequence[Part]) -> Measurements:
         if any(view.worker == pace for view in part.selection.views):
             reasons |= part.reasons
     tables = _stacked([part.tables for part in parts]) | _tables(JOB_TABLES, job)
-    run = _beside(slowest, [of_job], [m for metrics, _ in JOB_MEASURES for m in metrics])
+    run = _with_metrics(slowest, [of_job], [m for metrics, _ in JOB_MEASURES for m in metrics])
     frames = {"run": run, "worker": worker, "device": device, **tables}
     timelines = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
     return Measurements(selection, frames, reasons, _places_of_parts(parts), of_job, timelines)
@@ -288,7 +288,7 @@ def _places_of_parts(parts: Sequence[Part]) -> PlacesByMetric | None:
     return {key: rows for part in parts for key, rows in (part.places or part.emptied().places or {}).items()}
 
 
-def _beside(frame: pl.DataFrame, rows: Sequence[Mapping[str, Value]], metrics: Sequence[Metric]) -> pl.DataFrame:
+def _with_metrics(frame: pl.DataFrame, rows: Sequence[Mapping[str, Value]], metrics: Sequence[Metric]) -> pl.DataFrame:
     """The frame with more metrics, one mapping per row."""
     schema = {metric.name: metric.dtype for metric in metrics}
     return frame.hstack(pl.DataFrame([dict(row) for row in rows], schema=schema, orient="row"))

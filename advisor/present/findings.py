@@ -91,7 +91,7 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         says=finding.says,
         brief=first_sentence(finding.says),
         saving=_saving(finding, run),
-        beside=tuple(_beside(finding, run)),
+        beside=tuple(_certainty_and_reach(finding, run)),
         symptoms=tuple(_symptoms(finding)),
         fixes=tuple(_fix(fix, run.source.framework, own) for fix in own),
         other_fixes=tuple(_fix(fix, run.source.framework, ()) for fix in finding.fixes if fix not in own),
@@ -111,7 +111,7 @@ def _symptoms(finding: Fact) -> Iterator[doc.Symptom]:
         yield doc.Symptom(symptom.rule, symptom.title, " ".join(sentences))
 
 
-def _beside(finding: Fact, run: Run) -> Iterator[str]:
+def _certainty_and_reach(finding: Fact, run: Run) -> Iterator[str]:
     """How sure it is, and the workers that it holds for where the title does not name the only one."""
     yield f"{finding.confidence} confidence"
     if of_phase := per_step_of_phase(finding, run):

@@ -34,7 +34,7 @@ _MARKERS: Final = {
 }
 
 
-def recorded(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str) -> list[str]:
+def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str) -> list[str]:
     """Sentences on the recording, the most important first; never none."""
     processes = list(_by_process(events).values())
     results = [process["result"] for process in processes if "result" in process]

@@ -77,7 +77,7 @@ def facts(week: Week) -> list[str]:
         f"{gpu_hours(total.paid)} {paid_word(total)}{f' ({cost})' if cost else ''}",
         ", ".join(_split(total)),
         f"Fixes save {gpu_hours(total.expected)} ({join(percentage, worth)}): {span}",
-        ", ".join([f"{count(total.runs, 'run')} checked", *_beside(week.coverage)]),
+        ", ".join([f"{count(total.runs, 'run')} checked", *_unchecked_hours(week.coverage)]),
         *stale(week.coverage),
     ]
 
@@ -91,7 +91,7 @@ def _split(hours: Hours) -> list[str]:
     return [*known, *unknown]
 
 
-def _beside(coverage: Coverage) -> list[str]:
+def _unchecked_hours(coverage: Coverage) -> list[str]:
     """What lies beside the checked runs, with the labelled GPU-hours that the totals leave out."""
     bad, bare = coverage.unreadable_hours, coverage.unprofiled_hours
     parts = [f"{coverage.unreadable:,} could not be read{f' ({gpu_hours(bad)} more)' if bad else ''}"]
@@ -137,7 +137,7 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
     worth = "" if hours.expected_money is None else money(hours.expected_money, currency)
     unknown = f"{gpu_hours(hours.unknown)} unknown" if hours.unknown else ""
     profiled = f"{percent(coverage.profiled_share)} of all GPU-hours profiled" if coverage.profiled_share else ""
-    beside = join(*_beside(coverage), profiled) if all_teams else ""
+    beside = join(*_unchecked_hours(coverage), profiled) if all_teams else ""
     return (
         doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), cost),
         doc.Figure("Busy", share(hours.busy, hours.paid), join(busy, f"{idle} idle" if idle else "", unknown)),

@@ -212,7 +212,7 @@ def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  #
     columns = zip(block.heads, zip(*(row.cells for row in rows), strict=True), strict=True)
     widths = [max(len(head.text), *(len(cell.text) for cell in cells)) for head, cells in columns]
     room = page.width - margin - _MARGIN
-    beside = max(len(_beside(row)) for row in rows)
+    beside = max(len(_side_notes(row)) for row in rows)
     if not _has_gloss(rows) and sum(widths) + _GAP * len(widths) + max(beside, 2) <= room:
         _wide_rows(page, block, rows, widths, margin + _MARGIN)
     elif chosen := _columns(block.heads, widths, room):
@@ -261,7 +261,7 @@ def _row(page: Page, block: doc.Table, row: doc.Row, widths: Sequence[int], marg
     if not glyph and any(other.part for other in block.rows):
         glyph = ["  "]
     text = _aligned(block.heads, [cell.text for cell in row.cells], widths)
-    page.add(*glyph, (text, _TONES[row.tone]), (_beside(row), "dim"), margin=margin, hang=_MARGIN)
+    page.add(*glyph, (text, _TONES[row.tone]), (_side_notes(row), "dim"), margin=margin, hang=_MARGIN)
 
 
 def _aligned(heads: Sequence[doc.Head], texts: Sequence[str], widths: Sequence[int]) -> str:
@@ -274,7 +274,7 @@ def _narrow_row(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None
     """The first cell, and the others with their heads in a line below it."""
     first, *others = zip(block.heads, row.cells, strict=True)
     page.add(
-        *_sign(row), (first[1].text, _TONES[row.tone] or "cyan"), (_beside(row), "dim"), margin=margin, hang=_MARGIN
+        *_sign(row), (first[1].text, _TONES[row.tone] or "cyan"), (_side_notes(row), "dim"), margin=margin, hang=_MARGIN
     )
     texts = (f"{head.text.lower()} {cell.text}".strip() for head, cell in others if cell.text not in _SAYS_NOTHING)
     page.add(", ".join(texts), margin=margin + _MARGIN, hang=_MARGIN)
@@ -285,7 +285,7 @@ def _has_gloss(rows: Sequence[doc.Row]) -> bool:
     return any(cell.beside for row in rows if row.part for cell in row.cells[:-1])
 
 
-def _beside(row: doc.Row) -> str:
+def _side_notes(row: doc.Row) -> str:
     return next((f"  {cell.beside}" for cell in row.cells if cell.beside), "")
 
 

@@ -141,7 +141,7 @@ def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace:
     hits = [verdict for verdict in verdicts if verdict.outcome == "fired"]
     own = _per_rank(rows, "own_whole_step_ms") or _per_rank(rows, "own_step_ms")
     is_shared = rule.saving is not None and rule.saving.of in _SHARED
-    worst = _worst(hits, workers, pace, is_paced=bool(own) or is_shared)
+    worst = _verdict_to_show(hits, workers, pace, is_paced=bool(own) or is_shared)
     row, having = rows.row(worst.row, named=True), tuple(workers[verdict.row] for verdict in hits)
     alone = Candidate(rule, worst, row, having, worst.low_ms, worst.high_ms)
     if not own or alone.low_ms is None or alone.high_ms is None or alone.is_of_ranks:
@@ -149,7 +149,7 @@ def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace:
     return _of_job(alone, verdicts, own, rows)
 
 
-def _worst(hits: Sequence[Verdict], workers: Sequence[int], pace: int, *, is_paced: bool) -> Verdict:
+def _verdict_to_show(hits: Sequence[Verdict], workers: Sequence[int], pace: int, *, is_paced: bool) -> Verdict:
     """The verdict to show: that of the worker whose numbers the report has, unless another saves far more."""
     enough = _AS_MUCH * max(verdict.high_ms or 0.0 for verdict in hits)
 
@@ -164,9 +164,9 @@ def _worst(hits: Sequence[Verdict], workers: Sequence[int], pace: int, *, is_pac
 def _of_job(alone: Candidate, verdicts: Sequence[Verdict], own: Sequence[float], rows: pl.DataFrame) -> Candidate:
     """The candidate with what the job saves: the slowest rank sets the pace."""
     apart = _per_rank(rows, "alone_whole_step_ms") or own
-    rest = _rest(apart, [verdict.high_ms for verdict in verdicts])
+    rest = _own_steps_without(apart, [verdict.high_ms for verdict in verdicts])
     high = max(0.0, max(apart) - max(rest))
-    low = max(0.0, max(own) - max(_rest(own, [verdict.low_ms for verdict in verdicts])))
+    low = max(0.0, max(own) - max(_own_steps_without(own, [verdict.low_ms for verdict in verdicts])))
     evens = max(0.0, _lateness(apart) - _lateness(rest)) if _per_rank(rows, "persistent_skew_ms") else 0.0
     return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens)
 
@@ -177,7 +177,7 @@ def _per_rank(rows: pl.DataFrame, metric: str) -> list[float]:
     return values.fill_null(0.0).to_list() if values.count() >= _SEVERAL else []
 
 
-def _rest(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
+def _own_steps_without(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
     """Each rank's own part of the step without what it saves."""
     return [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
 

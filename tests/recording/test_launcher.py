@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import UsageError
-from advisor.present.recorded_files import recorded, under_way
+from advisor.present.recorded_files import sentences, under_way
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 
@@ -19,7 +19,7 @@ def record(tmp_path: Path, *command: str, **options: object) -> Outcome:
 
 
 def words(outcome: Outcome, *command: str) -> str:
-    return " ".join(recorded(command, outcome.events, "log"))
+    return " ".join(sentences(command, outcome.events, "log"))
 
 
 @pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("1 / 0", 1), ("", 0)])
@@ -113,7 +113,7 @@ def test_of_several_nodes_each_says_where_its_files_are():
         for rank in (0, 1)
         for event in result(f"h-{rank}", path=f"/n/log/rank{rank}.pt.trace.json.gz", world="4", block=block)
     ]
-    said = " ".join(recorded(["python"], events, "log"))
+    said = " ".join(sentences(["python"], events, "log"))
     assert "2 of 4 ranks are here (rank0.pt.trace.json.gz and rank1.pt.trace.json.gz)" in said
     assert "median step, less its waits for other programs: 12 ms before the recording, 14 ms in it" in said
     assert "a step ends with a call of Adam.step" in said
@@ -121,20 +121,20 @@ def test_of_several_nodes_each_says_where_its_files_are():
 
 def test_a_full_disk_is_named():
     events = [*result("a")[:2], {"event": "failed", "process": "a", "kind": "OSError", "number": 28}]
-    assert "disk of the log folder is full" in " ".join(recorded(["python"], events, "log"))
+    assert "disk of the log folder is full" in " ".join(sentences(["python"], events, "log"))
 
 
 def test_a_program_that_ends_too_early_is_told_with_what_to_give():
-    assert "ended after 50 steps" in " ".join(recorded(["python"], result("a"), "log"))
+    assert "ended after 50 steps" in " ".join(sentences(["python"], result("a"), "log"))
 
 
 def test_a_program_killed_while_it_is_recorded_is_told():
-    assert "a signal or `os._exit` ended the program" in " ".join(recorded(["python"], result("a")[:2], "log"))
+    assert "a signal or `os._exit` ended the program" in " ".join(sentences(["python"], result("a")[:2], "log"))
 
 
 def test_a_program_killed_amid_its_recording_says_what_that_takes():
     timed = {"event": "timed", "process": "a", "step_ms": 2_000.0, "steps": 24}
-    says = recorded(["python"], [*result("a")[:2], timed], "log")
+    says = sentences(["python"], [*result("a")[:2], timed], "log")
     assert "a step takes 2 s; recording it takes about 48 s more" in says[0]
     assert "`--active 3`" in says[0]
     assert under_way([*result("a")[:2], timed]) == [
@@ -152,15 +152,15 @@ def test_what_the_program_notes_is_passed_on_while_it_runs(tmp_path: Path, monke
 
 
 def test_a_program_killed_before_its_recording_is_told():
-    assert "a signal or `os._exit`" in " ".join(recorded(["python"], result("a")[:1], "log"))
+    assert "a signal or `os._exit`" in " ".join(sentences(["python"], result("a")[:1], "log"))
 
 
 def test_a_loader_that_ends_without_a_word_is_no_killed_program():
-    assert "ended after 50 steps" in " ".join(recorded(["python"], [*result("a"), *result("worker")[:1]], "log"))
+    assert "ended after 50 steps" in " ".join(sentences(["python"], [*result("a"), *result("worker")[:1]], "log"))
 
 
 def test_a_command_that_sets_the_path_anew_is_told_where_to_set_it():
-    said = " ".join(recorded(["env", "PYTHONPATH=lib", "python", "train.py"], [], "log"))
+    said = " ".join(sentences(["env", "PYTHONPATH=lib", "python", "train.py"], [], "log"))
     assert "`PYTHONPATH=... advisor record -- ...`" in said
 
 
@@ -170,7 +170,7 @@ def test_a_busy_machine_is_named(waited_ms: float):
         "unprofiled": {"before_ms": 12.0, "after_ms": None},
         "profiled": {"step_ms": 20.0, "run_delay_ms": waited_ms},
     }
-    said = " ".join(recorded(["python"], result("a", path="/log/a.pt.trace.json.gz", block=block), "log"))
+    said = " ".join(sentences(["python"], result("a", path="/log/a.pt.trace.json.gz", block=block), "log"))
     assert ("kept the CPU from it for 6 ms of each recorded step" in said) == (waited_ms > 4)
 
 
@@ -179,7 +179,7 @@ def test_processes_that_only_import_torch_are_no_ranks():
         {"event": "framework", "process": "agent"},
         {"event": "result", "process": "agent", "steps": 0, "path": None},
     ]
-    assert "no step ended" in " ".join(recorded(["python"], idle, "log"))
+    assert "no step ended" in " ".join(sentences(["python"], idle, "log"))
 
 
 def test_deepspeeds_engine_counts_updates_and_not_micro_batches(tmp_path: Path):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from advisor.present.recorded_files import recorded
+from advisor.present.recorded_files import sentences
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 from tests.torch_python import torch_python
@@ -113,7 +113,7 @@ def test_all_ranks_of_a_launcher_record_the_same_steps(tmp_path: Path, launcher:
     traces = [trace(tmp_path / f"log/rank{rank}.pt.trace.json.gz") for rank in (0, 1)]
     assert [content["distributedInfo"]["rank"] for content in traces] == [0, 1]
     assert steps_of(traces[0]) == steps_of(traces[1]) != []
-    assert recorded(["torchrun"], outcome.events, "log")[0] == "2 recordings in log"
+    assert sentences(["torchrun"], outcome.events, "log")[0] == "2 recordings in log"
 
 
 @pytest.mark.soak  # as the last one of test_phases.py, with torch
@@ -126,7 +126,7 @@ def test_before_a_profiler_of_the_program_ours_stands_back(tmp_path: Path, capfd
     outcome = record(tmp_path, script)
     assert (outcome.exit_code, capfd.readouterr().out) == (0, "30\n")
     assert list((tmp_path / "log").iterdir()) == []
-    assert "the program uses a profiler itself" in " ".join(recorded(["python"], outcome.events, "log"))
+    assert "the program uses a profiler itself" in " ".join(sentences(["python"], outcome.events, "log"))
 
 
 @pytest.mark.soak  # as the next one, by another marker

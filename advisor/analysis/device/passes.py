@@ -52,7 +52,7 @@ def passes(view: DeviceView) -> pl.DataFrame:
     if not names["samples"].any() or (not names["writes"].any() and not names["attends"].any()):
         return pl.DataFrame(schema=PASS)
     rows = _grouped(_launched(view, names))
-    if not _alike(rows):
+    if not _have_equal_layers(rows):
         return pl.DataFrame(schema=PASS)
     usual = rows.filter(pl.col("layers") == np.bincount(rows["layers"].to_numpy()).argmax())
     of_phase = usual.with_columns(phase=_phase(), requests="sequences", tokens=pl.col("sequences") * pl.col("queries"))
@@ -140,7 +140,7 @@ def _grouped(ops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _alike(rows: pl.DataFrame) -> bool:
+def _have_equal_layers(rows: pl.DataFrame) -> bool:
     """Whether the passes have equally many layers, but for those that the recording cuts and a few."""
     layers = rows["layers"].to_numpy()
     if len(layers) < _FEWEST_PASSES:

@@ -27,7 +27,7 @@ _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SEVERAL: Final = 2
 
 
-def busiest(view: DeviceView, when: Union) -> pl.DataFrame:
+def times_by_name(view: DeviceView, when: Union) -> pl.DataFrame:
     """What ran on the training threads during `when`: name and self_ns, the time of a range outside those within it.
 
     Ordered by time, most first. The name is null for the time in which no range was open.
@@ -71,18 +71,18 @@ def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
     return pl.Series(np.searchsorted(begins, start + ops["dur_ns"].to_numpy()) - np.searchsorted(begins, start))
 
 
-def telling(view: DeviceView, when: Union) -> pl.DataFrame:
-    """As `busiest`, but by the outermost ranges that lie in `when` for half of their time or more.
+def times_by_range(view: DeviceView, when: Union) -> pl.DataFrame:
+    """As `times_by_name`, but by the outermost ranges that lie in `when` for half of their time or more.
 
     An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
-    time is that of the ranges around, as in `busiest`.
+    time is that of the ranges around, as in `times_by_name`.
     """
     ops = _during(view, when).select("id", "thread", "name", "start_ns", "dur_ns", self_ns="ns", end_ns=END_NS)
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
     ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
-    rest = busiest(view, when - spans(outermost))
+    rest = times_by_name(view, when - spans(outermost))
     return (
         pl.concat([by_place(view, outermost), rest])
         .group_by("name")
@@ -105,14 +105,14 @@ def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
-    """`a (1.2 ms), b (0.3 ms)`: the three of `busiest` with the most time per step; empty where there are none.
+    """`a (1.2 ms), b (0.3 ms)`: the three of `times_by_name` with the most time per step; empty where there are none.
 
     What takes under a hundredth of all of it is left out: it is the rest between two ranges.
     """
-    top = longest(ran)
+    top = top_three(ran)
     return ", ".join(f"{name or _NOTHING} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
 
 
-def longest(ran: pl.DataFrame) -> pl.DataFrame:
-    """Those three of `busiest`."""
+def top_three(ran: pl.DataFrame) -> pl.DataFrame:
+    """Those three of `times_by_name`."""
     return ran.filter(pl.col("self_ns") > _LITTLE * pl.col("self_ns").sum()).head(_MOST_NAMES)

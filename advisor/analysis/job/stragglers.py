@@ -121,8 +121,8 @@ class Replay:
         codes, values = _codes(self.ops[column])
         parts = list(_chunks(len(values), max(1, _CELLS // max(1, len(self.ops)))))
         members = [codes[:, None] == np.arange(part.start, part.stop) for part in parts]
-        alone = [self.graph.step_ns(_either(member, self.recorded, self.typical)) for member in members]
-        without = [self.graph.step_ns(_either(member, self.typical, self.recorded)) for member in members]
+        alone = [self.graph.step_ns(_durations_where(member, self.recorded, self.typical)) for member in members]
+        without = [self.graph.step_ns(_durations_where(member, self.typical, self.recorded)) for member in members]
         empty = np.empty((self.steps.height, 0))
         return values, np.concatenate([empty, *alone], axis=1), np.concatenate([empty, *without], axis=1)
 
@@ -239,7 +239,7 @@ def _rows(ops: pl.DataFrame, constant: Collection[str], carried: pl.DataFrame | 
         .with_columns(value.alias(name) for name, value in defaults.items() if name not in ops.columns)
         .with_columns(transfer_ns=pl.when(together).then(pl.col("dur_ns").min().over(instance)).otherwise("dur_ns"))
     )
-    begins = _brought(_begins(known), carried)
+    begins = _with_carried(_begins(known), carried)
     rows = pl.concat([begins, known], how="diagonal").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     brought = pl.col("carried_ns").fill_null(0)
     transfer = pl.col("transfer_ns") - brought
@@ -277,7 +277,7 @@ def _begins(ops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _brought(begins: pl.DataFrame, carried: pl.DataFrame | None) -> pl.DataFrame:
+def _with_carried(begins: pl.DataFrame, carried: pl.DataFrame | None) -> pl.DataFrame:
     """The ranks' begins with `carried_ns`, at most what they are late; known of all ranks of a step or of none."""
     if carried is None:
         return begins.with_columns(carried_ns=pl.lit(None, pl.Int64))
@@ -377,7 +377,7 @@ def _chunks(count: int, size: int) -> Iterator[range]:
     return (range(at, min(count, at + size)) for at in range(0, count, size))
 
 
-def _either(chosen: Mask, these: Ints, others: Ints) -> Ints:
+def _durations_where(chosen: Mask, these: Ints, others: Ints) -> Ints:
     picked: Ints = np.where(chosen, these[:, None], others[:, None])
     return picked
 

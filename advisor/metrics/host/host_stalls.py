@@ -20,7 +20,7 @@ from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, inside, spans
-from advisor.analysis.device.time_by_name import in_words, telling
+from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import no_frames, unknown_waits
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -162,7 +162,7 @@ def stalling(view: DeviceView) -> Values:
     if why := unknown_waits(view):
         return why
     idle = view.once(stalls)
-    ran = telling(view, idle)
+    ran = times_by_range(view, idle)
     silent = int(ran.filter(pl.col("name").is_null())["self_ns"].sum()) / view.total_ns
     if view.steps.height == 1 and silent >= _SILENT_SHARE:
         return Missing("silent_host", share=silent)

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.time_by_name import busiest, in_words, longest
+from advisor.analysis.device.time_by_name import in_words, times_by_name, top_three
 from advisor.analysis.device.unknowns import unknown_idle
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, measures
@@ -41,8 +41,8 @@ def open_calls(view: DeviceView) -> dict[Metric, Value]:
     if not view.total_ns:
         return {}
     when = _open(view)
-    ran = busiest(view, when).filter(~pl.col("name").str.contains(_EXECUTORS))
-    top = longest(ran)
+    ran = times_by_name(view, when).filter(~pl.col("name").str.contains(_EXECUTORS))
+    top = top_three(ran)
     return {OPEN_CALLS: in_words(view, top), OPEN_CALLS_PART: int(top["self_ns"].sum()) / max(1, when.total)}
 
 

@@ -25,7 +25,7 @@ from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTi
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.time_by_name import busiest, in_words
+from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -197,13 +197,13 @@ def _why_silent(view: DeviceView, silent: Union) -> Missing:
     waits = silent & thread_waits(view)
     if waits.total >= silent.total / 2:
         return Missing("thread_wait", share=waits.total / view.total_ns, range=waiting_function(view, waits))
-    name, ns = busiest(view, silent).row(0)
+    name, ns = times_by_name(view, silent).row(0)
     if name is None or ns < silent.total / 2 or not is_own(view, str(name)):
         return Missing("silent_host", share=silent.total / view.total_ns)
     return Missing("range_alone", share=ns / view.total_ns, range=name)
 
 
 def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:
-    ran = busiest(view, when)
+    ran = times_by_name(view, when)
     unrecorded_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
     return {PYTHON_CALLS: in_words(view, ran), PYTHON_UNRECORDED_PART: unrecorded_ns / max(1, when.total)}

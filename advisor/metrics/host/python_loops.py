@@ -9,7 +9,7 @@ from advisor.analysis.device.autograd import row_gradients
 from advisor.analysis.device.loops import NO_LOOPS, loops
 from advisor.analysis.device.python_time import python_time, repetitions, silent_ns
 from advisor.analysis.device.steps import DeviceView
-from advisor.analysis.device.time_by_name import busiest, in_words
+from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.metrics.metric import Metric, Value, measures
 
 _CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
@@ -124,7 +124,7 @@ def small_op_loops(view: DeviceView) -> Mapping[Metric, Value]:
         PYTHON_LOOP_GAIN_MS: view.per_step_ms(most_ns),
         PYTHON_LOOP_PASSES: in_steps.passes,
         PYTHON_LOOP_READS: in_steps.reads / view.steps.height,
-        PYTHON_LOOP_OPS: in_words(view, busiest(view, in_steps.spans).drop_nulls("name")),
+        PYTHON_LOOP_OPS: in_words(view, times_by_name(view, in_steps.spans).drop_nulls("name")),
     }
 
 

@@ -14,7 +14,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.time_by_name import busiest, in_words
+from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import no_frames
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
@@ -54,5 +54,5 @@ def waits(view: DeviceView) -> Values:
         return Missing("thread_wait", share=share, range=waiting_function(view, waiting))
     return {
         THREAD_WAIT_SHARE: share,
-        WAITING_CALLS: in_words(view, busiest(view, waiting).drop_nulls("name")),
+        WAITING_CALLS: in_words(view, times_by_name(view, waiting).drop_nulls("name")),
     }

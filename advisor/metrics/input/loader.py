@@ -14,7 +14,7 @@ from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import lasting, lasting_of_workers, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.time_by_name import busiest
+from advisor.analysis.device.time_by_name import times_by_name
 from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
@@ -214,7 +214,9 @@ def _epoch_part(view: DeviceView) -> float:
 def _calls(view: DeviceView, loading: Union) -> str:
     """`PIL.resize (61 %)`: what of the loading has the most time of its own, other than the loader's ranges."""
     loading = loading & Union.of(view.starts, view.ends)
-    rows = busiest(view, loading).filter(pl.col("name").is_not_null() & (pl.col("self_ns") > _LITTLE * loading.total))
+    rows = times_by_name(view, loading).filter(
+        pl.col("name").is_not_null() & (pl.col("self_ns") > _LITTLE * loading.total)
+    )
     if not rows.height:
         return ""
     name, own_ns = rows.select("name", "self_ns").row(0)

@@ -82,7 +82,7 @@ def worker_restarts(view: DeviceView) -> Values:
         WORKER_RESTARTS: len(begins),
         EPOCH_STEPS: int(np.median(np.diff(numbers))) if len(numbers) > 1 else 0,
         WORKER_RESTART_MS: view.per_step_ms(float(anew.sum())),
-        FIRST_BATCH_WAIT_MS: view.per_step_ms(float(_beyond(view, again.waiting, begins).sum())),
+        FIRST_BATCH_WAIT_MS: view.per_step_ms(float(_extra_wait_ns(view, again.waiting, begins).sum())),
         OUTLIER_RESTART_PART: _outlier_part(view, again),
     }
 
@@ -102,7 +102,7 @@ def _busy(view: DeviceView) -> Union:
     return view.busy | view.host_spans("collective", *DRIVER_CALLS)
 
 
-def _beyond(view: DeviceView, first: Union, begins: Ints) -> Ints:
+def _extra_wait_ns(view: DeviceView, first: Union, begins: Ints) -> Ints:
     """How much longer than in the other steps the loop waits for the first batches, in ns per step that begins."""
     asks = spans(view.host_like(WORKERS_LOADING, "input"))
     usual, waits = ((asks_ - _busy(view)).within(view.starts, view.ends) for asks_ in (asks, first))

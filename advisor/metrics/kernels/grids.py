@@ -93,7 +93,7 @@ def _tails(view: DeviceView) -> pl.DataFrame:
     return tails.with_columns(unused=1 - waves / waves.ceil())
 
 
-def _thin(view: DeviceView) -> pl.DataFrame:
+def _few_threads(view: DeviceView) -> pl.DataFrame:
     """Kernels other than tiled ones of few resident threads, though there are blocks for all multiprocessors."""
     return view.once(_launched).filter(
         ~pl.col("family").is_in(_TILED),
@@ -169,7 +169,7 @@ LOW_OCCUPANCY_SHARE = Metric(
     "without GEMM, convolution and attention / step time",
     "the profiler's estimate; matrix kernels hide latency with few threads",
     _OCCUPANCY_NEEDS,
-    lambda view: longest(_thin(view)),
+    lambda view: longest(_few_threads(view)),
 )
 LOW_OCCUPANCY_OPS = Metric(
     "low_occupancy_ops",
@@ -197,7 +197,7 @@ def grids(view: DeviceView) -> Values:
         return {}
     if view.once(parts).height and not view.once(_launched)["blocks_per_sm"].count():
         return Missing("sm_count_unknown")
-    few, thin = _few_blocks(view), _thin(view)
+    few, thin = _few_blocks(view), _few_threads(view)
     fill, share = _fill(few), view.share(spans(few)) or 0.0
     return {
         FEW_BLOCKS_LOST_SHARE: (1 - fill) * share,

@@ -44,7 +44,7 @@ MOVING_KERNEL_SHARE = Metric(
     "pooling kernels, without those that update parameters / time of all compute kernels",
     "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
     _NEEDS,
-    lambda view: longest(_moving(view)),
+    lambda view: longest(_moving_kernels(view)),
 )
 MOVING_MS = Metric(
     "moving_ms",
@@ -93,11 +93,11 @@ FUSABLE_MS = Metric(
 
 
 @measures(MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS)
-def moving(view: DeviceView) -> Mapping[Metric, Value]:
+def data_movement(view: DeviceView) -> Mapping[Metric, Value]:
     """What moves data and what of it could be one kernel; nothing without a device."""
     if not view.total_ns or view.device is None:
         return {}
-    rows, links = view.once(_moving), view.once(_links)
+    rows, links = view.once(_moving_kernels), view.once(_links)
     all_ns = int(view.once(parts)["dur_ns"].sum())
     saved, dur = pl.col("saved_ns"), pl.col("dur_ns")
     slow, fast = (
@@ -145,7 +145,7 @@ def casts(view: DeviceView) -> Mapping[Metric, Value]:
     return {CAST_SHARE: share, CAST_MS: time_ms, CASTS_PER_STEP: rows.height / view.steps.height}
 
 
-def _moving(view: DeviceView) -> pl.DataFrame:
+def _moving_kernels(view: DeviceView) -> pl.DataFrame:
     is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))
     return view.once(parts).filter(pl.col("family").is_in(list(_WORDS)), ~is_optimizer)
 

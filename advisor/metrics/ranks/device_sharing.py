@@ -85,12 +85,16 @@ def staggered(job: Job) -> Values:
     starts = starts.join(calls.select("step"), on="step", how="semi")
     if starts.height < _ENOUGH_STEPS:
         return Missing("first_launch_not_recorded")
-    return _stagger(job, process, starts, calls) | _order(process, starts) | {LAUNCH_ALIKE_SHARE: _alike(process)}
+    return (
+        _stagger(job, process, starts, calls)
+        | _order(process, starts)
+        | {LAUNCH_ALIKE_SHARE: _common_kernel_share(process)}
+    )
 
 
 def _stagger(job: Job, process: Sequence[Rank], starts: pl.DataFrame, calls: pl.DataFrame) -> dict[Metric, Value]:
     """How late the last device is, and what that costs."""
-    stagger = float(np.minimum(_apart(starts), _apart(calls)).mean()) / 1e6
+    stagger = float(np.minimum(_first_to_last_ns(starts), _first_to_last_ns(calls)).mean()) / 1e6
     steps = pl.concat([rank.steps.filter(pl.col("step").is_in(starts["step"].implode())) for rank in process])
     step_ms = float(steps["dur_ns"].to_numpy().mean()) / 1e6
     least, most = _gains(job, process, starts["step"].to_list(), step_ms)
@@ -133,14 +137,14 @@ def _firsts(process: Sequence[Rank], when: str) -> pl.DataFrame:
     return firsts.sort("step").with_columns(pl.exclude("step") - origin)
 
 
-def _apart(firsts: pl.DataFrame) -> Ints:
+def _first_to_last_ns(firsts: pl.DataFrame) -> Ints:
     """From the first to the last device, per step."""
     times = firsts.sort("step").drop("step").to_numpy()
     apart: Ints = times.max(axis=1) - times.min(axis=1)
     return apart
 
 
-def _alike(process: Sequence[Rank]) -> float:
+def _common_kernel_share(process: Sequence[Rank]) -> float:
     """How much of the kernels that any of the devices runs all of them run, as often."""
     kernel = ["name", "grid", "block"]
     each = [rank.kernels.select(*kernel, per_step=pl.col("number") / rank.steps["used"].sum()) for rank in process]

@@ -19,7 +19,7 @@ from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.time_by_name import in_words, telling
+from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.inputs.names.engines import DECODING
 from advisor.metrics.metric import Metric, Values, measures
@@ -144,7 +144,7 @@ def gaps(view: DeviceView) -> Values:
         DECODE_GAP_US: float(np.median(closes - opens)) / 1e3 if len(opens) else 0.0,
         DECODE_GAP_MS: view.per_step_ms(idle.total),
         DECODE_BUSY_MS: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum())),
-        DECODE_GAP_CAUSES: in_words(view, telling(view, before_launch)),
+        DECODE_GAP_CAUSES: in_words(view, times_by_range(view, before_launch)),
     }
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView, spans
-from advisor.analysis.device.time_by_name import busiest
+from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Floats, Ints
@@ -57,7 +57,7 @@ def _places(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _long_places(view: DeviceView) -> pl.DataFrame:
-    return _places(_long(view))
+    return _places(_long_steps(view))
 
 
 OUTLIERS_SHARE = Metric(
@@ -154,7 +154,7 @@ COMPILING_EXCESS_MS = Metric(
     "What the steps that compile again add to the mean step.",
     "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, the sum "
     "over them of compilation with the device idle",
-    where=lambda view: _places(_late(view)),
+    where=lambda view: _places(_late_compilations(view)),
 )
 COMPILING_MOST_MS = Metric(
     "compiling_most_ms",
@@ -189,15 +189,15 @@ def outliers(view: DeviceView) -> Mapping[Metric, Value]:
     steps = view.steps.height + view.outliers.height
     compiled = _compiled(view, view.outliers)
     typical, short = _usual(view.steps)
-    left_out, long = view.outliers.filter(~compiled), _long(view)
-    beyond = _beyond(view, long)
+    left_out, long = view.outliers.filter(~compiled), _long_steps(view)
+    beyond = _excess_by_cause(view, long)
     excess = _excess(long, typical)
     inputs, pythons, kernels = (
         float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python", "compute")
     )
     elsewhere = inputs * _acts_always(view, "input") + pythons * _acts_always(view, "python")
     elsewhere += kernels * ("serving" in view.once(workload))  # its batches are as large as the requests
-    beyond_all, excess_all = _beyond(view, left_out), _excess(left_out, typical)
+    beyond_all, excess_all = _excess_by_cause(view, left_out), _excess(left_out, typical)
     by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
     most, mean = _excess(view.outliers, short).sum(), view.total_ns / view.steps.height
     return {
@@ -215,7 +215,7 @@ def outliers(view: DeviceView) -> Mapping[Metric, Value]:
     }
 
 
-def _long(view: DeviceView) -> pl.DataFrame:
+def _long_steps(view: DeviceView) -> pl.DataFrame:
     """Steps left out for their length, without compilation in them."""
     starts_up = pl.col("left_out").is_in(START_UP).fill_null(value=False)
     return view.outliers.filter(~_compiled(view, view.outliers) & ~starts_up)
@@ -227,7 +227,7 @@ def _acts_always(view: DeviceView, cause: str) -> bool:
     return (view.share(when) or 0.0) >= _ALWAYS_SHARE
 
 
-def _late(view: DeviceView) -> pl.DataFrame:
+def _late_compilations(view: DeviceView) -> pl.DataFrame:
     """Steps that compile after the first that did not; before it, compilation is start-up, which does not take long."""
     compiled = _compiled(view, view.complete).to_numpy()
     if compiled.all() and view.complete.height > _START_UP:
@@ -236,7 +236,7 @@ def _late(view: DeviceView) -> pl.DataFrame:
 
 
 def _compiling(view: DeviceView, count: int) -> dict[Metric, Value]:
-    steps, late = view.complete, _late(view)
+    steps, late = view.complete, _late_compilations(view)
     compiled = _compiled(view, steps).to_numpy()
     if compiled.all() and steps.height > _START_UP:
         excess, most = float(_compilation(view, late).sum()), float(_most_compilation(view, steps).sum())
@@ -290,7 +290,7 @@ def _compiled(view: DeviceView, steps: pl.DataFrame) -> pl.Series:
     return pl.Series(within > 0, dtype=pl.Boolean)
 
 
-def _beyond(view: DeviceView, steps: pl.DataFrame) -> dict[str, Ints]:
+def _excess_by_cause(view: DeviceView, steps: pl.DataFrame) -> dict[str, Ints]:
     """By cause, the ns in each of `steps` beyond the mean of the used steps; the first cause owns an instant."""
     usual, long = dict(_owned(view, view.steps)), dict(_owned(view, steps))
     return {cause: np.maximum(long[cause] - int(usual[cause].mean()), 0) for cause in long}
@@ -340,7 +340,7 @@ def _first_cause(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
 
 def _same_work(view: DeviceView) -> bool:
     """Whether the long steps run hardly more of any op than a used step does: what takes longer is the machine's."""
-    usual, long = (_most_calls(view, steps) for steps in (view.steps, _long(view)))
+    usual, long = (_most_calls(view, steps) for steps in (view.steps, _long_steps(view)))
     both = long.join(usual, on="name", how="left", suffix="_usual").with_columns(pl.col("calls_usual").fill_null(0))
     more = int((both["calls"] - both["calls_usual"]).clip(0).sum())
     return usual.height > 0 and more <= _HARDLY_MORE * int(usual["calls"].sum())
@@ -369,17 +369,17 @@ def _in_full(view: DeviceView, cause: str, time: str) -> str:
 
 def _other_work(view: DeviceView) -> str | None:
     """What takes longer than usual in the long steps' time that no cause owns; None where nothing recorded does."""
-    long, usual = (_rest(view, steps) for steps in (_long(view), view.steps))
+    long, usual = (_times_of_no_cause(view, steps) for steps in (_long_steps(view), view.steps))
     beyond = long.join(usual, on="name", how="left", nulls_equal=True, suffix="_usual")
     excess = pl.col("ns") - pl.col("ns_usual").fill_null(0)
     name: str | None = beyond.sort(excess, descending=True, maintain_order=True)["name"][0]
     return name
 
 
-def _rest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
+def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """What ran in the time of the steps that no cause owns: name, and ns per step."""
     start = steps["start_ns"].to_numpy()
     rest = Union.of(start, start + steps["dur_ns"].to_numpy())
     for when in view.once(_when).values():
         rest = rest - when
-    return busiest(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))
+    return times_by_name(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steps import DeviceView
-from advisor.analysis.device.time_by_name import busiest
+from advisor.analysis.device.time_by_name import times_by_name
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
@@ -114,5 +114,5 @@ def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """What ran on the training threads in these steps, without waits for the device: name, own time in ns per step."""
     start = steps["host_start_ns"].to_numpy()
     when = Union.of(start, start + steps["host_dur_ns"].to_numpy()) - view.blocked
-    ran = busiest(view, when).drop_nulls("name")
+    ran = times_by_name(view, when).drop_nulls("name")
     return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))

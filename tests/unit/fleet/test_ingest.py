@@ -235,7 +235,7 @@ def test_the_first_place_counts_whatever_was_ingested_or_done_first(twins, store
     assert labels_of_runs(store) == [("t", "2026-W47", "run")]
     backwards = Store(str(tmp_path / "backwards"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room_of_ingest, "each", lambda _, do, jobs: reversed([(job, do(job)) for job in jobs]))
+        patch.setattr(room_of_ingest, "outcomes_of", lambda _, do, jobs: reversed([(job, do(job)) for job in jobs]))
         done = taken(twins, backwards)
     assert (done.runs, done.known) == (1, 1)
     assert labels_of_runs(backwards) == [("t", "2026-W47", "a/run")]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from advisor.analysis.device.time_by_name import busiest, in_words, telling
+from advisor.analysis.device.time_by_name import in_words, times_by_name, times_by_range
 from advisor.model.intervals import EMPTY
 from tests.tables import US, kernel, on_host, profile, step, union, view
 
@@ -17,7 +17,7 @@ def test_the_busiest_ranges_are_told_by_their_own_time():
         on_host("python", 30, 60, name="f", thread=2, parent=0),
     ]
     trace = view(profile(DEVICE, host, STEPS))
-    ranges = busiest(trace, union((20, 110)))
+    ranges = times_by_name(trace, union((20, 110)))
     assert ranges.rows() == [("train", 49 * US), ("f", 30 * US), (None, 10 * US), ("cudaLaunchKernel", 1 * US)]
     assert in_words(trace, ranges) == "train (49 µs), f (30 µs), time in which nothing was recorded (10 µs)"
 
@@ -29,7 +29,7 @@ def test_a_function_that_runs_the_loop_has_no_time_of_what_it_calls_in_a_marked_
         on_host("python", 30, 60, name="f", thread=2, parent=1),
     ]
     trace = view(profile(DEVICE, host, STEPS))
-    assert busiest(trace, union((20, 100))).rows()[:2] == [("train", 50 * US), ("f", 30 * US)]
+    assert times_by_name(trace, union((20, 100))).rows()[:2] == [("train", 50 * US), ("f", 30 * US)]
 
 
 def test_a_range_around_several_steps_is_no_work():
@@ -38,7 +38,7 @@ def test_a_range_around_several_steps_is_no_work():
         on_host("annotation", 20, 90, name="validate", thread=2, parent=0),
     ]
     trace = view(profile(DEVICE, host, [step(1, 0, 110), step(2, 110, 220)]))
-    for ran in (busiest, telling):
+    for ran in (times_by_name, times_by_range):
         rows = ran(trace, union((20, 100))).rows()
         assert rows == [("validate", 70 * US), (None, 9 * US), ("cudaLaunchKernel", 1 * US)]
 
@@ -49,7 +49,7 @@ def test_the_script_as_a_whole_names_nothing():
         on_host("python", 30, 60, name="f", thread=2, parent=0),
     ]
     trace = view(profile(DEVICE, host, STEPS))
-    names = {row[0] for ran in (busiest, telling) for row in ran(trace, union((20, 110))).rows()}
+    names = {row[0] for ran in (times_by_name, times_by_range) for row in ran(trace, union((20, 110))).rows()}
     assert names == {"f", None, "cudaLaunchKernel"}
 
 
@@ -57,9 +57,9 @@ def test_a_built_in_function_is_called_by_its_name_whatever_object_it_is_of():
     names = [f"<built-in method acquire of _thread.lock object at 0x7f{i}>" for i in range(2)]
     host = [on_host("python", at, at + 30, name=name, thread=2) for at, name in zip((20, 50), names, strict=True)]
     trace = view(profile(DEVICE, host, STEPS))
-    assert busiest(trace, union((20, 80))).rows()[0] == ("acquire (built-in)", 60 * US)
+    assert times_by_name(trace, union((20, 80))).rows()[0] == ("acquire (built-in)", 60 * US)
 
 
 def test_no_time_has_no_words():
     trace = view(profile(DEVICE, steps=STEPS))
-    assert in_words(trace, busiest(trace, EMPTY)) == ""
+    assert in_words(trace, times_by_name(trace, EMPTY)) == ""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.kernels import memory_traffic as traffic
-from advisor.metrics.kernels.memory_traffic import casts, moving
+from advisor.metrics.kernels.memory_traffic import casts, data_movement
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, Row, on_host
 
@@ -20,7 +20,7 @@ OPS = [HALF, FULL, WEIGHT, PRODUCT]
 def test_a_pair_on_the_same_values_moves_them_twice_too_often(device: Row, gbs: float):
     # copy (half to float), a small copy of weights, norm on the same 8 Mi values, then a product.
     ran = [(COPY, 400, {"on": 0}), (COPY, 5, {"on": 2}), (NORM, 400, {"on": 1}), (GEMM, 175, {"on": 3})]
-    values = moving(queued(*ran, ops=OPS, device=device))
+    values = data_movement(queued(*ran, ops=OPS, device=device))
     assert values[traffic.MOVING_KERNEL_SHARE] == pytest.approx(805 / 980)
     assert values[traffic.MOVING_MS] == pytest.approx(0.805)
     assert values[traffic.MOVING_KINDS] == "copies and casts 41 %, norms 41 %"
@@ -33,7 +33,7 @@ def test_a_pair_on_the_same_values_moves_them_twice_too_often(device: Row, gbs: 
 
 def test_a_product_between_them_ends_a_chain():
     ran = [(COPY, 400, {"on": 0}), (GEMM, 175, {"on": 3}), (NORM, 400, {"on": 1})]
-    values = moving(queued(*ran, ops=[HALF, FULL, WEIGHT, op("aten::mm", [N, 1], [1, 1], dtype="c10::Half")]))
+    values = data_movement(queued(*ran, ops=[HALF, FULL, WEIGHT, op("aten::mm", [N, 1], [1, 1], dtype="c10::Half")]))
     assert (values[traffic.FUSABLE_BYTES], values[traffic.CHAIN_LINKS]) == (0, None)
 
 
@@ -41,7 +41,7 @@ def test_values_of_another_size_or_unknown_type_are_no_chain():
     other = op("aten::add", [N // 2], dtype="float")
     untyped = on_host("op", 0, 1, name="aten::add", shapes=f"[[{N}]]")
     for second in (other, untyped):
-        values = moving(queued((COPY, 400, {"on": 0}), (ADD, 400, {"on": 1}), ops=[HALF, second]))
+        values = data_movement(queued((COPY, 400, {"on": 0}), (ADD, 400, {"on": 1}), ops=[HALF, second]))
         assert values[traffic.FUSABLE_BYTES] == 0
 
 
