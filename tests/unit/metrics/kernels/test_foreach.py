@@ -6,7 +6,6 @@ from advisor.metrics.kernels import foreach
 from advisor.metrics.kernels.foreach import foreach_updates
 from tests.tables import kernel, on_host, profile, step, view
 
-PROCESS = [{"worker": 0, "framework": "pytorch"}]
 ADD = "void multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpListAlphaFunctor<float, 2, 2, 0>, std::plus<float>>()"
 SCALE = "void multi_tensor_apply_kernel<TensorListMetadata<1>, BinaryOpScalarFunctor<float, (int)1, (int)1, (int)0>>()"
 
@@ -21,7 +20,7 @@ def trace(*updates, optimizer="SGD"):
             on_host("runtime", 10 * n + 2, 10 * n + 4, name="cudaLaunchKernel", parent=2 * n + 1),
         ]
         device.append(kernel(100 * n + 10, 100 * n + 110, launch=2 * n + 2, op=2 * n + 1, name=name, call=None))
-    return view(profile(device, host, [step(1, 0, 100 * len(updates) + 10, host=(0, 100))], processes=PROCESS))
+    return view(profile(device, host, [step(1, 0, 100 * len(updates) + 10, host=(0, 100))]))
 
 
 MOMENTUM = (("aten::_foreach_mul_", SCALE), ("aten::_foreach_add_", ADD), ("aten::_foreach_add_", ADD))
