@@ -21,7 +21,19 @@ from advisor.metrics.steps.operations import pooled
 from advisor.model.clause import Clause
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
-from advisor.model.report import Device, Finding, LeftOutStep, Run, Sign, Source, StepLength, Steps, Value, Worker, Workload
+from advisor.model.report import (
+    Device,
+    Finding,
+    LeftOutStep,
+    Run,
+    Sign,
+    Source,
+    StepLength,
+    Steps,
+    Value,
+    Worker,
+    Workload,
+)
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement

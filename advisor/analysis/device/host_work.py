@@ -23,6 +23,7 @@ BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
 _MOST_NAMES: Final = 3
 _LITTLE: Final = 0.01
+_OPTIMIZER_CLASS: Final = r"^Optimizer\.step#(\w+)\.step$"
 _FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
 _MOST_PLACES: Final = 10
 _WRAPPERS: Final = (
@@ -240,6 +241,13 @@ def optimizer_work(view: DeviceView) -> Union:
     has_closure = backward.within(start, end.to_numpy()) > 0
     begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)
     return Union.of(begin, end.to_numpy())
+
+
+def optimizer_class(view: DeviceView) -> str | None:
+    """The class of the optimizer with the most time in the used steps, `AdamW`; None where no range names one."""
+    name = pl.col("name").cast(pl.String).str.extract(_OPTIMIZER_CLASS)
+    of_class = view.used_like(_OPTIMIZER_CLASS).group_by(name).agg(pl.sum("dur_ns")).sort("dur_ns", "name")
+    return str(of_class["name"][-1]) if of_class.height else None
 
 
 def busiest(view: DeviceView, when: Union) -> pl.DataFrame:

@@ -7,12 +7,12 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.roofline import REPLAYED, gains_ms
 from advisor.analysis.device.steps import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.metrics.options.pytorch import optimizer_class
 
 _FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
@@ -109,6 +109,6 @@ def _accesses(kernels: pl.DataFrame) -> float:
 def _fused_accesses(view: DeviceView, kernels: pl.DataFrame) -> int:
     if not kernels.height:
         return 0
-    name = str(optimizer_class(view))
+    name = optimizer_class(view) or ""
     has_momentum = name == "SGD" and (kernels["op_name"] == _SCALES).any()
-    return _FUSED[name] + _MOMENTUM * has_momentum
+    return _FUSED.get(name, 0) + _MOMENTUM * has_momentum

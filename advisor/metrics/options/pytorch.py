@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.steps import DeviceView
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.metrics.metric import Metric, Value, Values, measures
@@ -19,7 +20,6 @@ _INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"
 _ATTENTION: Final = r"^aten::scaled_dot_product_attention$"
 _DDP: Final = r"^DistributedDataParallel\.forward$"
 _OPTIMIZER: Final = r"^Optimizer\.step#"
-_CLASS: Final = r"^Optimizer\.step#(\w+)\.step$"
 _FORMS: Final = {"fused": r"^aten::_fused_(?:adam|sgd|adagrad)", "foreach": r"^aten::_foreach_(?:add|mul|div|lerp)"}
 _DENSE_EMBEDDING: Final = r"^aten::(?:embedding|_embedding_bag)_dense_backward$"
 _REDUCES: Final = r"^(?:all_?reduce|reduce_scatter)"
@@ -97,7 +97,7 @@ def uses(view: DeviceView) -> Values:
     return {
         COMPILED_CALLS_PER_STEP: _compiled(view),
         OPTIMIZER_FORM: _form(view),
-        OPTIMIZER_CLASS: optimizer_class(view),
+        OPTIMIZER_CLASS: optimizer_class(view) or Missing("no_optimizer_range"),
         ATTENTION_CALLS_PER_STEP: _per_step(view, _ATTENTION),
         DENSE_EMBEDDINGS_PER_STEP: _per_step(view, _DENSE_EMBEDDING),
         DDP_FORWARDS_PER_STEP: _per_step(view, _DDP),
@@ -136,15 +136,6 @@ def _form(view: DeviceView) -> str:
         if _per_step(view, pattern):
             return form
     return "loop" if _per_step(view, _OPTIMIZER) else "none"
-
-
-def optimizer_class(view: DeviceView) -> Value:
-    """The class of the optimizer with the most time, `AdamW`."""
-    steps = view.used_like(_OPTIMIZER)
-    of_class = steps.group_by(pl.col("name").cast(pl.String).str.extract(_CLASS)).agg(pl.sum("dur_ns")).drop_nulls()
-    if not of_class.height:
-        return Missing("no_optimizer_range")
-    return str(of_class.sort("dur_ns", "name", descending=[True, False])["name"][0])
 
 
 def _per_step(view: DeviceView, pattern: str) -> float:

@@ -111,7 +111,7 @@ def _in_words(view: DeviceView, excess_ns: float) -> str:
 
 
 def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    """What ran on the training threads in these steps: name, and its own time in ns per step; no waits for the device."""
+    """What ran on the training threads in these steps but waits for the device: name, own time in ns per step."""
     start = steps["host_start_ns"].to_numpy()
     when = minus(Union.of(start, start + steps["host_dur_ns"].to_numpy()), view.blocked)
     ran = busiest(view, when).drop_nulls("name")

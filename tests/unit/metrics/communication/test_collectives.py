@@ -56,10 +56,10 @@ def test_kernels_hide_communication():
 
 def test_the_places_of_exposed_communication_are_those_that_nothing_hides():
     # The longest collective runs beside a kernel but for its last 20 us; the short one runs alone.
-    ops = [on_device("collective", 100, 320, name="long"), kernel(100, 300), on_device("collective", 400, 440, name="b")]
-    hidden = [on_device("collective", 500, 600, stream=9), kernel(500, 600)]
-    places = collectives.EXPOSED_COMMUNICATION_MS.where(view(trace([*ops, *hidden])))
-    assert places["name"].to_list() == ["b", "long"]
+    exposed = [on_device("collective", 100, 320, name="long"), on_device("collective", 400, 440, name="short")]
+    hidden = [kernel(100, 300), on_device("collective", 500, 600, stream=9), kernel(500, 600)]
+    places = collectives.EXPOSED_COMMUNICATION_MS.where(view(trace([*exposed, *hidden])))
+    assert places["name"].to_list() == ["short", "long"]
 
 
 def test_collectives_that_overlap_count_once():

@@ -6,7 +6,7 @@ from advisor.metrics.kernels import foreach
 from advisor.metrics.kernels.foreach import foreach_updates
 from tests.tables import kernel, on_host, profile, step, view
 
-ADD = "void multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpListAlphaFunctor<float, 2, 2, 0>, std::plus<float>>()"
+ADD = "void multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpListAlphaFunctor<float, 2, 2, 0>, plus<float>>()"
 SCALE = "void multi_tensor_apply_kernel<TensorListMetadata<1>, BinaryOpScalarFunctor<float, (int)1, (int)1, (int)0>>()"
 
 
