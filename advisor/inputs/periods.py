@@ -233,13 +233,15 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
     if (closes - opens).sum() < _LEAST_SILENCE * period.sum():
         return host
-    rows = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens}).select(
+    of_step = complete["step"].gather(np.repeat(np.arange(len(silent)), [len(gap[0]) for gap in silent]))
+    rows = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens, "step": of_step}).select(
         pl.int_range(host.height, host.height + len(opens), dtype=pl.Int64, eager=True).alias("id"),
         pl.lit(marks["thread"].first()).alias("thread"),
         pl.lit("input", HOST_OP_KINDS).alias("kind"),
         pl.lit(BETWEEN, pl.String).cast(host.schema["name"]).alias("name"),
         "start_ns",
         "dur_ns",
+        "step",
     )
     return pl.concat([host, rows], how="diagonal_relaxed")
 

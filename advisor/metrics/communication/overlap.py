@@ -112,7 +112,7 @@ def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
     return {
         GATHERS_PER_STEP: gathers.height / view.steps.height,
         LATE_GATHER_SHARE: late.height / gathers.height if gathers.height else 0.0,
-        LATE_GATHER_MS: per_step_ms(view, _held_up(view, late)),
+        LATE_GATHER_MS: per_step_ms(view, _without_work(view, late)),
     }
 
 
@@ -126,7 +126,7 @@ def _late(view: DeviceView) -> pl.DataFrame:
     return gathers.filter(_waits_for_computation(view, gathers))
 
 
-def _held_up(view: DeviceView, late: pl.DataFrame) -> Union:
+def _without_work(view: DeviceView, late: pl.DataFrame) -> Union:
     """When a late gather, or what prepares it, runs and nothing is computed."""
     work = _work(view)
     start, end = late["start_ns"].to_numpy(), late.select(END_NS).to_series().to_numpy()

@@ -194,8 +194,8 @@ def _awaited(view: DeviceView, idle: Union) -> Missing | None:
     return Missing("result_wait", share=waiting.total / view.total_ns, range=str(longest["name"][0]))
 
 
-def _is_most(part: Union, whole: Union) -> bool:
-    return bool(part.total and 2 * part.total >= whole.total)
+def _is_most(part: Union, total: Union) -> bool:
+    return bool(part.total and 2 * part.total >= total.total)
 
 
 def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:

@@ -15,9 +15,7 @@ from advisor.model.profile import matches
 
 _CAPABILITIES: Final = (9.0, 12.0)  # from Hopper on; from 12.0 on GPUs have neither's asynchronous products
 # of the second version; decoding (`splitkv`) reads the cache, whose bytes set its time
-_SECOND: Final = (
-    r"\bflash::flash_(?:fwd_kernel|bwd_dq_dk_dv_loop)|pytorch_flash::flash_(?:fwd_kernel|bwd_dq_dk_dv_loop)"
-)
+_SECOND: Final = r"\b(?:pytorch_)?flash::flash_(?:fwd_kernel|bwd_dq_dk_dv_loop)"
 _LONG_NS: Final = 20_000  # what takes less mostly begins and ends: short sequences gain little
 _RESTS: Final = (0.75, 0.5)  # of the time
 _NEEDS: Final = ("device_ops", "device_ops.name")

@@ -109,6 +109,6 @@ def _accesses(kernels: pl.DataFrame) -> float:
 def _fused_accesses(view: DeviceView, kernels: pl.DataFrame) -> int:
     if not kernels.height:
         return 0
-    name = str(view.once(optimizer_class))
+    name = view.once(optimizer_class) or ""
     has_momentum = name == "SGD" and (kernels["op_name"] == _SCALES).any()
-    return _FUSED[name] + _MOMENTUM * has_momentum
+    return _FUSED.get(name, 0) + _MOMENTUM * has_momentum

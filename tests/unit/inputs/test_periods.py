@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
 from advisor.inputs.periods import host_periods, with_requests
-from tests.tables import US, Row, kernel, on_host, profile, step
+from advisor.metrics.steps.breakdown import SHARES, breakdown
+from tests.tables import US, Row, kernel, on_host, profile, step, view
 
 MARKS = [on_host("step", 100 * i, 100 * i + 40, name=f"ProfilerStep#{i}", thread=2) for i in range(4)]
 STEPS = [step(i, 100 * i, 100 * i + 100, mark_ns=40 * US) for i in range(4)]
@@ -20,6 +23,14 @@ def waits_us(*host: Row) -> float:
 
 def test_silence_between_the_marks_stands_for_a_request():
     assert waits_us() == 4 * 60
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "jax"])
+def test_that_silence_is_input_of_its_step_whatever_the_framework(framework: str):
+    made = profile(DEVICE, MARKS, STEPS, workers=[{"worker": 0, "framework": framework}])
+    host = with_requests(made.host_ops, made.device_ops, made.steps)
+    waiting = replace(made, host_ops=host.with_columns(pl.col("worker").fill_null(0)))
+    assert breakdown(view(waiting))[SHARES["input"]] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
