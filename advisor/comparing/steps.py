@@ -159,7 +159,7 @@ def _samples(side: Side) -> list[Floats]:
 
 
 def _least(base: Side) -> float:
-    """The smallest change that counts: 2 %, 5 % on CPUs, or how far ten or more runs of the base stray by themselves."""
+    """The smallest change that counts: 2 %, 5 % on CPUs, or how far ten or more runs of the base stray."""
     return max(LEAST_EFFECT if base.devices else _LEAST_ON_CPUS, wander(_samples(base)) or 0.0)
 
 

@@ -43,7 +43,7 @@ def recorded(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir
     if not files:
         return [f"nothing recorded: {_why_nothing(command, processes)}"]
     tail = filter(None, [_long_steps(processes)])
-    return [*_files(files, logdir), *_steps(files), *tail, *_markers(processes), *_failures(processes)]
+    return [*_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *_failures(processes)]
 
 
 def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -127,7 +127,13 @@ def _files(files: Sequence[Mapping[str, Any]], logdir: str) -> Iterator[str]:
         )
 
 
-def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _threads(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
+    """What helps where that cannot be: threads of PyTorch's ops that wait for one without a core hold theirs."""
+    is_torch = any(process.get("framework", {}).get("name") == "torch" for process in processes)
+    return ", or with `OMP_WAIT_POLICY=passive`: then threads that wait leave their cores" if is_torch else ""
+
+
+def _steps(files: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Of the process whose steps take longest."""
     blocks = [file["block"] for file in files if (file.get("block") or {}).get("unprofiled", {}).get("before_ms")]
     if blocks:
@@ -140,7 +146,7 @@ def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         waited = block["profiled"].get("run_delay_ms")
         if waited and profiled and waited > _BUSY * profiled:
             delay = f"other programs kept the CPU from it for {ms(waited)} of each recorded step"
-            yield f"{delay}; record on a quiet machine"
+            yield f"{delay}; record on a quiet machine{_threads(processes)}"
 
 
 def _long_steps(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
