@@ -137,7 +137,7 @@ REASONS: Final = {
     "no_framework_op": "no framework op was recorded in these steps",
     "no_host_op": "no framework op was recorded on the host",
     "no_python_calls_tensorflow": (
-        "TensorFlow records no Python calls: a range around a part of the loop, or of a Keras callback, shows that part: "
+        "TensorFlow records no Python calls: a range around a part of the loop or of a Keras callback shows it: "
         '`with tf.profiler.experimental.Trace("metrics"):`'
     ),
     "no_python_calls_jax": (
@@ -240,7 +240,7 @@ REASONS: Final = {
     "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
     "run_cut": "no step ended in the {limit:ms} that the run had: give more with `--budget`, or make the steps smaller",
     "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
-    "too_few_pairs": "only {pairs} of the {needed:count} pairs that it takes were timed: give more time with `--budget`",
+    "too_few_pairs": "only {pairs} of the {needed:count} pairs that it takes were timed: give more with `--budget`",
     "program_short": "the program ends before it has been timed with and without the patch: let it run longer",
     "budget_spent": "it needs {needed:ms} at least, and {remaining:ms} were left: give more with `--budget`",
     "tried_already": "it makes the same change as {name}, which was tried",

@@ -50,9 +50,9 @@ REMARKS: Final = {
         "which is at least half of the change; record both sides on a quiet machine"
     ),
     "busy_sides": (
-        "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, which "
-        "changes the pace of all work: compare on a quiet machine, or record each side {runs} times in turns and give "
-        "all runs (`--base`, `--head`)"
+        "other programs kept the CPU from the job for {base:ms} of each step on the base and {head:ms} on the head, "
+        "which changes the pace of all work: compare on a quiet machine, or record each side {runs} times in turns and "
+        "give all runs (`--base`, `--head`)"
     ),
     "other_pace": (
         "{ops:count} ops that did not change take {ratio:times_as_long} each, and no other program took the cores: the "

@@ -74,7 +74,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     profile = _profile(trace, columns, name, worker, step_range)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         if columns.untimed:
-            raise ReadError(f"none of its {columns.untimed:,} events has a valid start and length: {_UNIT}", name)
+            raise ReadError(f"no event has a valid start and length: {_UNIT}", name)
         raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)
     return profile
 

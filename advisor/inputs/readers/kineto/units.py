@@ -14,7 +14,10 @@ _SHORTEST_NS: Final = 100  # that an op takes with its record: PyTorch's shortes
 _LONGEST_NS: Final = 100_000  # that the shortest hundredth of the ops takes: views and allocations take a microsecond
 _MANY: Final = 1000
 _HUNDREDTH: Final = 0.01
-_UNITS: Final = "the times are not in microseconds, as those of a Chrome trace are; multiply `ts` and `dur` by 1,000, or by 1,000,000"
+_UNITS: Final = (
+    "the times are not in microseconds, as those of a Chrome trace are; multiply `ts` and `dur` by 1,000, or by "
+    "1,000,000"
+)
 
 
 def checked(host: pl.DataFrame, name: str) -> Note | None:
