@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -74,6 +75,8 @@ def recordings(
     places = {file for source in sources for file in source.files} | {file.path for file in rejected}
     folders = [root.rpartition("/")[0] if root in places else root for root in roots]
     files = (_Nearest(folders, FILE, of_file), _Nearest(folders, TRIALS, of_trials))
+    refused_places = [path.rpartition("/")[0] for file in rejected for path in (file.path, *file.others)]
+    files[0].share_out("gpu_hours", [*map(_folder, sources), *refused_places])
     jobs, bad, gone = [], [], 0
     for source in sources:
         try:
@@ -155,22 +158,39 @@ class _Nearest:
         self._roots, self._name, self._of_file = tuple(roots), name, read
         self._labels: dict[str, dict[str, object] | None] = {}
 
+    def share_out(self, label: str, folders: Iterable[str]) -> None:
+        """Divide a number that a file gives among the runs that it is the nearest to: it is of all of them together."""
+        of_runs = Counter(place for folder in folders if (place := self._place(folder)) is not None)
+        for place, runs in of_runs.items():
+            labels = self._labels[place] or {}
+            if isinstance(amount := labels.get(label), int | float) and not isinstance(amount, bool):
+                self._labels[place] = labels | {label: amount / runs}
+
     def to(self, path: str) -> tuple[dict[str, object], list[str]]:
         """Those of the folder or the nearest one above it, up to the root, and what is wrong with others."""
         try:
-            return valid_labels(self._of(path))
+            place = self._nearest(path)
+            return valid_labels(self._labels[place] or {}) if place is not None else ({}, [])
         except (ReadError, UsageError) as error:
             return {}, [str(error)]
 
-    def _of(self, path: str) -> dict[str, object]:
+    def _place(self, path: str) -> str | None:
+        """As `_nearest`; None also where the file cannot be read."""
+        try:
+            return self._nearest(path)
+        except (ReadError, UsageError):
+            return None
+
+    def _nearest(self, path: str) -> str | None:
+        """The folder that has the labels of a run; None where none has any."""
         folder = path
         while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
             if folder not in self._labels:
                 self._labels[folder] = self._read(f"{folder}/{self._name}")
-            if (labels := self._labels[folder]) is not None:
-                return labels
+            if self._labels[folder] is not None:
+                return folder
             folder = folder.rpartition("/")[0]
-        return {}
+        return None
 
     def _read(self, path: str) -> dict[str, object] | None:
         return None if size(path) is None else self._of_file(path)
@@ -180,11 +200,15 @@ def _labelled(
     source: Recording, config: Config, of_command: Mapping[str, str], files: Sequence[_Nearest]
 ) -> tuple[Labels, str | None]:
     """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
-    folder = source.path if source.files != (source.path,) else source.path.rpartition("/")[0]
-    of_files = [each.to(folder) for each in files]
+    of_files = [each.to(_folder(source)) for each in files]
     of_place, also = valid_labels(of_path(source.path, config.fleet.paths))
     wrong = [*also, *(problem for _, problems in of_files for problem in problems)]
     return labels_of(of_command, of_place, *(right for right, _ in of_files)), "; ".join(wrong) or None
+
+
+def _folder(source: Recording) -> str:
+    """Where labels of a run are sought first."""
+    return source.path if source.files != (source.path,) else source.path.rpartition("/")[0]
 
 
 def hashed(*parts: str) -> str:

@@ -72,7 +72,7 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
     """Whether the time between two marks is no part of a step: evaluation, a checkpoint, whatever is no input.
 
     Such a gap is far longer than most. More is launched in it than in others; or it alone is so long. A long wait for a
-    batch is part of the step; so are several silent ones: batches that come late look like that.
+    batch is part of the step, and so is a compilation; so are several silent ones: late batches look like that.
     """
     if len(opens) < _ENOUGH_GAPS:
         return np.zeros(len(opens), bool)
@@ -80,16 +80,16 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
     beyond = gap - np.median(gap)
     fence = np.maximum(THREE_SIGMA * np.median(np.abs(beyond)), _LEAST_PAUSE * np.median(np.diff(closes)))
     long = beyond > fence
-    waits = _requests(host).within(opens, closes)
+    waits = _of_steps(host).within(opens, closes)
     launches = _launches(opens, closes, host, device)
     works = launches > np.maximum(2 * np.median(launches), _FEW_CALLS)
     pauses: Mask = long & (waits < _MOSTLY * gap) & (works | (long.sum() == 1))
     return pauses
 
 
-def _requests(host: pl.DataFrame) -> Union:
-    """When a batch is asked for."""
-    asks = host.filter(pl.col("kind") == "input")
+def _of_steps(host: pl.DataFrame) -> Union:
+    """When a batch is asked for, or code is compiled."""
+    asks = host.filter(pl.col("kind").is_in(["input", "compile"]))
     begin = asks["start_ns"].to_numpy()
     return Union.of(begin, begin + asks["dur_ns"].to_numpy())
 

@@ -38,6 +38,10 @@ NOTES: Final = {
         "{recordings:count recording} of the same process with fewer than half of these steps left out: without "
         "`repeat=1` the profiler's schedule begins again; --all-runs takes all"
     ),
+    "long_ops": (
+        "even the shortest ops take {shortest:ms}: the times may be in nanoseconds, and those of a Chrome trace are in "
+        "microseconds; or short ops were left out"
+    ),
     "several_formats": "this folder holds {formats} profiles: each format is a separate run, even if of one job",
     # what the recording holds
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",

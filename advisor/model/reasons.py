@@ -136,8 +136,8 @@ REASONS: Final = {
     "no_framework_op": "no framework op was recorded in these steps",
     "no_host_op": "no framework op was recorded on the host",
     "no_python_calls_tensorflow": (
-        "no Python calls were recorded: `tf.profiler.experimental.ProfilerOptions(python_tracer_level=1)` records them "
-        "(not in TensorFlow 2.21)"
+        "TensorFlow records no Python calls: a range around a part of the loop or of a Keras callback shows it: "
+        '`with tf.profiler.experimental.Trace("metrics"):`'
     ),
     "no_python_calls_jax": (
         "no Python calls were recorded: `jax.profiler.ProfileOptions().python_tracer_level = 1` records them"
@@ -310,14 +310,7 @@ NSYS_OPTIONS: Final = (
 )
 _PYTHON_CALLS: Final = "the Python functions that run between the ops"
 _HOST_OPS: Final = "the ops of the host, and of tf.data"
-TENSORFLOW_OPTIONS: Final = (
-    Option(
-        "python_tracer_level=1",
-        f"{_PYTHON_CALLS}; TensorFlow 2.21 records none",
-        ("no_python_calls_tensorflow",),
-    ),
-    Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),
-)
+TENSORFLOW_OPTIONS: Final = (Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),)
 JAX_OPTIONS: Final = (
     Option("python_tracer_level=1", _PYTHON_CALLS, ("no_python_calls_jax",)),
     Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),

@@ -12,6 +12,7 @@ from advisor.text import count, listing, ms, one_line
 
 _LONGEST: Final = 80
 _BUSY: Final = 0.2  # of a step: with so much of it spent waiting for a CPU, the machine shows in the recording
+_AHEAD: Final = 18  # steps from those skipped to the middle of the recorded: ten timed, two to warm up, six recorded
 _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
 _UNHOOKED: Final = f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
@@ -41,7 +42,8 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     files = [result for result in results if result.get("path")]
     if not files:
         return [f"nothing recorded: {_why_nothing(command, processes)}"]
-    return [*_files(files, logdir), *_steps(files), *_markers(processes), *_failures(processes)]
+    tail = filter(None, [_long_steps(processes)])
+    return [*_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *_failures(processes)]
 
 
 def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -125,7 +127,13 @@ def _files(files: Sequence[Mapping[str, Any]], logdir: str) -> Iterator[str]:
         )
 
 
-def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _threads(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
+    """What helps where that cannot be: threads of PyTorch's ops that wait for one without a core hold theirs."""
+    is_torch = any(process.get("framework", {}).get("name") == "torch" for process in processes)
+    return ", or with `OMP_WAIT_POLICY=passive`: then threads that wait leave their cores" if is_torch else ""
+
+
+def _steps(files: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Of the process whose steps take longest."""
     blocks = [file["block"] for file in files if (file.get("block") or {}).get("unprofiled", {}).get("before_ms")]
     if blocks:
@@ -138,7 +146,20 @@ def _steps(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         waited = block["profiled"].get("run_delay_ms")
         if waited and profiled and waited > _BUSY * profiled:
             delay = f"other programs kept the CPU from it for {ms(waited)} of each recorded step"
-            yield f"{delay}; record on a quiet machine"
+            yield f"{delay}; record on a quiet machine{_threads(processes)}"
+
+
+def _long_steps(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
+    """Of the process that lost most: steps after the recording that take many times as long; empty without any."""
+    tails = [process["tail"] for process in processes if process.get("tail", {}).get("long")]
+    if not tails:
+        return ""
+    tail = max(tails, key=lambda tail: float(tail["long_ms"]))
+    return (
+        f"not in the recording: {tail['long']:,} of the {count(tail['steps'], 'step')} after it took over five times as"
+        f" long ({ms(tail['long_ms'])} of {ms(tail['all_ms'])}), maybe for a checkpoint or an evaluation;"
+        f" `--skip {max(0, tail['first'] - _AHEAD)}` records the first of them"
+    )
 
 
 def _markers(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:

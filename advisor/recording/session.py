@@ -50,8 +50,8 @@ class record:  # noqa: N801 - reads as a function: `with advisor.record("logdir"
         if active < _SURPLUS:
             raise UsageError(f"active={active}: a recording needs {_SURPLUS} steps or more")
         options = {"shapes": shapes, "stacks": stacks, "memory": memory}
-        self._phases = Phases(_profiler(Path(logdir).resolve(), options), active, "step")
         self._skip = max(1, skip)
+        self._phases = Phases(_profiler(Path(logdir).resolve(), options), active, "step", self._skip - 1)
 
     @property
     def path(self) -> Path | None:

@@ -45,8 +45,8 @@ class Base:
         block_ms = block_steps(self.step_ms) * self.step_ms
         return min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, ceil(_PROCESS_S * 1e3 / block_ms)))
 
-    def seconds_for(self, idea: Idea, look: int = 1) -> float:
-        """What trying it takes up to this look, after the start of each process; the first one is look 0."""
+    def seconds_for(self, idea: Idea, look: int = 0) -> float:
+        """What trying it takes up to this look, the first by default, after the start of each process."""
         block_s = (block_steps(self.step_ms) + 1) * self.step_ms / 1e3
         if toggles(idea.uses, self.ready.device):
             return self.ready.seconds + 2 * BLOCKS[look] * block_s

@@ -128,10 +128,10 @@ class Session:
         self.options.estimate(sum(self.base.seconds_for(idea, 1) for idea in chosen), len(chosen))
         for number, idea in enumerate(chosen):
             helped = any(trial.is_recommended for trial in self.trials)
-            self.trials.append(self._trial(bench, idea, self.base, len(chosen) - number + helped))
+            self.trials.append(self.attempt(bench, idea, self.base, len(chosen) - number + helped))
         self._try_together(bench, chosen, self.base)
 
-    def _calm(self, program: Program) -> Program:
+    def calm(self, program: Program) -> Program:
         """The program with threads that sleep, from the first time on that others keep the cores busy."""
         share = load.busy_share()
         variables = load.calming(share)
@@ -141,13 +141,13 @@ class Session:
         return replace(program, variables={**program.variables, **variables})
 
     def _time_base(self, bench: Bench) -> None:
-        bench.program = self._calm(bench.program)
+        bench.program = self.calm(bench.program)
         bench.allot(_SHARES_WITH_BASE)
         self.base, ended = bench.base()
         if self.base is None:
             self.notes.append(Reason.of(ended.why("no_step_ended")))
 
-    def _trial(self, bench: Bench, idea: Idea, base: Base, trials: int) -> Trial:
+    def attempt(self, bench: Bench, idea: Idea, base: Base, trials: int) -> Trial:
         """The next of so many trials; one that cannot end in the time that is left is not begun."""
         least_s = base.seconds_for(idea)
         if reason := self._spent(idea, least_s, bench.remaining_s):
@@ -159,7 +159,7 @@ class Session:
                 result="not_tried",
                 reasons=(Reason.of(reason),),
             )
-        bench.program = self._calm(bench.program)
+        bench.program = self.calm(bench.program)
         bench.allot(trials, least_s)
         return bench.trial(idea, base)
 
@@ -174,13 +174,13 @@ class Session:
     def _try_together(self, bench: Bench, chosen: Sequence[Idea], base: Base) -> None:
         helpful = [idea for idea, trial in zip(chosen, self.trials, strict=True) if trial.result == "faster"]
         if len(helpful) > 1:
-            self.trials.append(self._trial(bench, ideas.together(helpful), base, 1))
+            self.trials.append(self.attempt(bench, ideas.together(helpful), base, 1))
 
     def _of_findings(self, bench: Bench) -> list[Idea]:
         """Record the program, check it, and take the fixes of its findings."""
         from advisor.trials.diagnosis import diagnosed  # noqa: PLC0415 - needs what reads and judges profiles
 
-        bench.program = self._calm(bench.program)
+        bench.program = self.calm(bench.program)
         report = diagnosed(bench.program, self.options.budget_s)
         if isinstance(report, Report):
             bench.step_ms = max((run.source.steps.length_ms or 0.0 for run in report.runs), default=0.0) or None

@@ -164,3 +164,10 @@ def test_a_program_that_makes_a_profiler_is_noticed_and_served():
     assert noticed == []
     assert Owner(value=2).value == 2
     assert noticed == [True]
+
+
+def test_recorded_steps_have_the_numbers_that_the_program_counts(time: list[int]):
+    """Of four skipped steps the fourth starts the phases: the steps 4 to 6 are timed, 7 and 8 warm up."""
+    profiler = Scribe()
+    advance(Phases(profiler, 3, "optimizer", skipped=3), time, 14, ms=10)
+    assert [call for call in profiler.calls if call.startswith("begin")] == ["begin 9", "begin 10", "begin 11"]

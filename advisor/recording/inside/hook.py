@@ -14,6 +14,7 @@ from .marker import Marker
 from .notes import Notes
 from .phases import Phases, Steps
 from .profilers import Profiler, watch
+from .tail import Tail
 
 Make = Callable[[], Profiler]
 
@@ -44,6 +45,7 @@ class Hook:
         self._inherited.append(getattr(self, "phases", None))
         self.marker = Marker(self.config["skip"])
         self.phases: Steps | None = None
+        self.tail: Tail | None = None
         self.thread: int | None = None
         self.is_over = False
 
@@ -124,10 +126,13 @@ class Hook:
 
     def _tick(self, make: Make, kind: str, key: Hashable, label: str, result: object) -> None:
         """A call that may end a step is over."""
-        if self.is_over:
+        if self.is_over and self.tail is None:
             return
         try:
-            self._advance(make, kind, key, label, result)
+            if self.tail is None:
+                self._advance(make, kind, key, label, result)
+            elif self.thread == threading.get_ident() and self.marker.ends_step(kind, key):
+                self.tail.step()
         except Exception as error:
             self._fail(error)
 
@@ -151,10 +156,17 @@ class Hook:
             self.notes.add("timed", **rest)
         if self.phases.is_over:
             self._conclude("over")
+            self._follow(self.phases)
+
+    def _follow(self, phases: Steps) -> None:
+        """Count long steps from here on; nothing is recorded any more."""
+        step_ms = phases.typical_ms
+        if step_ms:
+            self.tail = Tail(step_ms, self.marker.calls)
 
     def _phases(self, make: Make, kind: str) -> Steps:
         """What to do with the steps from here on."""
-        return Phases(make(), self.config["active"], kind)
+        return Phases(make(), self.config["active"], kind, self.marker.calls - 1)
 
     def _at_exit_of_child(self) -> None:
         """A process that multiprocessing forked runs its finalizers, not those of `atexit`."""
@@ -196,6 +208,8 @@ class Hook:
         """The program ends: keep what has been recorded."""
         if not self.is_over:
             self.safely(self._finish)()
+        elif self.tail is not None:
+            self.notes.add("tail", **self.tail.facts())
 
     def _finish(self) -> None:
         phase = self.phases.phase if self.phases else "skip"

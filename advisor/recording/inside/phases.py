@@ -36,6 +36,11 @@ class Steps:
         """Leave without a result."""
         raise NotImplementedError
 
+    @property
+    def typical_ms(self) -> Optional[float]:
+        """What a step takes without the profiler; None where that is not known."""
+        return None
+
     def rest(self) -> Optional[Dict[str, Any]]:
         """What a step takes and how many more are needed, once that is known."""
         return None
@@ -50,13 +55,14 @@ class Phases(Steps):
 
     Attributes:
         phase: `before`, `warm`, `active`, `settle`, `after`, then `over`.
+        steps: The number of the step that goes on, from 0: the program's own, those skipped included.
         path: Of the recording, once it is written.
     """
 
-    def __init__(self, profiler: Profiler, active: int, marker: str | None) -> None:
+    def __init__(self, profiler: Profiler, active: int, marker: str | None, skipped: int = 0) -> None:
         self.profiler, self.active, self.marker = profiler, active, marker
         self.before = self.profiled = self.after = Times()
-        self.phase, self.steps = "start", 0
+        self.phase, self.steps = "start", skipped
         self.path = None
         self.lap: Lap | None = None
         self._left_over = 0
@@ -90,6 +96,11 @@ class Phases(Steps):
         if self.phase in ("warm", "active", "window"):
             self.profiler.stop(cut=True)
         self.phase = "over"
+
+    @property
+    def typical_ms(self) -> float | None:
+        """As `Steps.typical_ms`."""
+        return self.before.step_ms
 
     def rest(self) -> dict[str, Any] | None:
         """As `Steps.rest`."""

@@ -154,7 +154,7 @@ def test_labels_the_nearest_says_last(root, store):
     taken(root, store, config=config, labels={"team": "nobody", "owner": "ann"})
     runs = rows(store).filter(status="checked").sort("job")
     assert runs.select("job", "team", "owner", "gpu_hours", "price", "commit", "week").rows() == [
-        ("a", "vision", "ann", 8.0, None, "1234567", "2026-W47"),
+        ("a", "vision", "ann", 4.0, None, "1234567", "2026-W47"),  # half: the broken run has the other
         ("b", "speech", "ann", None, 2.5, None, "2026-W40"),
     ]
     assert rows(store, "workers").filter(scope="worker")["host"].drop_nulls().to_list() == ["node7"]
@@ -246,6 +246,19 @@ def test_a_copy_takes_over_when_the_first_place_is_gone(twins, store):
     shutil.rmtree(twins / "a")
     assert taken(twins, store).relabelled == 1
     assert labels_of_runs(store) == [("u", "2026-W46", "b/run")]
+
+
+def test_the_gpu_hours_of_a_file_are_shared_by_the_runs_below_it(root, store):
+    (root / "run.yaml").write_text("gpu_hours: 12\n")  # of two runs and a broken one
+    taken(root, store)
+    assert rows(store)["gpu_hours"].to_list() == [4.0] * 3
+    trace(root / "own/run", 8)
+    (root / "own/run.yaml").write_text("gpu_hours: 7\n")
+    assert taken(root, store).relabelled == 0
+    assert sorted(rows(store)["gpu_hours"]) == [4.0] * 3 + [7.0]
+    trace(root / "fourth", 9)
+    taken(root, store)
+    assert sorted(rows(store)["gpu_hours"]) == [3.0] * 4 + [7.0]
 
 
 def test_gpu_hours_without_a_profile_are_a_row_until_the_profile_comes(root, store):

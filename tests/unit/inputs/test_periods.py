@@ -66,3 +66,15 @@ def test_the_time_between_two_calls_is_no_pause():
     periods = [host_periods(marks, empty.host_ops, empty.device_ops) for marks in (calls, ranges)]
     assert [of["pause_ns"].sum() for of in periods] == [0, 200]
     assert periods[0]["host_dur_ns"].to_list()[:3] == [100, 100, 300]
+
+
+@pytest.mark.parametrize(("kind", "paused"), [("op", 200), ("compile", 0), ("input", 0)])
+def test_a_compilation_between_two_marks_is_part_of_the_step(kind: str, paused: int):
+    """A jitted function that meets a new shape compiles for 150 of the 260 ns between two marks, where 60 are usual."""
+    marks = pl.DataFrame(
+        {"step": [*range(6)], "name": ["s"] * 6, "host_start_ns": [0, 100, 200, 500, 600, 700], "host_dur_ns": [40] * 6}
+    )
+    host = profile([], [on_host(kind, 0, 0.15)]).host_ops.with_columns(start_ns=pl.lit(250), dur_ns=pl.lit(150))
+    periods = host_periods(marks, host, profile().device_ops)
+    assert periods["pause_ns"].sum() == paused
+    assert periods["host_dur_ns"][2] == 300 - paused

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import polars as pl
 
-from advisor.errors import NothingRecorded
+from advisor.errors import NothingRecorded, ReadError
 from advisor.inputs.chrome_json.repair import BETWEEN
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
@@ -27,6 +27,7 @@ from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, c
 from advisor.inputs.readers.kineto.noted import busy_machine, noted
 from advisor.inputs.readers.kineto.processes import outsiders
 from advisor.inputs.readers.kineto.software import is_on, options, software
+from advisor.inputs.readers.kineto.units import checked
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches
@@ -43,6 +44,7 @@ _RECORD: Final = (
     "start it in the thread that does the work, or give it "
     "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
 )
+_UNIT: Final = "`ts` and `dur` of a Chrome trace are numbers of microseconds, not of nanoseconds"
 _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
 
 
@@ -79,6 +81,8 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         trace.salvaged.append(Note("untimed_events", events=columns.untimed))
     profile = _profile(trace, columns, name, worker, step_range)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
+        if columns.untimed:
+            raise ReadError(f"no event has a valid start and length: {_UNIT}", name)
         raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)
     return profile
 
@@ -144,7 +148,14 @@ def _profile(
     unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
     cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
     elsewhere = Note("other_processes", processes=len(of_others)) if len(of_others) else None
-    maybe = (elsewhere, chosen.how, cause, busy_machine(noted(header.advisor)), *notes(chosen.steps, step_rows))
+    maybe = (
+        elsewhere,
+        chosen.how,
+        cause,
+        checked(host, name),
+        busy_machine(noted(header.advisor)),
+        *notes(chosen.steps, step_rows),
+    )
     salvaged = [*trace.salvaged, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})

@@ -146,7 +146,7 @@ def test_base_time_and_header_may_come_last():
         (b"\x00" * 100_000, "not a PyTorch Profiler trace"),
         (text(event(None, "process_name", 0)), "no host or device activity"),
         (text(kernel("1", 1, 1)), "none of its trace events can be read"),
-        (text(kernel(1, -1, 1)), "no host or device activity"),
+        (text(kernel(1, -1, 1)), "no event has a valid start and length"),
         (b"\x1f\x8b", "gzip data ends early"),
         (b"\x1f\x8b" + b"x" * 50, "gzip data is damaged"),
         (gzip.compress(b"", mtime=0), "empty file"),
