@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from advisor.present.recorded import recorded
 
+from advisor.present.recorded_files import recorded
 from advisor.recording.inside import tail
 from advisor.recording.inside.tail import Tail
 
