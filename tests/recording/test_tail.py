@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.present.recorded_files import recorded
+from advisor.present.recorded_files import sentences
 from advisor.recording.inside import tail
 from advisor.recording.inside.tail import Tail
 
@@ -40,10 +40,10 @@ def test_long_steps_after_the_recording_are_named_with_how_to_record_them():
         {"event": "result", "process": "a", "path": "log/a.pt.trace.json.gz", "steps": 44, "block": block},
         {"event": "tail", "process": "a", "steps": 1200, "long": 3, "first": 100, "all_ms": 15e3, "long_ms": 3e3},
     ]
-    _, line = recorded(["python"], events, "log")
+    _, line = sentences(["python"], events, "log")
     assert line.startswith(
         "not in the recording: 3 of the 1,200 steps after it took over five times as long (3 s of 15 s)"
     )
     assert "`--skip 82` records the first of them" in line  # 10 + 2 more steps, then the sixth of ten recorded ones
     events[1] |= {"long": 0}
-    assert len(recorded(["python"], events, "log")) == 1
+    assert len(sentences(["python"], events, "log")) == 1
