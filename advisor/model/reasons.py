@@ -75,8 +75,8 @@ REASONS: Final = {
         "{share:percent} of the kernels' time is in kernels whose names the export does not hold; export it again"
     ),
     "unsound_times": (
-        "{rows:count} of {ops:count} device ops have no sound times and are left out: what ran while the device seems "
-        "to idle is not known"
+        "{rows:count} of {ops:count} device ops have no sound times and are left out: the device may work while it "
+        "seems idle"
     ),
     # devices
     "no_device_used": "this worker used no device in the recording",
@@ -89,7 +89,7 @@ REASONS: Final = {
     "no_sixteen_bit_tensor_cores": "the device has no Tensor Cores for 16-bit types",
     "tensor_cores_unknown": "it is unknown whether the device has Tensor Cores",
     "no_tensor_cores": "the device has no Tensor Cores",
-    "kernels_untold": "most kernels have names that do not tell whether they use Tensor Cores",
+    "kernels_untold": "the names of most kernels do not show whether they use Tensor Cores",
     "sm_count_unknown": "the number of multiprocessors of the device is unknown",
     "block_limit_unknown": "it is unknown how many blocks fit on a multiprocessor of this device",
     "memory_size_unknown": "the device's memory size is unknown",
@@ -99,8 +99,8 @@ REASONS: Final = {
     "counters_not_sampled": "the counters for it were not sampled",
     "launching_ops_not_recorded": "the ops that launched the matrix products were not recorded",
     "flops_unknown": (
-        "the FLOPs are known of only {share:percent} of the time of the kernels that multiply matrices: kernels in "
-        "graphs, compiled ones and those of other libraries do not show theirs"
+        "FLOPs are known for only {share:percent} of the time in matrix kernels: kernels in graphs, compiled kernels "
+        "and those of other libraries do not show them"
     ),
     "alignment_unknown": "neither shapes nor kernel names show how the matrices are aligned",
     "value_types_unknown": "the profile does not give the type of the values of most kernels",
@@ -161,7 +161,7 @@ REASONS: Final = {
     "pytorch_only": "PyTorch profiles only",
     "no_optimizer_range": "no range shows the optimizer",
     "jax_only": "JAX profiles only",
-    "no_reductions": "no reduction whose type is known was recorded",
+    "no_reductions": "no reduction of known type was recorded",
     "workers_unknown": "the profile does not show how many worker processes load: `advisor record` notes it",
     "no_loader": "no DataLoader of PyTorch was recorded",
     "no_tf_data": "no iterator of tf.data was recorded",
@@ -180,7 +180,7 @@ REASONS: Final = {
     # ranks
     "one_rank": "1 rank was recorded: there is no other to compare with",
     "one_device_per_rank": "no rank drives more than one device",
-    "no_rank_awaited_most": "no rank is waited for in half of the waiting time or more",
+    "no_rank_awaited_most": "no single rank causes half of the waiting",
     "ranks_missing": (
         "only 1 rank{world:? of }{world} was recorded: to see who waits for whom, put the others' traces beside it"
     ),
@@ -237,11 +237,11 @@ REASONS: Final = {
     "patch_without_effect": "the program never did what it changes",
     "program_failed": "the program ended with exit code {code}: {line}",
     "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
-    "run_cut": "no step ended in the {limit:ms} that the run had: give more with `--budget`, or make the steps smaller",
+    "run_cut": "no step ended in the {limit:ms} of the run: give more time with `--budget`, or make the steps smaller",
     "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
-    "too_few_pairs": "only {pairs} of the {needed:count} pairs that it takes were timed: give more with `--budget`",
+    "too_few_pairs": "only {pairs} of {needed:count} pairs were timed: give more time with `--budget`",
     "program_short": "the program ends before it has been timed with and without the patch: let it run longer",
-    "budget_spent": "it needs {needed:ms} at least, and {remaining:ms} were left: give more with `--budget`",
+    "budget_spent": "it needs {needed:ms} at least, and {remaining:ms} were left: give more time with `--budget`",
     "tried_already": "it makes the same change as {name}, which was tried",
     "cores_busy": (
         "other programs kept the cores busy for {share:percent} of the time, so the program's threads sleep when they "
@@ -257,12 +257,12 @@ REASONS: Final = {
     "no_large_collective": "no collective of 4 MiB or more: start-up time hides the link",
     "no_collective_large_enough": "no collective is large enough to measure the link",
     "transfer_and_waiting": (
-        "waiting for late ranks is not separable from the transfer ({here:count} of {world} ranks recorded, or not "
+        "waiting for late ranks cannot be separated from the transfer ({here:count} of {world} ranks recorded, or not "
         "matched); the shortest calls reach {share:percent} of what the links allow"
     ),
     "broadcast_launch_not_recorded": "the calls that launched the broadcasts were not recorded",
     "groups_not_recorded": "which ranks the groups hold, or how many GPUs a host has, is not recorded",
-    "no_pairs_of_known_size": "no pairs of ranks with messages of known size, whose links could be compared",
+    "no_pairs_of_known_size": "no pairs of ranks with messages of known size: links cannot be compared",
     "operation_unknown": "the collective's operation is unknown",
     "barrier": "a barrier moves no data",
     "group_size_unknown": "the size of the group is not recorded",

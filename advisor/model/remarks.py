@@ -55,8 +55,8 @@ REMARKS: Final = {
         "give all runs (`--base`, `--head`)"
     ),
     "other_pace": (
-        "{ops:count} ops that did not change take {ratio:times_as_long} each, and no other program took the cores: the "
-        "change made them so (threads, caches, memory layout), or the clocks differ"
+        "{ops:count} ops that did not change take {ratio:times_as_long} each, and no other program used the cores: the "
+        "change itself (threads, caches, memory layout) or the clocks may be the reason"
     ),
     "unprofiled": (
         "timed without the profiler and without waits for other programs, the typical step takes {base:ms} on the base "
@@ -85,8 +85,8 @@ REMARKS: Final = {
         "ops are not compared"
     ),
     "phase_of_steps": (
-        "step times are those of the steps that {phase}; parts, kernels and findings are of all steps, so that other "
-        "prompts change them too"
+        "step times are those of the steps that {phase}; parts, kernels and findings are of all steps: other prompts "
+        "change them too"
     ),
     "common_ranks": "step times are those of the {ranks:count} ranks that all runs recorded, of {recorded:count}",
     "other_frameworks": "the sides were recorded with different frameworks",

@@ -176,7 +176,7 @@ def _bandwidth(run: Run) -> Chart | None:
     bound = (
         ""
         if all(point["exact"] for point in points)
-        else " These are least values: waiting for other ranks is not separable from the transfer."
+        else " These are least values: waiting for other ranks cannot be separated from the transfer."
     )
     link = slowest_link(run)
     links = f" {_capital(link)}." if link else ""
