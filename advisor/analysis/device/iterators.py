@@ -21,6 +21,8 @@ _SEED: Final = (
 )  # of a new iterator, the last op first
 _OF_SAMPLER: Final = r"^aten::(?:randperm|resolve_conj|resolve_neg)$"  # that draws the first batches for processes
 _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
+_FEW_OF_EPOCH: Final = 4  # the same for epochs of the training, whose loader is made once: three quarters
+_SEVERAL: Final = 2
 _END: Final = 0.1  # of the iterator's longest request so far: one that takes, or runs, less brings no batch
 
 _EVENT: Final = ["thread", "name", "start_ns", "dur_ns"]
@@ -43,14 +45,15 @@ def _without_short(view: DeviceView, names: str) -> pl.DataFrame:
 
 
 def short_requests(view: DeviceView) -> pl.DataFrame:
-    """The requests to iterators of fewer than ten batches: id, thread, iterator, start_ns, dur_ns, is_end, trains.
+    """The requests to iterators of fewer than ten batches, or four where they train.
 
-    An iterator begins with its first request, or if worker processes load, before these start. It ends with a request
-    that brings no batch (`is_end`), or where the next one begins. What follows the end is for an iterator around it.
+    Columns: id, thread, iterator, start_ns, dur_ns, is_end, trains, of_workers. An iterator begins with its first
+    request, or if worker processes load, before these start. It ends with a request that brings no batch (`is_end`), or
+    where the next one begins. What follows the end is for an iterator around it.
     `trains`: a backward pass runs before its last request. Epochs of worker processes that train are none of these:
     `restarts` tells them.
     """
-    requests = _requests(view)
+    requests = view.once(_requests)
     short = requests.join(_short(_iterators(requests)), on=_OF_ITERATOR, maintain_order="left")
     return short.filter(~pl.col("trains") | ~pl.col("of_workers")).drop("nodes")
 
@@ -62,18 +65,31 @@ def waits(view: DeviceView, requests: pl.DataFrame) -> Ints:
     return waited
 
 
+def batches_of_epochs(view: DeviceView) -> pl.Series:
+    """How many batches each iterator brings that begins and ends in the recording."""
+    iterators = _iterators(view.once(_requests))
+    return iterators.filter(_is_complete())["batches"]
+
+
+def _is_complete() -> pl.Expr:
+    number = pl.col("iterator")
+    return (number > 0) & (pl.col("is_ended") | (number < number.max().over("thread")))
+
+
 def _short(iterators: pl.DataFrame) -> pl.DataFrame:
     """Those of few batches: thread, iterator, trains.
 
     The recording cuts the first and the last one off. The last is short if most are. The first may be around the
-    others, unless they train.
+    others, unless they train. A single one is none: a loop over a few batches may be all that was recorded.
     """
     number = pl.col("iterator")
-    is_complete = (number > 0) & (pl.col("is_ended") | (number < number.max().over("thread")))
-    is_short = pl.col("batches") < _FEW_BATCHES
-    most = ((is_complete & is_short).sum() > (is_complete & ~is_short).sum()) & is_complete.any()
-    train = (pl.col("trains") & is_complete & is_short).sum() > (~pl.col("trains") & is_complete & is_short).sum()
-    return iterators.filter(is_short & (is_complete | ((number > 0) & most) | train)).select(*_OF_ITERATOR, "trains")
+    is_complete = _is_complete()
+    is_short = pl.col("batches") < pl.when("trains").then(_FEW_OF_EPOCH).otherwise(_FEW_BATCHES)
+    known = is_complete & is_short
+    most, several = known.sum() > (is_complete & ~is_short).sum(), known.sum() >= _SEVERAL
+    train = (pl.col("trains") & known).sum() > (~pl.col("trains") & known).sum()
+    short = iterators.filter(several & is_short & (is_complete | ((number > 0) & most) | train))
+    return short.select(*_OF_ITERATOR, "trains")
 
 
 def _iterators(requests: pl.DataFrame) -> pl.DataFrame:

@@ -85,6 +85,23 @@ UNUSED_GRADIENTS_GAIN_MS = Metric(
     "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / steps",
     "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
 )
+REPEATED_BACKWARD_SHARE = Metric(
+    "repeated_backward_share",
+    "share",
+    "Part of the step in which backward passes go through a graph that another one of the step went through already.",
+    "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
+    "build graphs, and where nodes build one themselves, as for gradients of gradients",
+    "`backward(retain_graph=True)` keeps the graph for the next pass",
+    where=lambda view: _places(spans(_repeated(view)), "nodes of a backward pass once more"),
+)
+REPEATED_BACKWARD_GAIN_MS = Metric(
+    "repeated_backward_gain_ms",
+    "ms",
+    "Step time saved if one backward pass went through each graph.",
+    "replay without these nodes and their kernels"
+    + ELSE
+    + "time of the kernels, without a device of the nodes / steps",
+)
 GRAPH_OPS_PER_STEP = Metric(
     "graph_ops_per_step",
     "number",
@@ -134,6 +151,15 @@ def unused_gradients(view: DeviceView) -> Values:
         UNUSED_GRADIENTS_LEAST_GAIN_MS: least,
         UNUSED_GRADIENTS_GAIN_MS: least + unused * view.per_step_ms(layers_ns),
     }
+
+
+@measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
+def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
+    """Several backward passes through one graph; zero without them."""
+    if not view.total_ns:
+        return {}
+    again = spans(_repeated(view))
+    return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
 
 @measures(GRAPH_OPS_PER_STEP, GRAPH_GAIN_MS)
@@ -220,6 +246,16 @@ def _needless(view: DeviceView) -> Union:
     )
     after = by_step.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
+
+
+def _repeated(view: DeviceView) -> pl.DataFrame:
+    """The nodes that an earlier backward pass of their step evaluated too."""
+    nodes = view.used_like(NODE, "op").filter(pl.col("sequence").is_not_null()).sort("start_ns")
+    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null(), ~matches(BACKWARD))
+    if ops["thread"].n_unique() > 1 or inside(spans(nodes), ops).any():
+        return nodes.clear()
+    number = pl.int_range(pl.len()).over("window", "name", "sequence")
+    return nodes.with_columns(number=number).filter(pl.col("number") > 0)
 
 
 def _gain_ms(view: DeviceView, when: Union) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from advisor.analysis.device.iterators import lasting, short_requests, waits
+from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_requests, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans, started_in
@@ -14,7 +15,8 @@ from advisor.metrics.metric import Metric, Values, measures
 
 _SOURCE: Final = (
     "an iterator begins with a request right after the seed that it draws (aten::empty, random_, item); it ends where "
-    "a request takes, or runs, under a tenth of one before, or where the next one begins; short: fewer than ten batches"
+    "a request takes, or runs, under a tenth of one before, or where the next one begins; short: two or more of fewer "
+    "than ten batches, or than four if a backward pass runs before its last request"
 )
 
 
@@ -60,6 +62,13 @@ SINGLE_PROCESS_GAIN_MS = Metric(
     "and calls / used steps",
     "workers load ahead of the loop, but not before an iterator begins",
 )
+FIRST_BATCH_PART = Metric(
+    "first_batch_part",
+    "share",
+    "Part of the batches that are the first of an epoch, which no process loads ahead.",
+    "1 / median of the batches of iterators that begin and end in the recording; 0 without any",
+    _SOURCE,
+)
 ITERATORS_DRAINED = Metric(
     "iterators_drained",
     "share",
@@ -89,6 +98,7 @@ ITERATORS_TRAIN = Metric(
     SHORT_ITERATOR_SHARE,
     SHORT_ITERATOR_GAIN_MS,
     SINGLE_PROCESS_GAIN_MS,
+    FIRST_BATCH_PART,
     ITERATORS_DRAINED,
     ITERATORS_OF_WORKERS,
     ITERATORS_TRAIN,
@@ -97,7 +107,7 @@ def short_iterators(view: DeviceView) -> Values:
     """What short iterators load, and others; zero without any."""
     if not view.total_ns:
         return {}
-    requests = view.once(short_requests)
+    requests, epochs = view.once(short_requests), batches_of_epochs(view).to_numpy()
     iterators = _iterators(started_in(requests, view.starts, view.ends))
     return {
         SHORT_ITERATORS: iterators.height,
@@ -105,6 +115,7 @@ def short_iterators(view: DeviceView) -> Values:
         SHORT_ITERATOR_SHARE: int(waits(view, requests).sum()) / view.total_ns,
         SHORT_ITERATOR_GAIN_MS: _gain_ms(view, requests),
         SINGLE_PROCESS_GAIN_MS: _gain_ms(view, view.once(lasting)),
+        FIRST_BATCH_PART: 1 / max(1.0, float(np.median(epochs))) if len(epochs) else 0.0,
         ITERATORS_DRAINED: iterators["is_end"].mean() or 0.0,  # type: ignore[dict-item]
         ITERATORS_OF_WORKERS: iterators["of_workers"].mean() or 0.0,  # type: ignore[dict-item]
         ITERATORS_TRAIN: iterators["trains"].mean() or 0.0,  # type: ignore[dict-item]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host.needless_autograd import recomputed, unused_gradients, unused_graph
+from advisor.metrics.host.needless_autograd import (
+    recomputed,
+    repeated_backward,
+    unused_gradients,
+    unused_graph,
+)
 from advisor.model.missing import Missing
 from tests.tables import by_name, kernel, on_host, profile, step, view
 
@@ -13,6 +18,7 @@ GRADIENT = "torch::autograd::AccumulateGrad"
 
 again = by_name(recomputed)
 gradients = by_name(unused_gradients)
+repeated = by_name(repeated_backward)
 graph = by_name(unused_graph)
 
 
@@ -151,3 +157,36 @@ def test_inference_may_build_a_graph():
 )
 def test_what_trains_or_builds_none_is_not_such(ops, count: int):
     assert set(graph(steps(ops, count)).values()) == {0}
+
+
+def passes_again(*, name: str = "MmBackward0", sequence: int = 1, extra=()):
+    """Two backward passes of two nodes of 10 us; the second one goes through the second node of the first again."""
+    return [
+        op(0, 10, "aten::mm", 1),
+        op(10, 20, "aten::sub", 2),
+        op(50, 60, NODE + "SubBackward0", 2),
+        op(60, 70, NODE + "MmBackward0", 1),
+        op(70, 80, NODE + "AddBackward0", 3),
+        op(80, 90, NODE + name, sequence),
+        *extra,
+    ]
+
+
+def test_a_node_with_the_number_of_an_earlier_one_is_gone_through_again():
+    assert repeated(steps(passes_again(), 2)) == pytest.approx(
+        {"repeated_backward_share": 0.1, "repeated_backward_gain_ms": 0.01}
+    )
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        passes_again(sequence=4),
+        passes_again(name="TBackward0"),
+        passes_again(extra=[op(62, 66, "aten::mm", 5)]),
+        passes_again(extra=[op(22, 26, "aten::mm", 5) | {"thread": 2}]),
+    ],
+    ids=["another number", "another node of an op", "gradients of gradients", "numbers of two threads"],
+)
+def test_other_nodes_are_not(ops):
+    assert repeated(steps(ops))["repeated_backward_share"] == 0

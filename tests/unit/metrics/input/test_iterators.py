@@ -77,6 +77,7 @@ def test_a_validation_in_each_step_is_an_iterator_of_its_own():
             "short_iterator_share": 2.03 / 9.06,
             "short_iterator_gain_ms": 2.03,
             "single_process_gain_ms": 4,
+            "first_batch_part": 0.5,
             "iterators_drained": 1,
             "iterators_of_workers": 0,
             "iterators_train": 0,
@@ -100,6 +101,24 @@ def test_numbers_that_the_program_draws_begin_no_iterator(seed: tuple[str, ...])
 def test_an_iterator_of_ten_batches_is_not_short():
     assert measured(validating(batches=9).view())["short_iterators"] == 4
     assert measured(validating(batches=10).view())["short_iterators"] == 0
+
+
+def test_a_recording_of_a_few_batches_is_one_loop():
+    seen = validating(1, 5).view()
+    assert measured(seen)["short_iterators"] == 0
+    assert lasting(seen).height == 1 + 5 + 1
+
+
+@pytest.mark.parametrize(("batches", "short"), [(3, 3), (4, 0)])
+def test_workers_load_most_of_an_epoch_of_four_batches_ahead(batches: int, short: int):
+    loop = Loop()
+    for _ in range(3):
+        loop.seed()
+        for _ in range(batches):
+            loop.ask().learn().end()
+        loop.ask(30, 0)
+    values = measured(loop.end().view())
+    assert (values["short_iterators"], values["first_batch_part"]) == (short, 1 / batches)
 
 
 def test_epochs_of_two_batches_are_iterators_that_train_and_all_requests_are_to_them():
@@ -148,12 +167,15 @@ def test_an_epoch_that_begins_once_is_of_unknown_length():
     for i in range(4):
         (loop.ask(30, 0).seed() if i == 1 else loop).ask().learn().end()
     assert short_requests(loop.view()).is_empty()
+    assert measured(loop.view())["first_batch_part"] == 0
 
 
 def test_the_device_s_work_hides_loading():
     """A kernel runs in the last 0.03 of 9.06 ms and the ms before: of the validation, it hides all but 1 ms."""
-    loop = validating(1).end()
-    seen = view(profile([kernel(7_530, 9_060)], loop.rows, [step(0, 0, 9_060)]))
+    loop = validating(2).end()
+    seen = view(
+        profile([kernel(7_530, 9_060), kernel(16_590, 18_120)], loop.rows, [step(0, 0, 9_060), step(1, 9_060, 18_120)])
+    )
     assert measured(seen)["short_iterator_share"] == pytest.approx(1 / 9.06)
 
 
