@@ -228,7 +228,8 @@ def _alike(before: Side, after: Side, change: Contrast, margin: float) -> Decide
         runs = one_line(listing(shared), 200)
         return Decided("inconclusive", _tested("shared_recording", before, after, change, runs=runs), "noise")
     facts = {"low": change.low, "high": change.high}
-    return Decided("inconclusive", _tested("noise", before, after, change, **facts), "noise")
+    code = "noise_of_runs" if before.is_unprofiled and change.of == "mean" else "noise"
+    return Decided("inconclusive", _tested(code, before, after, change, **facts), "noise")
 
 
 def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacle, Reason]]:

@@ -36,6 +36,10 @@ REMARKS: Final = {
         "the steps vary too much: the head takes {low:number} to {high:number} times as long as the base "
         f"{_TESTED}; profile more steps"
     ),
+    "noise_of_runs": (
+        "the runs vary too much: the head takes {low:number} to {high:number} times as long as the base "
+        f"{_TESTED}; give more runs of each side"
+    ),
     "other_hardware": "different hardware: {base} against {head}",
     "other_machine": (
         "the machine differs, or the cores or clocks that the job gets: {ops:count} ops that did not change take "
