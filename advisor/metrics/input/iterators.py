@@ -67,7 +67,8 @@ FIRST_BATCH_PART = Metric(
     "first_batch_part",
     "share",
     "Part of the batches that are the first of an epoch, which no process loads ahead.",
-    "1 / median of the batches of iterators that begin and end in the recording; 0 with fewer than two",
+    "1 / median of the batches of iterators that are not short, and begin and end in the recording; 0 "
+    "with fewer than two",
     _SOURCE,
 )
 ITERATORS_DRAINED = Metric(
