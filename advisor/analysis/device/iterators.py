@@ -66,9 +66,9 @@ def waits(view: DeviceView, requests: pl.DataFrame) -> Ints:
 
 
 def batches_of_epochs(view: DeviceView) -> pl.Series:
-    """How many batches each iterator brings that begins and ends in the recording."""
+    """How many batches each iterator brings that is not short, and begins and ends in the recording."""
     iterators = _iterators(view.once(_requests))
-    return iterators.filter(_is_complete())["batches"]
+    return iterators.filter(_is_complete()).join(_short(iterators), on=_OF_ITERATOR, how="anti")["batches"]
 
 
 def _is_complete() -> pl.Expr:

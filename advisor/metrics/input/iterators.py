@@ -13,6 +13,7 @@ from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.steps import DeviceView, spans, started_in
 from advisor.metrics.metric import Metric, Values, measures
 
+_SEVERAL: Final = 2
 _SOURCE: Final = (
     "an iterator begins with a request right after the seed that it draws (aten::empty, random_, item); it ends where "
     "a request takes, or runs, under a tenth of one before, or where the next one begins; short: two or more of fewer "
@@ -66,7 +67,8 @@ FIRST_BATCH_PART = Metric(
     "first_batch_part",
     "share",
     "Part of the batches that are the first of an epoch, which no process loads ahead.",
-    "1 / median of the batches of iterators that begin and end in the recording; 0 without any",
+    "1 / median of the batches of iterators that are not short, and begin and end in the recording; 0 "
+    "with fewer than two",
     _SOURCE,
 )
 ITERATORS_DRAINED = Metric(
@@ -115,7 +117,7 @@ def short_iterators(view: DeviceView) -> Values:
         SHORT_ITERATOR_SHARE: int(waits(view, requests).sum()) / view.total_ns,
         SHORT_ITERATOR_GAIN_MS: _gain_ms(view, requests),
         SINGLE_PROCESS_GAIN_MS: _gain_ms(view, view.once(lasting)),
-        FIRST_BATCH_PART: 1 / max(1.0, float(np.median(epochs))) if len(epochs) else 0.0,
+        FIRST_BATCH_PART: 1 / max(1.0, float(np.median(epochs))) if len(epochs) >= _SEVERAL else 0.0,
         ITERATORS_DRAINED: iterators["is_end"].mean() or 0.0,  # type: ignore[dict-item]
         ITERATORS_OF_WORKERS: iterators["of_workers"].mean() or 0.0,  # type: ignore[dict-item]
         ITERATORS_TRAIN: iterators["trains"].mean() or 0.0,  # type: ignore[dict-item]
