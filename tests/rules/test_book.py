@@ -135,7 +135,9 @@ def test_something_is_left_to_advise_where_a_fix_is_made_already():
 )
 def test_keras_is_answered_in_its_own_terms(rule):
     def first(keras: int) -> str:
-        ordered = fixes_in_order(BOOK[rule], dict.fromkeys(NAMES) | {"keras_fit_ranges": keras, "host_eager_share": 0.9})
+        ordered = fixes_in_order(
+            BOOK[rule], dict.fromkeys(NAMES) | {"keras_fit_ranges": keras, "host_eager_share": 0.9}
+        )
         fix = next(fix for fix in ordered if fix.framework == "tensorflow")
         return f"{fix.do} {fix.code}"
 
