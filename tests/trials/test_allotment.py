@@ -59,7 +59,7 @@ def test_what_the_time_does_not_suffice_for_is_not_begun(bench: Bench):
     bench.end = NOW + 40
     trial = session().attempt(bench, Idea("x", (FUSED,)), base(1000.0), 2)  # 5 s and 12 blocks of 1 + 2 steps
     assert trial.result == "not_tried"
-    assert trial.reasons[0].words == "it needs 41 s at least, and 40 s were left: give more with `--budget`"
+    assert trial.reasons[0].words == "it needs 41 s at least, and 40 s were left: give more time with `--budget`"
 
 
 def test_the_same_change_is_tried_once(bench: Bench):
@@ -77,7 +77,7 @@ def test_the_largest_claim_is_expected_to_save_most():
 @pytest.mark.parametrize(
     ("turns", "is_over_time", "words"),
     [
-        ([Block(False, 9.0), Block(True, 9.0)], True, "only 1 of the 3 pairs that it takes were timed"),
+        ([Block(False, 9.0), Block(True, 9.0)], True, "only 1 of 3 pairs were timed"),
         ([], False, "the program ends before it has been timed with and without the patch"),
     ],
 )

@@ -66,7 +66,7 @@ SINGLE_PROCESS_GAIN_MS = Metric(
 FIRST_BATCH_PART = Metric(
     "first_batch_part",
     "share",
-    "Part of the batches that are the first of an epoch, which no process loads ahead.",
+    "Part of the batches that are the first of an iterator, which no process loads ahead.",
     "1 / median of the batches of iterators that are not short, and begin and end in the recording; 0 "
     "with fewer than two",
     _SOURCE,
