@@ -14,7 +14,7 @@ from advisor.model.finding import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, S
 from advisor.rules import wording
 from advisor.rules.book import Rule
 from advisor.rules.evaluation import Verdict
-from advisor.vocabulary.parts import WORK
+from advisor.vocabulary.parts import SKEW, WORK
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
 _AS_MUCH: Final = 0.5  # of the most that any worker saves: numbers of two workers in a report ask for a reason
@@ -23,7 +23,8 @@ _SEVERAL: Final = 2
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
 _LEAST_PART: Final = 0.25  # of the high end: a lower low end says little of how much goes
-_ESTIMATED: Final = WORK | {OUTLIERS}  # a model says how fast work can be, and few steps how often uneven ones come
+# A model says how fast work can be, few steps how often uneven ones come, and other ranks how late one is.
+_ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Candidate:
     """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
 
     `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one. `least`
-    is the least severity of its finding, however little is saved.
+    is the least severity of its finding, however little is saved. `is_limited` says whether another rank sets the pace
+    once that is saved: what the job saves then is the estimated difference of two ranks.
     """
 
     rule: Rule
@@ -43,6 +45,7 @@ class Candidate:
     evens_ms: float = 0.0
     says: str = ""
     least: Severity = "low"
+    is_limited: bool = False
 
     @property
     def worker(self) -> int:
@@ -82,7 +85,7 @@ class Candidate:
         level = levels.index(self.rule.confidence)
         if self.verdict.doubted:
             return levels[min(level + 1, len(levels) - 1)]
-        if self.pool in _ESTIMATED:
+        if self.pool in _ESTIMATED or self.is_limited:
             return levels[max(level, levels.index("medium"))]
         return "high" if self._is_measured and level == levels.index("medium") else levels[level]
 
@@ -168,7 +171,8 @@ def _of_job(alone: Candidate, verdicts: Sequence[Verdict], own: Sequence[float],
     high = max(0.0, max(apart) - max(rest))
     low = max(0.0, max(own) - max(_own_steps_without(own, [verdict.low_ms for verdict in verdicts])))
     evens = max(0.0, _lateness(apart) - _lateness(rest)) if _per_rank(rows, "persistent_skew_ms") else 0.0
-    return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens)
+    is_limited = high < (alone.high_ms or 0.0)
+    return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens, is_limited=is_limited)
 
 
 def _per_rank(rows: pl.DataFrame, metric: str) -> list[float]:

@@ -182,6 +182,15 @@ def test_the_slowest_rank_sets_what_the_job_saves():
     assert finding.scope.told_of == 0  # the worst is rank 2, but nobody waits for it
 
 
+def test_a_saving_that_another_rank_limits_is_estimated():
+    # without its wait the slower rank takes 60 ms by itself: the other one's 80 limit what the job saves
+    for slower, other, confidence in ((100.0, 80.0, "medium"), (100.0, 50.0, "high")):
+        rows = [(slower, 0.5, 40.0), (other, 0.0, 0.0)]
+        found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
+        (finding,) = judged(found, rule("a", confidence="high", **saving("input_gain_ms", "input_gain_ms"))).findings
+        assert finding.confidence == confidence
+
+
 def test_a_rank_that_nobody_waits_for_saves_the_job_nothing():
     rows = [(100.0, 0.0, 0.0), (60.0, 0.6, 30.0)]
     found = measured(*({"own_step_ms": o, "input_share": i, "input_gain_ms": g} for o, i, g in rows))
