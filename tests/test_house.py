@@ -156,5 +156,9 @@ def test_binary_files_are_fixtures_or_pictures():
     assert [path for path in elsewhere if b"\0" in path.read_bytes()] == []
 
 
+def test_what_a_merge_leaves_behind_is_no_file_of_the_project():
+    assert [path for path in repository_files() if path.suffix in {".orig", ".rej", ".bak"}] == []
+
+
 def test_continuous_integration_can_be_started():
     assert os.access(ROOT / ".ci/run", os.X_OK)
