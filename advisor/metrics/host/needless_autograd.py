@@ -12,6 +12,7 @@ import polars as pl
 from advisor.analysis.device.autograd import LAYER
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work
 from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.places import stretches
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
@@ -42,7 +43,7 @@ RECOMPUTED_SHARE = Metric(
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
     "without nodes in it and those of the program's functions / step time",
     "torch.utils.checkpoint runs the forward pass again within a node, with gradients enabled",
-    where=lambda view: _places(_recomputations(view), "layers computed again"),
+    where=lambda view: stretches(view.once(_recomputations), "layers computed again"),
 )
 RECOMPUTATIONS_PER_STEP = Metric(
     "recomputations_per_step",
@@ -70,7 +71,7 @@ UNUSED_GRADIENTS_SHARE = Metric(
     "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",
     "Kineto's shapes",
-    where=lambda view: _places(_needless(view), "gradients that no optimizer uses"),
+    where=lambda view: stretches(view.once(_needless), "gradients that no optimizer uses"),
 )
 UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
     "unused_gradients_least_gain_ms",
@@ -92,7 +93,7 @@ REPEATED_BACKWARD_SHARE = Metric(
     "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
     "build graphs, and where nodes build one themselves, as for gradients of gradients",
     "`backward(retain_graph=True)` keeps the graph for the next pass",
-    where=lambda view: _places(spans(_repeated(view)), "nodes of a backward pass once more"),
+    where=lambda view: stretches(spans(view.once(_repeated)), "nodes of a backward pass once more"),
 )
 REPEATED_BACKWARD_GAIN_MS = Metric(
     "repeated_backward_gain_ms",
@@ -139,7 +140,7 @@ def unused_gradients(view: DeviceView) -> Values:
     stored = view.used_like(_GRADIENT, "op")
     if stored.height and not stored["shapes"].count() and not _has_ranks(view):
         return Missing("no_shapes")
-    needless, of_weights = view.once(_needless), _gradients(view)
+    needless, of_weights = view.once(_needless), view.once(_gradients)
     least = _gain_ms(view, needless)
     before = of_weights.filter(~inside(needless, of_weights))
     layers = view.used_like(LAYER, "op")
@@ -158,7 +159,7 @@ def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
     """Several backward passes through one graph; zero without them."""
     if not view.total_ns:
         return {}
-    again = spans(_repeated(view))
+    again = spans(view.once(_repeated))
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
 
@@ -240,7 +241,7 @@ def _needless(view: DeviceView) -> Union:
     """From the last gradient of a step that an optimizer uses to the last one after it, which none does."""
     is_unused = pl.col("is_unused")
     by_step = (
-        _gradients(view)
+        view.once(_gradients)
         .group_by("window")
         .agg(start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max())
     )
@@ -271,10 +272,3 @@ def _gain_ms(view: DeviceView, when: Union) -> float:
     ids = kernels["id"].to_numpy()
     without = trusted.without_host(when).without_calls(calls["id"].to_numpy())
     return trusted.saved_ms(without.with_durations(ids, np.zeros_like(ids)))
-
-
-def _places(when: Union, name: str) -> pl.DataFrame:
-    frame = pl.DataFrame({"start_ns": when.starts, "dur_ns": when.ends - when.starts})
-    return frame.select(pl.lit("host_ops").alias("table"), pl.lit(name).alias("name"), "start_ns", "dur_ns").sort(
-        "dur_ns", "start_ns", descending=[True, False]
-    )
