@@ -20,7 +20,7 @@ LEAST_EFFECT: Final = 0.02
 """A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)."""
 
 _LEAST_ON_CPUS: Final = 0.05
-"""Two runs of one program differ by so much there: where memory lies, other cores, clocks."""
+"""Own choice: of ten simulated pairs of one program, one differed by more than 2 %."""
 
 SEVERAL: Final = 3
 """Runs of a side that show how far a busy machine moves the step from one to the next."""

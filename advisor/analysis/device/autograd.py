@@ -17,12 +17,15 @@ _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it train
 _WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
 _WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
 LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
+
+FEW_PASSES: Final = 8
+"""Models that train in turns make two or three passes, gradients of micro-batches four."""
+
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
 _KINDS: Final = 3  # as often as each other: two may be so by chance
 _FAR_OFTEN, _FAR_KINDS = 16, 2  # nodes of one kind per layer: with so many, two kinds as often are a loop's
 _ROW: Final = r"^autograd::engine::evaluate_function: (?:Select|Slice|Index)Backward\d*$"
-_FEW_PASSES: Final = 8  # as `loops` has it
 _ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the passes are of different things
 
 
@@ -109,7 +112,7 @@ def row_gradients(view: DeviceView) -> Union:
     of a loop over n rows there are n of them to add up.
     """
     rows, least, passes = view.used_like(_ROW, "op"), _FAR_OFTEN * max(1.0, _layers(view)), _loop(view)
-    least = min(least, passes) if passes >= _FEW_PASSES else least
+    least = min(least, passes) if passes >= FEW_PASSES else least
     often = rows.group_by("name").len().filter(pl.col("len") >= least * view.steps.height)
     return spans(rows.filter(pl.col("name").is_in(often["name"].implode())))
 

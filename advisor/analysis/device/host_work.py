@@ -32,17 +32,8 @@ _TYPED_OP: Final = r":[A-Za-z_]\w*$"
 _CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 OP_COLUMNS: Final = (
-    "id",
-    "worker",
-    "thread",
-    "kind",
-    "name",
-    "start_ns",
-    "dur_ns",
-    "step",
-    "parent",
-    "eager",
-    "shapes",
+    *("id", "worker", "thread", "kind", "name", "start_ns", "dur_ns"),
+    *("step", "parent", "eager", "shapes"),
 )
 
 

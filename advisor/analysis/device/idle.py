@@ -10,9 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unrecorded_work import holes_in
-from advisor.inputs.names.calls import (
-    GRAPH_LAUNCH,
-)
+from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS

@@ -14,11 +14,7 @@ from advisor.model.arrays import Ints
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
-_SEED: Final = (
-    "aten::item",
-    "aten::random_",
-    "aten::empty",
-)  # of a new iterator, the last op first
+_SEED: Final = ("aten::item", "aten::random_", "aten::empty")  # of a new iterator, the last op first
 _OF_SAMPLER: Final = r"^aten::(?:randperm|resolve_conj|resolve_neg)$"  # that draws the first batches for processes
 _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
 _FEW_OF_EPOCH: Final = 4  # the same for epochs of the training, whose loader is made once: three quarters

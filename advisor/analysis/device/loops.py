@@ -7,15 +7,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.autograd import makers
+from advisor.analysis.device.autograd import FEW_PASSES, makers
 from advisor.analysis.device.communication import C10D_CALLS
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work, step_ops
 from advisor.analysis.device.steps import DeviceView, inside
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
-
-FEW_PASSES: Final = 8
-"""Models that train in turns make two or three passes, gradients of micro-batches four."""
 
 _LAYER: Final = (
     r"(?i)linear|conv|mm$|mm_|matmul|einsum|embedding|(?:layer|batch|group|instance|rms)_norm|attention|lstm|gru|rnn"

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.device.autograd import passes_per_step, row_gradients
+from advisor.analysis.device.autograd import FEW_PASSES, passes_per_step, row_gradients
 from advisor.analysis.device.host_work import (
     between_nodes,
     between_ops,
@@ -17,7 +17,7 @@ from advisor.analysis.device.host_work import (
     step_ops,
     thread_waits,
 )
-from advisor.analysis.device.loops import FEW_PASSES, loops
+from advisor.analysis.device.loops import loops
 from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
 from advisor.inputs.periods import RANGES
