@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics import Measurements, measure
 from advisor.metrics.metric import JOB_MEASURES, MEASURES, RANK_MEASURES, Metric, Value, Values
 from advisor.model.intervals import Union

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from advisor.kernel_words import kernel_name
 from advisor.model.finding import Value
 from advisor.model.report import Run
 from advisor.model.source import Source, Steps
-from advisor.symbols import kernel_name
 from advisor.text import count, listing, ms, plural, runs_of
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
 

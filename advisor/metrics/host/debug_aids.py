@@ -11,7 +11,7 @@ from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_shar
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, slowdown, unprofiled_ms
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import END_NS
 

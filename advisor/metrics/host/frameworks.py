@@ -11,7 +11,7 @@ from advisor.analysis.device.host_work import between_ops, own_ns, step_ops
 from advisor.analysis.device.kernels import kernels, largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FUNCTION_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union

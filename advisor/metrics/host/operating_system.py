@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

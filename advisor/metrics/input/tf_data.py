@@ -9,9 +9,9 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.unknowns import undirected_copies
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

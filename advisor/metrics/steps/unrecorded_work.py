@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unrecorded_work import holes_in, launches
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
