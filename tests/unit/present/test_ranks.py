@@ -27,8 +27,8 @@ def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
         "The others wait for it most (24 ms a step, the sum of all ranks)."
     )
     assert pace(job(1, (100.0, 100.0, 100.0, 110.0), {2: 24.0, 3: 5.0})) == (
-        "Rank 1 sets the pace; rank 3 is the slowest (110 ms a step without waits, 10 ms more than the typical rank), "
-        "and the others wait for rank 2 most (24 ms a step, the sum of all ranks)."
+        "Rank 1 sets the pace; rank 3 is the slowest (110 ms a step without waits, 10 ms more than the typical rank). "
+        "The others wait for rank 2 most (24 ms a step, the sum of all ranks)."
     )
 
 
