@@ -142,7 +142,7 @@ def check(
     spare_start(paths)
     from advisor.engine import check as run_check
     from advisor.options import Options
-    from advisor.rules.book import Workload
+    from advisor.rules.rule_file import Workload
 
     standard = chosen("--format", format_, formats("report"))
     level = chosen("--fail-on", fail_on, _LEVELS)

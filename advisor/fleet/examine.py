@@ -24,9 +24,9 @@ from advisor.inputs.storage import listing, local, open_file, size
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
-from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.overrides import replaced, rule_book, suppressions
+from advisor.rules.rule_file import Rule
+from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.summary import judged_again, summarise
 from advisor.text import plain
 

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.analysis.device.timeline import Timeline, worst_step
+from advisor.analysis.device.view import DeviceView, Selection
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
 from advisor.errors import contained

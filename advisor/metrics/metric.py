@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.analysis.job.job import Job
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from advisor.kernel_words import kernel_name
 from advisor.model.comparison import (
     Amount,
     Comparison,
@@ -21,7 +22,6 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.symbols import kernel_name
 from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
 from advisor.vocabulary.parts import part_short
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source
-from advisor.present.breakdown import run_row
+from advisor.present.headline_figures import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, whose
 from advisor.text import ms, percent, plural, quantity
 from advisor.vocabulary.kinds import POINT_TO_POINT, XLA_FRAMEWORKS

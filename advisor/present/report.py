@@ -12,9 +12,9 @@ from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
-from advisor.present.breakdown import figures, run_row
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
+from advisor.present.headline_figures import figures, run_row
 from advisor.present.next_recording import recording
 from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
 from advisor.metrics.copies import transfers
 from advisor.metrics.host import synchronisation

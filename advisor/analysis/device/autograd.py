@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches

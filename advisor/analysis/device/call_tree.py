@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import above, nearest
 from advisor.model.profile import TEXT, matches

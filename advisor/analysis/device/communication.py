@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
 

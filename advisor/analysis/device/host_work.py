@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, inside, rows_where, spans
+from advisor.analysis.device.view import DeviceView, inside, rows_where, spans
 from advisor.inputs.names.calls import (
     JIT_CALL,
     LOGGING,

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unrecorded_work import holes_in
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import EMPTY, Union

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import executed
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
 from advisor.model.arrays import Ints
 from advisor.model.profile import matches

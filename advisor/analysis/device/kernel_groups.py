@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.kernels import TYPE, kernels
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _ELEMENTWISE: Final = ["elementwise", "copy", "rng"]

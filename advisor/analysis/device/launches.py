@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
-from advisor.inputs.periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
+from advisor.inputs.step_periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.autograd import FEW_PASSES, makers
 from advisor.analysis.device.communication import C10D_CALLS
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work, step_ops
-from advisor.analysis.device.steps import DeviceView, inside
+from advisor.analysis.device.view import DeviceView, inside
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, classes
+from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import CACHE_WRITES, DECODE_ATTENTION, PREFILL_ATTENTION, SAMPLERS
 from advisor.model.profile import END_NS, matches

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.passes import PASS, passes
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import JAX_MARKS, STEP_MARKS, batch
-from advisor.inputs.periods import LAUNCHING
+from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Ints
 from advisor.model.profile import END_NS, matches
 

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS
 from advisor.text import ms

@@ -18,9 +18,9 @@ from advisor.analysis.device.host_work import (
     thread_waits,
 )
 from advisor.analysis.device.loops import loops
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
-from advisor.inputs.periods import RANGES
+from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
 
 OP_NS: Final = 1_000

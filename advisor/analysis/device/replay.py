@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches

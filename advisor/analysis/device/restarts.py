@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import spans
+from advisor.analysis.device.view import spans
 from advisor.inputs.names.calls import NODE, WORKERS_LOADING
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union

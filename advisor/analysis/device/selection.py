@@ -12,11 +12,11 @@ import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
 from advisor.analysis.device.restarts import restarts
-from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
+from advisor.analysis.device.view import DeviceView, Selection, first_uses, rows_where, spans, started_in
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
-from advisor.inputs.periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import OP_COLUMNS, own_ns, training_ops
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.user_code import callers
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
 from advisor.text import ms

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import at_edges, gaps
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device import launches as calls
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.arrays import Ints, Mask
 from advisor.model.profile import END_NS
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.analysis.device.host_work import BACKWARD, running
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.hardware import Gpu
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union

@@ -14,7 +14,7 @@ from advisor.analysis.device.communication import (
     host_exposed,
     per_step_ms,
 )
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.communication import C10D_CALLS, device_collectives, per_step_ms
 from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union

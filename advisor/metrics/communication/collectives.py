@@ -17,7 +17,7 @@ from advisor.analysis.device.communication import (
     per_step_ms,
 )
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import REDUCTION
 from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import Metric, Value, Values, measures

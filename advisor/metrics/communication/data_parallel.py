@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 

@@ -8,8 +8,8 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import by_place, in_words
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

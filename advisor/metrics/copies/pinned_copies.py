@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import undirected_copies
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 

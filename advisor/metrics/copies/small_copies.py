@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches

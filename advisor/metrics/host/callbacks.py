@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import callbacks
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import PYTHON_CALL
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches

@@ -11,8 +11,8 @@ from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import EMPTY, Union

@@ -19,9 +19,9 @@ from advisor.analysis.device.host_work import (
 from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import no_frames, unknown_waits
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union

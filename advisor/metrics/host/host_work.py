@@ -8,8 +8,8 @@ from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import callbacks, optimizer_work, python_work, running
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.recording_cost import unprofiled_ms
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 

@@ -14,9 +14,9 @@ from advisor.analysis.device.host_work import BACKWARD, optimizer_work
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
-from advisor.inputs.periods import PRODUCTS, without_graph
+from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

@@ -24,9 +24,9 @@ from advisor.analysis.device.places import stretches
 from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 from advisor.text import ms

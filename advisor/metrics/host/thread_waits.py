@@ -13,9 +13,9 @@ from advisor.analysis.device.host_work import (
     waiting_function,
 )
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import no_frames
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 

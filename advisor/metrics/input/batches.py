@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.iterators import lasting
-from advisor.analysis.device.steps import DeviceView, spans, started_in
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.vocabulary.limits import SLOW_CALL_NS
 

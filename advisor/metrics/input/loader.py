@@ -13,8 +13,8 @@ import polars as pl
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import lasting, lasting_of_workers, waits
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union

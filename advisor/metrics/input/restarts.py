@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.restarts import Restarts, restarts
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints

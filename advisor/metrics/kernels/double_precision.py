@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 

@@ -11,7 +11,7 @@ from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
 _FOREACH: Final = r"^aten::_foreach_"

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 

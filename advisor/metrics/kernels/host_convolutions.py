@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
-from advisor.analysis.device.steps import DeviceView, classes, spans
+from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.text import count

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.text import ms, number, percent
 

@@ -15,8 +15,8 @@ from advisor.analysis.device.kernel_groups import part, parts
 from advisor.analysis.device.kernels import extent, largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.arrays import Ints

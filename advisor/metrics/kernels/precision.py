@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns, 
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing

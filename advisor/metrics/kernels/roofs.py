@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, no_peaks
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.roofs import calls
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import Metric, Values, measures, tabulates
 from advisor.model.missing import Missing

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches

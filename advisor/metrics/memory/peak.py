@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.memory_at_peak import blocks_at_peak
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.missing import Missing
 

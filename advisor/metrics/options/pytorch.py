@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_class
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, GRAPH_LAUNCH, OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing

@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.tf_data import iterators
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 
 _NEEDS: Final = ("device_ops", "host_ops")

@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.phases import steps_by_phase
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import DECODING, PREFILLING
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union

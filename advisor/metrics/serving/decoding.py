@@ -18,9 +18,9 @@ from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
 from advisor.analysis.device.places import stretches
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union

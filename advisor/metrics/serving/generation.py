@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import kernels, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import CACHE_WRITES
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing

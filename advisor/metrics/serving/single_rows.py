@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 

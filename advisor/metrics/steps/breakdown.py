@@ -20,9 +20,9 @@ from advisor.analysis.device.host_work import callbacks, executed, running
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Metric, Value, measures, tabulates

@@ -10,8 +10,8 @@ import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns, stalls
 from advisor.analysis.device.places import waits_that_cost
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 from advisor.text import percent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from advisor.analysis.device.call_tree import call_tree
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import tabulates
 
 

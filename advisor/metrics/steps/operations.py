@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns
 from advisor.analysis.device.kernels import element_types
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import tabulates
 
 MOST_ROWS: Final = 2000

@@ -10,8 +10,8 @@ import polars as pl
 
 from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Floats, Ints

@@ -8,8 +8,8 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, first_uses, inside, sets_up, spans
-from advisor.inputs.periods import LAUNCHING
+from advisor.analysis.device.view import DeviceView, first_uses, inside, sets_up, spans
+from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, replay, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 

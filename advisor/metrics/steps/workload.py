@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 

@@ -4,8 +4,8 @@ import pytest
 
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
-from advisor.present.breakdown import figures
 from advisor.present.findings import findings
+from advisor.present.headline_figures import figures
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline, tensor_cores
 from advisor.present.verdict import first_sentence, headline
 from tests.render_samples import ACCOUNTING, PIPELINE, RESNET, SAMPLES, changed, cpu_only, part

@@ -17,17 +17,17 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
-from advisor.inputs.marks import marks
 from advisor.inputs.names.kernels import collective_op, family
-from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import LAUNCHING, notes, with_requests
+from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.kineto.columns import Columns
-from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
+from advisor.inputs.readers.kineto.fields import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
-from advisor.inputs.readers.kineto.noted import busy_machine, noted
 from advisor.inputs.readers.kineto.processes import outsiders
+from advisor.inputs.readers.kineto.recorder_block import busy_machine, noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.inputs.readers.kineto.units import checked
+from advisor.inputs.step_marks import marks
+from advisor.inputs.step_periods import LAUNCHING, notes, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches

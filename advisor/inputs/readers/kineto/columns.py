@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.calls import host_kinds
-from advisor.inputs.readers.kineto.decode import Args, Event
+from advisor.inputs.readers.kineto.fields import Args, Event
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
 

@@ -9,7 +9,7 @@ One worker per process that used a device. What the tables hold:
   emit_nvtx, TensorFlow's and XLA's domains; names without ", op_id = ...", shapes and sequence numbers in their
   columns), `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls
   among them; the profiler's own work (`overhead`).
-- steps: see `advisor.inputs.marks`. `workers.work_start_ns` is when the first kernel began: what comes
+- steps: see `advisor.inputs.step_marks`. `workers.work_start_ns` is when the first kernel began: what comes
   before is start-up, and `salvaged` says how much it was.
 - syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
   payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
@@ -32,13 +32,13 @@ from polars.datatypes import DataTypeClass
 from advisor.errors import ReadError
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
-from advisor.inputs.marks import WARM_UP, marks
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import notes, with_requests
+from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.nsys import events
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.tables import Export, opened
+from advisor.inputs.step_marks import WARM_UP, marks
+from advisor.inputs.step_periods import notes, with_requests
 from advisor.inputs.storage import size
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing

@@ -1,4 +1,4 @@
-"""What the tools of TensorFlow and JAX put first: devices at work, eager ops, XLA's share, 16 bits, launching."""
+"""TensorFlow's ops outside of graphs, what a tf.function saves, and what the user of TensorFlow has chosen."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import between_ops, own_ns, step_ops
-from advisor.analysis.device.kernels import kernels, largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FUNCTION_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
-from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
-from advisor.text import runs_of
-from advisor.vocabulary.kinds import DRIVER_CALLS, XLA_FRAMEWORKS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _XPROF: Final = "XProf's overview page"
-_ELSEWHERE: Final = Missing("xla_frameworks_only")
 _NEEDS: Final = ("device_ops",)
-_SIXTEEN: Final = ["fp16", "bf16"]
-_LEAST_KNOWN: Final = 0.5
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
 # Functions that Keras 2 and 3 make of a model's step, and the mark of its TensorBoard callback.
 _OF_KERAS: Final = (
@@ -36,53 +29,6 @@ _SMALL_NS: Final = 100_000  # an eager op that typically takes less is mostly di
 _OF_DISPATCH: Final = 0.9
 _OF_WORK: Final = 0.5
 _LEAST: Final = 0.25
-
-
-DEVICES_VISIBLE = Metric(
-    "devices_visible",
-    "count",
-    "Devices that the worker's process sees.",
-    "devices that the profile describes",
-    f"{_XPROF}, run environment",
-)
-DEVICES_WORKING = Metric(
-    "devices_working",
-    "text",
-    "The devices on which the worker's process ran kernels.",
-    "numbers of the devices with kernels",
-)
-DEVICES_IDLE = Metric(
-    "devices_idle",
-    "count",
-    "How many of the devices that the worker's process sees it ran nothing on.",
-    "devices_visible - devices with any op, copies too",
-)
-
-
-@measures(DEVICES_VISIBLE, DEVICES_WORKING, DEVICES_IDLE)
-def devices(view: DeviceView) -> Mapping[Metric, Value]:
-    """Devices that the process sees and uses."""
-    if not view.total_ns:
-        return {}
-    working = {DEVICES_WORKING: runs_of(view.working)}
-    if view.visible is None:
-        return dict.fromkeys((DEVICES_VISIBLE, DEVICES_IDLE), Missing("no_device_description")) | working
-    return working | {DEVICES_VISIBLE: view.visible, DEVICES_IDLE: view.visible - len(view.used)}
-
-
-DEVICE_EVENTS = Metric(
-    "device_events",
-    "count",
-    "Events that were recorded of the device.",
-    "rows of device ops, whole recording",
-    needs=_NEEDS,
-)
-
-
-@measures(DEVICE_EVENTS)
-def recording(view: DeviceView) -> Mapping[Metric, Value]:
-    """How much of the device the recording holds."""
-    return {DEVICE_EVENTS: view.ops.height} if view.total_ns else {}
 
 
 HOST_EAGER_SHARE = Metric(
@@ -245,123 +191,3 @@ def placement(view: DeviceView) -> Mapping[Metric, Value]:
         return {DEVICE_OP_SHARE: Missing("no_host_op")}
     launching = innermost.filter(pl.col("id").is_in(view.ops["op"].drop_nulls().unique().implode())).height
     return {DEVICE_OP_SHARE: launching / innermost.height}
-
-
-XLA_SHARE = Metric(
-    "xla_share",
-    "share",
-    "Part of the kernel time that XLA compiled.",
-    "time of kernels that belong to an XLA module / time of kernels",
-    needs=_NEEDS,
-)
-OUTSIDE_COMPILATION_SHARE = Metric(
-    "outside_compilation_share",
-    "share",
-    "Part of the kernel time outside XLA's modules, in a job that uses XLA.",
-    "1 - xla_share; 0 where XLA compiled nothing",
-    f"{_XPROF}, ops that run outside compilation",
-    _NEEDS,
-    lambda view: longest(_uncompiled(view)),
-)
-OUTSIDE_COMPILATION_OPS = Metric(
-    "outside_compilation_ops",
-    "text",
-    "The ops that launched kernels outside XLA's modules.",
-    "the three with the most time",
-    needs=_NEEDS,
-)
-SIXTEEN_BIT_KERNEL_SHARE = Metric(
-    "sixteen_bit_kernel_share",
-    "share",
-    "Part of the kernel time on 16-bit floating point, bfloat16 included.",
-    "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels; "
-    "unknown where the type is known of less than half of that time",
-    f"{_XPROF}, device compute precisions, which counts bfloat16 as 32 bits",
-    _NEEDS,
-)
-SIXTEEN_BIT_KERNEL_OPS = Metric(
-    "sixteen_bit_kernel_ops",
-    "text",
-    "The ops with the most kernel time on 16-bit floating point.",
-    "the three with the most time",
-    needs=_NEEDS,
-)
-_XLA: Final = (XLA_SHARE, OUTSIDE_COMPILATION_SHARE, OUTSIDE_COMPILATION_OPS)
-_BITS: Final = (SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS)
-
-
-@measures(*_XLA, *_BITS)
-def compilation(view: DeviceView) -> Mapping[Metric, Value]:
-    """What XLA compiled and what runs in 16 bits."""
-    if not view.total_ns:
-        return {}
-    bits = _bits(view)
-    if view.process.get("framework") not in XLA_FRAMEWORKS:
-        return {**dict.fromkeys(_XLA, _ELSEWHERE), **bits}
-    ran = view.once(kernels)
-    total = int(ran["dur_ns"].sum())
-    if not total:
-        return {}
-    outside = _uncompiled(view)
-    share = float(outside["dur_ns"].sum()) / total
-    return {
-        XLA_SHARE: 1 - share,
-        OUTSIDE_COMPILATION_SHARE: share if share < 1 else 0.0,
-        OUTSIDE_COMPILATION_OPS: largest(view, outside),
-        **bits,
-    }
-
-
-def _uncompiled(view: DeviceView) -> pl.DataFrame:
-    return view.once(kernels).filter(pl.col("hlo_module").is_null())
-
-
-def _bits(view: DeviceView) -> dict[Metric, Value]:
-    ran = view.once(kernels).with_columns(dtype=pl.coalesce("op_dtype", "element_type"))
-    total = int(ran["dur_ns"].sum())
-    if not total or view.device is None:
-        return {}
-    if ran.filter(pl.col("dtype").is_not_null())["dur_ns"].sum() < _LEAST_KNOWN * total:
-        return dict.fromkeys(_BITS, Missing("value_types_unknown"))
-    narrow = ran.filter(pl.col("dtype").is_in(_SIXTEEN))
-    return {
-        SIXTEEN_BIT_KERNEL_SHARE: float(narrow["dur_ns"].sum()) / total,
-        SIXTEEN_BIT_KERNEL_OPS: largest(view, narrow),
-    }
-
-
-INPUT_DURING_LAUNCH_SHARE = Metric(
-    "input_during_launch_share",
-    "share",
-    "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
-    "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",
-    f"{_XPROF}: kernel launch may be held up by tf.data; here seen on the threads",
-    where=lambda view: places(view, view.host.filter(_launching())),
-)
-INPUT_DURING_LAUNCH_PART = Metric(
-    "input_during_launch_part",
-    "share",
-    "How much of TensorFlow's launching passes while tf.data works on other threads.",
-    "the same / idle time in calls and `ExecutorState::Process`",
-)
-
-
-@measures(INPUT_DURING_LAUNCH_SHARE, INPUT_DURING_LAUNCH_PART)
-def contention(view: DeviceView) -> Values:
-    """Launching that competes with tf.data for processors."""
-    if not view.total_ns:
-        return {}
-    if view.device is None:
-        return Missing("no_device_used")
-    waits = spans(view.host.filter(_launching())) - (view.busy | view.host_spans("input"))
-    launching = waits & Union.of(view.starts, view.ends)
-    both = (launching & view.host_spans("pipeline")).total
-    return {
-        INPUT_DURING_LAUNCH_SHARE: both / view.total_ns,
-        INPUT_DURING_LAUNCH_PART: both / launching.total if launching.total else 0.0,
-    }
-
-
-def _launching() -> pl.Expr:
-    executes = matches("^ExecutorState::Process")
-    return pl.col("kind").is_in(DRIVER_CALLS) | executes

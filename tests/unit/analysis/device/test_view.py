@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import Selection
+from advisor.analysis.device.view import Selection
 from advisor.errors import UsageError
 from advisor.inputs.links import steps as windows
 from advisor.model.missing import Missing
