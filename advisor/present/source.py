@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from advisor.kernel_words import kernel_name
 from advisor.model.finding import Value
 from advisor.model.report import Run
 from advisor.model.source import Source, Steps
