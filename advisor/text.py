@@ -19,6 +19,7 @@ UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
 WIDE: Final = 20
 """From so many times the lower end on, an interval rests on nothing but its upper end."""
 
+_LEAST_P: Final = 0.001  # smaller ones say nothing more
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 _DASH: Final = "\N{EN DASH}"
 _PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}
@@ -232,5 +233,6 @@ FORMATS: Final[dict[str, Callable[[float], str]]] = {
     "number": number,
     "times_as_long": times_as_long,
     "count": lambda amount: f"{amount:,}",
+    "p_value": lambda p: f"p = {p:.3f}" if p >= _LEAST_P else f"p < {_LEAST_P}",
 }
 """The formats that numbers in texts may ask for, as `{share:percent}`."""

@@ -113,7 +113,7 @@ REASONS: Final = {
     "no_copy_sizes": "the copies have no sizes",
     "copy_direction_unknown": ("copies are open in {share:percent} of the time, and their direction was not recorded"),
     "not_this_allocator": "only the allocators of TensorFlow and JAX record it",
-    "no_allocation": "no allocation on this device was recorded",
+    "no_allocation": "the profiler recorded no tensor sizes on this device",
     "no_reserved_totals": "the recording holds no totals of reserved memory",
     # host and idle time
     "cuda_start_up": (
@@ -183,7 +183,7 @@ REASONS: Final = {
     "one_device_per_rank": "no rank drives more than one device",
     "no_rank_awaited_most": "no single rank causes half of the waiting",
     "ranks_missing": (
-        "only 1 rank{world:? of }{world} was recorded: to see who waits for whom, put the others' traces beside it"
+        "only 1 rank{world:? of }{world} was recorded: to see who waits for whom, put the others' files in its folder"
     ),
     "no_shared_collective": "no collective was recorded in which the ranks meet",
     "groups_never_meet": (

@@ -43,7 +43,7 @@ STATUSES: Final[dict[FindingStatus, str]] = {
     "hidden": "hidden",
     "gone": "gone",
     "better": "better",
-    "uncovered": "was hidden",
+    "uncovered": "hidden before",
     "same": "as before",
     "unknown": "could not tell",
 }
@@ -361,13 +361,13 @@ def amount(of: Amount | None) -> str:
 
 
 def _work(comparison: Comparison) -> doc.Section:
-    title = "Kernels and operators that differ"
+    title = "Kernels and ops that differ"
     if not comparison.work:
         none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
         return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
     lead = (
-        "Times are of a step, the largest change first. A share is that of all changes. The time of an operator is the"
-        " host's, without the operators inside it."
+        "Times are of a step, the largest change first. A share is that of all changes. The time of an op is the"
+        " host's, without the ops inside it."
     )
     blocks = (
         _changes(comparison.work, _SCREEN),

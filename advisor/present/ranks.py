@@ -32,8 +32,8 @@ class _Pace(NamedTuple):
 def pace(run: Run) -> str | None:
     """One sentence on a job of several ranks: which sets the pace, which is the slowest, which the others wait for.
 
-    `Rank 3 sets the pace: it is the slowest (20 ms a step without waits, 2.9 ms more than the typical rank), and the
-    others wait for it most (7.8 ms a step, all ranks together).` None where the ranks' own times are not known.
+    `Rank 3 sets the pace: it is the slowest (20 ms a step without waits, 2.9 ms more than the typical rank). The
+    others wait for it most (7.8 ms a step, the sum of all ranks).` None where the ranks' own times are not known.
     """
     slowest, setter = _slowest(run), run.source.steps.worker
     if slowest is None or setter is None:
@@ -63,9 +63,9 @@ def _awaited(run: Run, setter: str) -> str:
     awaited = max(waits, key=lambda rank: waits[rank], default=None)
     least_ms = _CLEAR * (run.source.steps.step_mean_ms or 0.0)
     if awaited is None or waits[awaited] <= least_ms:
-        return f"; the {whose(run.source)}s hardly wait for each other" if waits else ""
-    together = f"({ms(waits[awaited])}{_per(run)}, all {whose(run.source)}s together)"
-    return f", and the others wait for {'it' if awaited == setter else awaited} most {together}"
+        return f". The {whose(run.source)}s hardly wait for each other" if waits else ""
+    together = f"({ms(waits[awaited])}{_per(run)}, the sum of all {whose(run.source)}s)"
+    return f". The others wait for {'it' if awaited == setter else awaited} most {together}"
 
 
 def each_rank(run: Run) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.view import DeviceView
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS
+from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 
 _MOST_PLACES: Final = 10
@@ -50,14 +51,31 @@ def waits_that_cost(view: DeviceView) -> pl.DataFrame:
     calls = view.host.select("id", "parent", "dur_ns", call_start="start_ns", called="name")
     after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
     costs = after.join(calls, left_on="call", right_on="id").sort("sync_ns", "call_start", descending=[True, False])
-    return costs.head(_MOST_PLACES).select(
+    most = costs.head(_MOST_PLACES)
+    around = ops_around(view, most["call"])
+    return most.select(
         step=_step(view),
         start_ns="call_start",
         dur_ns="dur_ns",
-        op="parent",
+        op=pl.when(around != pl.col("call")).then(around).otherwise("parent"),
         table=pl.lit("host_ops"),
         name=pl.format("{}, then the device idles for {}", "called", _in_ms("sync_ns")),
     )
+
+
+def ops_around(view: DeviceView, calls: pl.Series) -> pl.Series:
+    """For each id of a call that of the outermost `aten::` op around it, else its own: `.item()` is aten::item."""
+    host = view.host
+    parent = host["parent"].fill_null(-1).to_numpy()
+    first = int(host["id"][0]) if host.height else 0  # ids of one worker are consecutive
+    is_op = host.select(matches("^aten::")).to_series().to_numpy()
+    best = calls.to_numpy() - first
+    at = best.copy()
+    while (climbing := np.flatnonzero(at >= 0)).size:
+        best[climbing] = np.where(is_op[at[climbing]], at[climbing], best[climbing])
+        above = parent[at[climbing]]
+        at[climbing] = np.where(above >= 0, above - first, -1)
+    return pl.Series("around", best + first, host["id"].dtype)
 
 
 def _step(view: DeviceView) -> pl.Expr:
