@@ -178,7 +178,7 @@ def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
 def look(part: str) -> tuple[str, str]:
     """The glyph and the style of a part of the step."""
     form = parts.look(part)
-    return form.glyph, form.style
+    return form.glyph, form.colour.style
 
 
 def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:
