@@ -27,6 +27,7 @@ from advisor.model.finding import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.vocabulary.limits import with_limits
+from advisor.vocabulary.parts import Pool
 from advisor.yamltree import Tree
 
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(with_limits)]
@@ -34,19 +35,6 @@ Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "unknown"]
 Phase: TypeAlias = Literal["prefill", "decode", "mixed", "verify"]
-Pool: TypeAlias = Literal[
-    "compute", "memcpy", "memset", "collective", "input", "compile",
-    "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
-    "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
-]  # fmt: skip
-"""Parts of the step that a saving may come out of; no two of them share time.
-
-`outliers` is what the steps that were left out as uneven add to the mean of all steps, `callback` the Python that
-compiled code calls on a worker without a device, `host_ops` that worker's framework ops, `host_work` the rest of its
-work, `skew` what the ranks of a job wait for the latest of them, `pipeline_wait` what they wait in sends and receives:
-the job's, not each worker's.
-"""
-
 LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 """What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from advisor.vocabulary.limits import LAUNCH_GAP
 
-POOLS: Final = {
+Pool: TypeAlias = Literal[
+    "compute", "memcpy", "memset", "collective", "input", "compile",
+    "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
+    "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
+]  # fmt: skip
+POOLS: Final[dict[Pool, str]] = {
     "compute": "the time in which kernels run",
     "memcpy": "the time in which copies run, and no kernel",
     "memset": "the time in which only memsets run",
@@ -28,7 +33,11 @@ POOLS: Final = {
     "skew": "the time in which ranks wait for the latest of them",
     "pipeline_wait": "the time in which ranks wait for another to send or receive",
 }
-"""Parts of a step that savings come out of; no two findings are promised the same time of one."""
+"""Parts of a step that savings come out of; no two of them share time, nor two findings the same time of one.
+
+`outliers`, `skew` and `pipeline_wait` are not of one worker's usual steps: the first is what left-out steps add to the
+mean of all, the others are the job's. `callback`, `host_ops` and `host_work` are of a worker without a device.
+"""
 
 SKEW: Final = "skew"
 """Of these, what ranks lose because they are not equally long."""

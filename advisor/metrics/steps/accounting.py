@@ -18,7 +18,7 @@ from advisor.analysis.device.categories import owned_spans
 from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
 from advisor.analysis.device.host_work import callbacks, running
-from advisor.analysis.device.idle import CAUSES, gaps
+from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
 from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
@@ -87,8 +87,7 @@ def accounting(view: DeviceView) -> pl.DataFrame:
     ranges = {part: holder(view, time) for part, time in when.items() if times.get(part)}
     rows = [
         (code, times[code], times[code] / view.total_ns, *(ranges.get(code) or (None, None)))
-        for code in PARTS
-        if times.get(code)
+        for code in sorted((code for code, time in times.items() if time), key=[*PARTS].index)  # each has an entry
     ]
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
 
@@ -125,13 +124,8 @@ def _idle(view: DeviceView) -> dict[str, Ints]:
 
 def _idle_spans(view: DeviceView) -> dict[str, Union]:
     """When the device waits for its host, by the part that this is."""
-    idle = view.once(gaps)
-    late = idle["host_bound_ns"] > 0
-    short = idle["host_bound_ns"] <= LAUNCH_GAP_NS
-    parts = {"launch_gap": idle.filter(late & short), "host_busy": idle.filter(late & ~short)}
-    spans_ = {part: Union.of(rows["late_ns"], rows["due_ns"]) for part, rows in parts.items()}
-    others = {cause: idle.filter(pl.col(f"{cause}_ns") > 0) for cause in (*HOST_RANGES, "sync")}
-    return spans_ | {cause: Union.of(rows["start_ns"], rows["end_ns"]) for cause, rows in others.items()}
+    others = {cause: idle_for(view, cause) for cause in (*HOST_RANGES, "sync")}
+    return {"launch_gap": view.once(launch_gaps), "host_busy": view.once(stalls), **others}
 
 
 def _by_step(view: DeviceView, idle: pl.DataFrame, time: Ints) -> Ints:
