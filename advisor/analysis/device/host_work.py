@@ -22,7 +22,7 @@ from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.limits import DISPATCH_NS, SLOW_CALL_NS
 
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
@@ -119,7 +119,7 @@ def python_work(view: DeviceView) -> Union:
     Those of the steps left out as uneven are among them: they may be what made a step uneven.
     """
     between = between_ops(view, pl.concat([view.steps, view.outliers]))
-    return between.of_length(SLOW_CALL_NS, LAUNCH_GAP_NS)
+    return between.of_length(SLOW_CALL_NS, DISPATCH_NS)
 
 
 def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:

@@ -15,7 +15,7 @@ from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
-from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
 _OF_HOST: Final = ("sync", "host_bound")
@@ -93,7 +93,7 @@ def _launched(frame: pl.DataFrame, rest: npt.NDArray[np.str_]) -> Ints:
 
 def _late_cause(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
     """What a launched op waits for on an idle device: long, and with no other device, for what was not recorded."""
-    is_unrecorded = (wait_ns > LAUNCH_GAP_NS) & (view.devices == 1)
+    is_unrecorded = (wait_ns > UNRECORDED_WAIT_NS) & (view.devices == 1)
     return np.where(is_unrecorded, "unrecorded", "dependency")
 
 

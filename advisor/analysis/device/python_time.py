@@ -24,7 +24,7 @@ from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import DISPATCH_NS
 
 _MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
@@ -79,7 +79,7 @@ class PythonTime(NamedTuple):
 def python_time(view: DeviceView) -> PythonTime:
     """What Python takes of the used steps of a worker without a device."""
     between = _between(view)
-    long = between.of_length(LAUNCH_GAP_NS)
+    long = between.of_length(DISPATCH_NS)
     silent = (long - spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
     recorded, in_loops = long - silent, view.once(loops).spans - view.host_spans("input")
     ops = _own_times(view, in_loops)

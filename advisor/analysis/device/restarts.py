@@ -12,7 +12,7 @@ from advisor.inputs.names.calls import NODE, WORKERS_LOADING
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import WORKER_JOIN_NS
 
 _DRAW: Final = r"^aten::random_$"
 _RANDOM: Final = r"^aten::rand(?:int|perm|n|_like|$)"  # ops of the program that draw within them
@@ -45,7 +45,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
     nodes = np.sort(host.filter(matches(NODE))["start_ns"].to_numpy())
     ends, starts = asks.ends[:-1], asks.starts[1:]
     until, before = np.searchsorted(draws, starts), np.searchsorted(draws, ends)
-    joins = (ends - asks.starts[:-1] > LAUNCH_GAP_NS) & to_workers.covers(asks.starts[:-1])
+    joins = (ends - asks.starts[:-1] > WORKER_JOIN_NS) & to_workers.covers(asks.starts[:-1])
     trains = np.searchsorted(nodes, starts) > np.searchsorted(nodes, ends)
     at = np.flatnonzero((until > before) & joins & to_workers.covers(starts) & ~trains)
     seeds: Ints = draws[np.maximum(before, until - _DRAWS)[at]]

@@ -15,7 +15,7 @@ from advisor.inputs.names.calls import FUNCTION_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import DISPATCH_NS
 
 _XPROF: Final = "XProf's overview page"
 _NEEDS: Final = ("device_ops",)
@@ -88,7 +88,7 @@ EAGER_LEAST_GAIN_MS = Metric(
     "ms",
     "Step time saved at least if the eager ops ran in a tf.function, on a CPU.",
     "host_eager_share x a quarter of (time outside of ops, input, compilation and collectives in stretches of at most "
-    "{launch_gap} - 1 µs per op recorded) / steps; 0 with a device",
+    "{dispatch} - 1 µs per op recorded) / steps; 0 with a device",
     "own choice of a quarter, as of all Python on a CPU",
 )
 EAGER_GAIN_MS = Metric(
@@ -112,7 +112,7 @@ def eager_gains(view: DeviceView) -> Values:
     share = part / total if total else 0.0
     between = between_ops(view, view.steps)
     lengths = between.ends - between.starts
-    short_ns, ops = int(lengths[lengths <= LAUNCH_GAP_NS].sum()), view.once(step_ops)
+    short_ns, ops = int(lengths[lengths <= DISPATCH_NS].sum()), view.once(step_ops)
     return {
         EAGER_LEAST_GAIN_MS: share * _LEAST * view.per_step_ms(without_recording(view, short_ns, ops.height)),
         EAGER_GAIN_MS: share * view.per_step_ms(between.total + _fused_ns(ops)),

@@ -29,7 +29,7 @@ PYTHON_LOOP_SHARE = Metric(
     "python_loop_share",
     "share",
     "Part of the step in loops of Python over small ops, beside the model and its optimizer.",
-    "time of those loops without pauses of over {launch_gap} in which nothing was recorded and, unless a pass reads a "
+    "time of those loops without pauses of over {dispatch} in which nothing was recorded and, unless a pass reads a "
     "value, ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
     "more, none of a layer, followed by autograd, of a collective or an optimizer; 0 with a device, without marks of "
     "steps and of other frameworks than PyTorch",
@@ -50,8 +50,8 @@ PYTHON_LOOP_READS = Metric(
 PYTHON_STRETCH_SHARE = Metric(
     "python_stretch_share",
     "share",
-    "Part of the step in which Python surely works for over {launch_gap} at a time.",
-    "the least that any step has of stretches of over {launch_gap} in which Python was recorded / mean step; 0 with a "
+    "Part of the step in which Python surely works for over {dispatch} at a time.",
+    "the least that any step has of stretches of over {dispatch} in which Python was recorded / mean step; 0 with a "
     "device",
     "what a busy machine adds to a function differs from step to step",
 )

@@ -17,9 +17,9 @@ from advisor.model.intervals import Union
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _SOURCE: Final = (
-    "the request that ends an epoch takes over {launch_gap}, because the processes end in it, the iterator of the next "
-    "one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows without a "
-    "backward pass in between"
+    "the request that ends an epoch takes over {worker_join}, because the processes end in it, the iterator of the "
+    "next one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows "
+    "without a backward pass in between"
 )
 
 

@@ -131,7 +131,7 @@ OUTLIER_PYTHON_MS = Metric(
     "outlier_python_ms",
     "ms",
     "What Python between framework ops adds to the mean step in long steps, and in a first one left out.",
-    "sum over them of Python's time ({slow_call} to {launch_gap} on end) beyond the used steps' mean, at most their "
+    "sum over them of Python's time ({slow_call} to {dispatch} on end) beyond the used steps' mean, at most their "
     "excess / complete steps",
     _SOURCE,
 )
