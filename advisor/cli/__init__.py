@@ -26,11 +26,11 @@ from advisor.cli.output import (
     file_kinds,
     formats,
     kinds_of,
-    progress_of_files,
     rendered,
     spare_start,
     write,
 )
+from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure

@@ -18,10 +18,10 @@ from advisor.cli.output import (
     file_kinds,
     formats,
     kinds_of,
-    progress_of_runs,
     rendered,
     write,
 )
+from advisor.cli.progress import progress_of_runs
 
 if TYPE_CHECKING:
     from advisor.config import Config

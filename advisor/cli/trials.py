@@ -49,12 +49,12 @@ def try_(
 
     Write the command behind `--`: advisor try -- python train.py
     """
-    from advisor.cli.progress import Progress
+    from advisor.cli.progress import TrialProgress
     from advisor.trials.session import Options, Session
 
     standard = chosen("--format", format_, formats("trials"))
     files = kinds_of(output, file_kinds("trials"))
-    with Progress() as progress:
+    with TrialProgress() as progress:
         options = Options(
             fixes=fix or (),
             patches=patch or (),

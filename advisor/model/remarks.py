@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from advisor.model.clause import Clause, Fact
-from advisor.model.reason import Reason
+from advisor.model.clause import Clause, Fact, Reason
 
 _TESTED: Final = "({p:p_value}, {base:count} against {head:count} steps)"
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.call_tree import call_tree
 from advisor.analysis.device.host_work import own_ns
 from advisor.analysis.device.kernels import element_types
 from advisor.analysis.device.view import DeviceView
@@ -20,6 +21,12 @@ _SPREAD: Final = (
     (pl.col("dur_ns").mean() / 1e3).alias("mean_us"),
     (pl.col("dur_ns").std() / 1e3).alias("sd_us"),
 )
+
+
+@tabulates("call_tree")
+def calls(view: DeviceView) -> pl.DataFrame:
+    """One row per path of frames, parents first: id, parent, name, kind, total_ms and self_ms per used step."""
+    return call_tree(view)
 
 
 @tabulates("launch")

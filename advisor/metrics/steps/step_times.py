@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.missing import Missing
 
 STEPS = Metric("steps", "count", "Steps used.", "number of steps left after `--steps`")
@@ -73,3 +73,12 @@ def _host_active_ms(view: DeviceView) -> float | None:
     end = start + view.steps["host_dur_ns"].to_numpy()
     blocked = view.blocked.within(start, end)
     return view.per_step_ms(float((end - start - blocked).sum())) if len(start) else None
+
+
+@tabulates("recorded_step")
+def recorded_steps(view: DeviceView) -> pl.DataFrame:
+    """One row per step that was recorded whole: step, name, start_ns, step_ms, left_out.
+
+    The last one is why it is not used, null where it is.
+    """
+    return view.complete.select("step", "name", "start_ns", "left_out", step_ms=pl.col("dur_ns") / 1e6)
