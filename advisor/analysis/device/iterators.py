@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import executed
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.steps import DeviceView, inside, spans, started_in
 from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
 from advisor.inputs.periods import PRODUCTS
 from advisor.model.arrays import Ints
@@ -54,6 +54,13 @@ def short_requests(view: DeviceView) -> pl.DataFrame:
     requests = view.once(_requests)
     short = requests.join(_short(_iterators(requests)), on=_OF_ITERATOR, maintain_order="left")
     return short.filter(~pl.col("trains") | ~pl.col("of_workers")).drop("nodes")
+
+
+def requests_at_once(view: DeviceView, requests: pl.DataFrame) -> int:
+    """How many of them a step makes before a model runs on any of their batches: two, of two zipped loaders."""
+    used = _with_uses(view, started_in(requests, view.starts, view.ends))
+    together = used.group_by("window", "thread", "uses", "nodes").len()["len"]
+    return int(together.median() or 1) if used["uses"].n_unique() > 1 else 1  # type: ignore[arg-type]
 
 
 def waits(view: DeviceView, requests: pl.DataFrame) -> Ints:
