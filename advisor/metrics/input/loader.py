@@ -109,8 +109,8 @@ WORKERS_PACE_MS = Metric(
     "workers_pace_ms",
     "ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
-    "the larger of loading_ms / workers_advised and (max(1, batches_at_once) x loading_ms + rest) / cpus, with the rest = "
-    "step time - wait for the loader, x cpus without a device; four cores where they are not known",
+    "the larger of loading_ms / workers_advised and (max(1, batches_at_once) x loading_ms + rest) / cpus, with the "
+    "rest = step time - wait for the loader, x cpus without a device; four cores where they are not known",
     "own model: both compute all the time, and no core idles; without a device the framework's threads take them all",
 )
 LOADING_CALLS = Metric(
