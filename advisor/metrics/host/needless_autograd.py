@@ -15,7 +15,7 @@ from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.inputs.names.calls import NODE
+from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -32,7 +32,10 @@ _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
 _SHAPE: Final = re.compile(r"\[[\d, ]*\]")
 _TRAINS: Final = rf"{BACKWARD}|^Optimizer\."
+_ADDS: Final = r"^aten::add_$"
 _FEWEST_STEPS: Final = 3
+_CLEARED: Final = 2  # steps: what they store anew was cleared in between
+_UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
 _HALF: Final = 0.5
 _OF_WEIGHTS: Final = 0.75
 
@@ -62,8 +65,16 @@ UNUSED_GRADIENTS = Metric(
     "number",
     "Gradients that a step computes for parameters, or inputs, which no optimizer updates.",
     "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range / steps; 0 if none has it, and "
-    "in jobs of several ranks, whose optimizers update parts",
+    "in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "anew, because they add up, and fewer than eight steps update anything",
     "Kineto's shapes",
+)
+UNUSED_GRADIENTS_CLEARED = Metric(
+    "unused_gradients_cleared",
+    "count",
+    "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
+    "used steps with such an AccumulateGrad without aten::add_ in it",
+    "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
 )
 UNUSED_GRADIENTS_SHARE = Metric(
     "unused_gradients_share",
@@ -132,7 +143,13 @@ def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
     }
 
 
-@measures(UNUSED_GRADIENTS, UNUSED_GRADIENTS_SHARE, UNUSED_GRADIENTS_LEAST_GAIN_MS, UNUSED_GRADIENTS_GAIN_MS)
+@measures(
+    UNUSED_GRADIENTS,
+    UNUSED_GRADIENTS_CLEARED,
+    UNUSED_GRADIENTS_SHARE,
+    UNUSED_GRADIENTS_LEAST_GAIN_MS,
+    UNUSED_GRADIENTS_GAIN_MS,
+)
 def unused_gradients(view: DeviceView) -> Values:
     """Gradients of what is not trained; zero without any."""
     if not view.total_ns:
@@ -141,16 +158,21 @@ def unused_gradients(view: DeviceView) -> Values:
     if stored.height and not stored["shapes"].count() and not _has_ranks(view):
         return Missing("no_shapes")
     needless, of_weights = view.once(_needless), view.once(_gradients)
+    unused = of_weights.filter("is_unused")
+    cleared = unused.filter(~pl.col("adds"))["window"].n_unique()
+    if unused.height and cleared < _CLEARED and _updating_steps(view) < _UPDATES_IN_TURN:
+        return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
     least = _gain_ms(view, needless)
     before = of_weights.filter(~inside(needless, of_weights))
     layers = view.used_like(LAYER, "op")
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(needless, layers))["dur_ns"].sum())
-    unused = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
     return {
-        UNUSED_GRADIENTS: int(of_weights["is_unused"].sum()) / view.steps.height,
+        UNUSED_GRADIENTS: unused.height / view.steps.height,
+        UNUSED_GRADIENTS_CLEARED: cleared,
         UNUSED_GRADIENTS_SHARE: view.share(needless),
         UNUSED_GRADIENTS_LEAST_GAIN_MS: least,
-        UNUSED_GRADIENTS_GAIN_MS: least + unused * view.per_step_ms(layers_ns),
+        UNUSED_GRADIENTS_GAIN_MS: least + part * view.per_step_ms(layers_ns),
     }
 
 
@@ -213,7 +235,7 @@ def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
-    """The gradients of the used steps that are stored: window, start_ns, end_ns and `is_unused`.
+    """The gradients that the used steps store: window, start_ns, end_ns, `is_unused`, and `adds` to earlier ones.
 
     None where no optimizer updates anything of such a shape, and in jobs of several ranks.
     """
@@ -225,11 +247,17 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     )
     updates = view.host_like(_UPDATES, "op")
     updates = updates.filter(inside(optimizer_work(view), updates))
+    added = np.sort(view.host_like(_ADDS, "op")["start_ns"].to_numpy())
+    edges = [np.searchsorted(added, rows[column].to_numpy()) for column in ("start_ns", "end_ns")]
     written = updates["shapes"].cast(pl.String).unique().drop_nulls().to_list()
     updated = {shape for shapes in written for shape in _SHAPE.findall(shapes)}
-    rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)))
+    rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)), adds=pl.Series(edges[1] > edges[0]))
     is_known = not rows["is_unused"].null_count() and not rows["is_unused"].all() and not _has_ranks(view)
     return rows if is_known else rows.clear()
+
+
+def _updating_steps(view: DeviceView) -> int:
+    return view.used_like(OPTIMIZER_STEP)["window"].n_unique()
 
 
 def _has_ranks(view: DeviceView) -> bool:

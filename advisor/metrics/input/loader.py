@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
-from advisor.analysis.device.iterators import lasting, lasting_of_workers, waits
+from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans
@@ -54,11 +54,18 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
 LOADING_MS = Metric(
     "loading_ms",
     "ms",
-    "Time that one process takes to load the batches of a step.",
+    "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
-    "where there is no DataLoader, in the used steps / used steps; where the step waits for "
+    "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
     "workers, loader_workers x step time",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
+)
+BATCHES_AT_ONCE = Metric(
+    "batches_at_once",
+    "count",
+    "Batches that a step asks for before a model runs on any of them; 0 where it asks for one.",
+    "median number of requests in a step without ops of layers or of a backward pass between them",
+    "zip(loader_a, loader_b) asks for two",
 )
 LOADER_WORKERS = Metric(
     "loader_workers",
@@ -94,16 +101,17 @@ WORKERS_ADVISED = Metric(
     "workers_advised",
     "count",
     "Loader processes that the advice names.",
-    "workers_needed, but at most 16 and at most the cores of this process where advisor record notes them",
+    "workers_needed, but at most 16 and at most the cores of this process / max(1, batches_at_once) where "
+    "advisor record notes them",
     "16: own choice, a common number of cores for each GPU of a node",
 )
 WORKERS_PACE_MS = Metric(
     "workers_pace_ms",
     "ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
-    "the larger of loading_ms / workers_advised and (loading_ms + step time - wait for the loader) / cpus; four cores "
-    "where they are not known",
-    "own model: both compute all the time, and no core idles",
+    "the larger of loading_ms / workers_advised and (max(1, batches_at_once) x loading_ms + rest) / cpus, with the "
+    "rest = step time - wait for the loader, x cpus without a device; four cores where they are not known",
+    "own model: both compute all the time, and no core idles; without a device the framework's threads take them all",
 )
 LOADING_CALLS = Metric(
     "loading_calls",
@@ -138,6 +146,7 @@ _METRICS: Final = (
     SINGLE_PROCESS_INPUT_SHARE,
     WORKER_INPUT_SHARE,
     LOADING_MS,
+    BATCHES_AT_ONCE,
     LOADER_WORKERS,
     WORKERS_NEEDED,
     WORKERS_FACTOR,
@@ -160,10 +169,12 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
     )
     workers, cpus = _workers(view), view.process.get("cpus")
     loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
-    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
+    at_once = requests_at_once(view, view.once(lasting_of_workers if of_workers else lasting))
+    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total) / at_once
     rest_ms = view.per_step_ms(view.total_ns - _wait_ns(view, _input(view)))
     needed = _needed(loading_ms, rest_ms)
-    advised = min(_MOST_WORKERS, cpus or _MOST_WORKERS, needed) if isinstance(needed, int) else needed
+    most = min(_MOST_WORKERS, max(1, cpus // at_once) if cpus else _MOST_WORKERS)
+    advised = min(most, needed) if isinstance(needed, int) else needed
     return {
         UNNAMED_INPUT: _unnamed(view),
         SINGLE_PROCESS_INPUT_SHARE: of_single,
@@ -173,7 +184,8 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         WORKERS_NEEDED: needed,
         WORKERS_FACTOR: 1 / (1 - of_workers) if of_workers < 1 else None,
         WORKERS_ADVISED: advised,
-        WORKERS_PACE_MS: _pace_ms(loading_ms, rest_ms, advised, cpus),
+        BATCHES_AT_ONCE: at_once if at_once > 1 else 0,
+        WORKERS_PACE_MS: _pace_ms(view, loading_ms, rest_ms, advised, at_once),
         LOADING_CALLS: _calls(view, loading),
         EPOCH_WAIT_PART: _epoch_part(view),
         LOADING_THREAD_PART: _thread_part(view, loading),
@@ -242,12 +254,13 @@ def _needed(loading_ms: float | Missing, rest_ms: float) -> int | Missing | None
 
 
 def _pace_ms(
-    loading_ms: float | Missing, rest_ms: float, advised: int | Missing | None, cpus: int | None
+    view: DeviceView, loading_ms: float | Missing, rest_ms: float, advised: int | Missing | None, at_once: int
 ) -> float | Missing | None:
     if isinstance(loading_ms, Missing) or not isinstance(advised, int):
         return loading_ms if isinstance(loading_ms, Missing) else advised
-    alone_ms = loading_ms / max(1, advised)
-    return max(alone_ms, (loading_ms + rest_ms) / (cpus or _FEW_CORES))
+    cores = view.process.get("cpus") or _FEW_CORES
+    work_ms = at_once * loading_ms + rest_ms * (cores if view.device is None else 1)
+    return max(loading_ms / max(1, advised), work_ms / cores)
 
 
 def _unnamed(view: DeviceView) -> str:

@@ -97,6 +97,7 @@ def test_gradients_of_shapes_that_no_optimizer_writes_are_unused():
     assert gradients(steps(training(), 2)) == pytest.approx(
         {
             "unused_gradients": 3,
+            "unused_gradients_cleared": 2,
             "unused_gradients_share": 0.26,
             "unused_gradients_least_gain_ms": 0.026,
             "unused_gradients_gain_ms": 0.026,
@@ -106,9 +107,28 @@ def test_gradients_of_shapes_that_no_optimizer_writes_are_unused():
 
 def test_unused_gradients_before_a_used_one_are_a_part_of_layers():
     """Up to 76: two of three are unused; of two nodes of 10 us three quarters are for weights; then 12 us follow."""
-    values = gradients(steps(training(updated="[[64]]")))
+    values = gradients(steps(training(updated="[[64]]"), 2))
     assert values["unused_gradients_least_gain_ms"] == pytest.approx(0.012)
     assert values["unused_gradients_gain_ms"] == pytest.approx(0.012 + 0.75 * 0.020 * 2 / 3)
+
+
+def adding_up(count: int, cleared: int = 0):
+    """So many steps in which the last three gradients add to those of the step before, except in the first ones."""
+    adds = [op(at, at + 1, "aten::add_", shapes="[[3], [3], []]") for at in (72, 74, 86)]
+    rows = [training() + adds * (i >= cleared) for i in range(count)]
+    shifted = [row | {"start_ns": row["start_ns"] + 100_000 * i} for i, ops in enumerate(rows) for row in ops]
+    return view(profile((), shifted, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(count)], devices=()))
+
+
+@pytest.mark.parametrize(("count", "cleared"), [(7, 0), (7, 1), (1, 1)])
+def test_gradients_that_add_up_may_be_for_an_optimizer_that_updates_later(count: int, cleared: int):
+    missing = Missing("updates_may_follow", needed=8)
+    assert set(gradients(adding_up(count, cleared)).values()) == {missing}
+
+
+@pytest.mark.parametrize(("count", "cleared"), [(8, 0), (2, 2)], ids=["eight updates", "cleared without an update"])
+def test_gradients_are_unused_if_they_are_cleared_or_others_are_updated_often(count: int, cleared: int):
+    assert gradients(adding_up(count, cleared))["unused_gradients"] == 3
 
 
 @pytest.mark.parametrize(
