@@ -40,7 +40,7 @@ def others_part(before: Optional[Work], after: Optional[Work], cores: int, span_
 
 
 def _ended_ns() -> int:
-    import resource  # noqa: PLC0415 - only Unix has it
+    import resource  # only Unix has it
 
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return int(1e9 * (ended.ru_utime + ended.ru_stime))

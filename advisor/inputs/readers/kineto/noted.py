@@ -21,8 +21,9 @@ class Noted(NamedTuple):
     """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted.
 
     `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
-    it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and `after_steps_ms` are the steps that the medians are of;
-    `unprofiled_delay_ms` is what one of them waited because of other programs.
+    it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
+    `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
+    other programs.
     """
 
     before_ms: float | None = None
