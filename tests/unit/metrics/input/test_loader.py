@@ -74,6 +74,32 @@ def test_no_more_workers_are_advised_than_there_are_cores():
     assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED, CPUS)] == [5, 2, 2]
 
 
+def test_loading_that_waits_takes_no_core():
+    """400 us of loading and 90 of the rest, of which 90 run: five workers deliver a batch in 80 us, on two cores."""
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": 2, "cpu_ms": 0.09})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 5]
+    assert values[WORKERS_PACE_MS] == pytest.approx(0.08)
+
+
+def test_of_loading_that_computes_by_half_the_cores_deliver_a_batch_in_the_time_of_all_work():
+    """290 us run in each step, so two cores make no step in less than 145, and three workers load as fast as that."""
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": 2, "cpu_ms": 0.29})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 3]
+    assert values[WORKERS_PACE_MS] == pytest.approx(0.145)
+
+
+def test_without_a_device_two_cores_are_taken_for_granted():
+    host = [on_host("input", 0, 400, name=ALONE), on_host("op", 400, 500)]
+    loading = view(profile([], host, [step(1, 0, 500, device=None)]))
+    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx((0.4 + 2 * 0.1) / 2)
+
+
 @pytest.mark.parametrize(
     ("cpus", "pace_us"),
     [
