@@ -162,7 +162,7 @@ def test_inference_may_build_a_graph():
     ops = [row | {"sequence": row["sequence"] + 2 * i} for i in range(3) for row in inference()]
     rows = [row | {"start_ns": row["start_ns"] + 100_000 * (i // 2)} for i, row in enumerate(ops)]
     seen = view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(3)], devices=()))
-    assert graph(seen) == pytest.approx({"graph_ops_per_step": 2, "graph_gain_ms": 0.05})
+    assert graph(seen) == pytest.approx({"graph_ops_per_step": 2, "graph_gain_ms": 0.05, "unused_forward_share": 0})
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,38 @@ def test_inference_may_build_a_graph():
 )
 def test_what_trains_or_builds_none_is_not_such(ops, count: int):
     assert set(graph(steps(ops, count)).values()) == {0}
+
+
+def with_two_forward_passes(first: int = 3, second: int = 4, thread: int = 1):
+    """Three steps of two forward passes of 20 and 15 us, with such numbers in the second, and a backward pass."""
+    ops = [
+        *(op(0, 10, "aten::linear", 1), op(2, 10, "aten::addmm", 1), op(10, 20, "aten::addmm", 2)),
+        *(op(50, 60, NODE + "AddmmBackward0", 2), op(60, 70, NODE + "AddmmBackward0", 1)),
+        *(op(75, 80, "aten::addmm", first) | {"thread": thread}, op(80, 90, "aten::addmm", second)),
+        op(92, 95, "aten::argmax", 5),
+    ]
+    rows = [
+        row | {"start_ns": row["start_ns"] + 100_000 * i, "sequence": row["sequence"] + 4 * i}
+        for i in range(3)
+        for row in ops
+    ]
+    return view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(3)], devices=()))
+
+
+def test_a_forward_pass_of_a_training_without_a_backward_pass_builds_a_graph_for_nothing():
+    """From 75 to 90 us in two of three steps: after the third, a backward pass may follow."""
+    assert graph(with_two_forward_passes()) == pytest.approx(
+        {"graph_ops_per_step": 4 / 3, "unused_forward_share": 0.1, "graph_gain_ms": 0.01}
+    )
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [{"first": 4}, {"first": 2, "second": 1}, {"thread": 2}],
+    ids=["one number: frozen layers", "the numbers of nodes", "two threads"],
+)
+def test_other_forward_passes_do_not(passes):
+    assert set(graph(with_two_forward_passes(**passes)).values()) == {0}
 
 
 def passes_again(*, name: str = "MmBackward0", sequence: int = 1, extra=()):
