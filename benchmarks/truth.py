@@ -77,7 +77,7 @@ def main() -> None:
             tried[job.name] = _tried(job, python, arguments.budget)
             sys.stdout.write("\n".join(_rows(job.name, tried[job.name])) + "\n")
             sys.stdout.flush()
-    PAGE.write_text(page(tried), "utf-8")
+            PAGE.write_text(page(tried), "utf-8")
 
 
 def _against_itself(python: str, runs: int) -> None:

@@ -160,6 +160,10 @@ REASONS: Final = {
     "xla_frameworks_only": "TensorFlow and JAX profiles only",
     "tensorflow_only": "TensorFlow profiles only",
     "pytorch_only": "PyTorch profiles only",
+    "updates_may_follow": (
+        "gradients that no optimizer of the recording uses add up: another one may update less often; record "
+        "{needed:count} updates or more"
+    ),
     "no_optimizer_range": "no range shows the optimizer",
     "jax_only": "JAX profiles only",
     "no_reductions": "no reduction of known type was recorded",

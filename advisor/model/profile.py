@@ -84,6 +84,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "profiled_ms": pl.Float64,
         "run_delay_ms": pl.Float64,  # what a recorded step waited for a CPU because of other programs; null: not noted
         "own_delay_ms": pl.Float64,  # the same because of the job itself
+        "cpu_ms": pl.Float64,  # what all threads of the job and its child processes ran in a recorded step
         # The steps that the medians before and after are of, and what one of them waited because of other programs.
         "before_steps_ms": pl.List(pl.Float64),
         "after_steps_ms": pl.List(pl.Float64),

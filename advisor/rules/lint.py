@@ -117,6 +117,9 @@ def _name_problems(
     for name in rule.params:
         if name in metrics:
             yield ("params", name), "this is the name of a metric"
+    for key in ("title", "doubtful_title"):
+        if rule.id in (getattr(rule, key) or ""):
+            yield (key,), "leave out the rule's id: reports write it after the title"
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"

@@ -16,7 +16,9 @@ from advisor.metrics.metric import Metric, Values, measures
 _SEVERAL: Final = 2
 _SOURCE: Final = (
     "an iterator begins with a request right after the seed that it draws (aten::empty, random_, item); it ends where "
-    "a request takes, or runs, under a tenth of one before, or where the next one begins; short: two or more of fewer "
+    "a request takes, or runs, under a tenth of one before, or where the next one begins; with worker processes also "
+    "requests, each with a model's ops and no backward pass after it, up to one in which nothing is loaded, and after "
+    "which no model runs before the next; short: two or more of fewer "
     "than ten batches, or than four if a backward pass runs before its last request"
 )
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
-from advisor.analysis.device.iterators import lasting, lasting_of_workers, waits
+from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans
@@ -27,7 +27,8 @@ _TAKES: Final = (
     r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
 )
 _MOST_WORKERS: Final = 16
-_FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait for a loader of many processes
+_FEW_CORES: Final = 4  # own choice: fewer has no machine with a GPU on which people wait for a loader of many processes
+_FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _LITTLE: Final = 0.1
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
@@ -54,11 +55,18 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
 LOADING_MS = Metric(
     "loading_ms",
     "ms",
-    "Time that one process takes to load the batches of a step.",
+    "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
-    "where there is no DataLoader, in the used steps / used steps; where the step waits for "
+    "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
     "workers, loader_workers x step time",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
+)
+BATCHES_AT_ONCE = Metric(
+    "batches_at_once",
+    "count",
+    "Batches that a step asks for before a model runs on any of them; 0 where it asks for one.",
+    "median number of requests in a step without ops of layers or of a backward pass between them",
+    "zip(loader_a, loader_b) asks for two",
 )
 LOADER_WORKERS = Metric(
     "loader_workers",
@@ -94,16 +102,20 @@ WORKERS_ADVISED = Metric(
     "workers_advised",
     "count",
     "Loader processes that the advice names.",
-    "workers_needed, but at most 16 and at most the cores of this process where advisor record notes them",
-    "16: own choice, a common number of cores for each GPU of a node",
+    "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
+    "can run all work of a step: loading_ms / (that work / cpus), rounded up, with the work as in workers_pace_ms",
+    "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
 )
 WORKERS_PACE_MS = Metric(
     "workers_pace_ms",
     "ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
-    "the larger of loading_ms / workers_advised and (loading_ms + step time - wait for the loader) / cpus; four cores "
-    "where they are not known",
-    "own model: both compute all the time, and no core idles",
+    "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
+    "processes of the job ran in a recorded step, as advisor record notes, else max(1, batches_at_once) x loading_ms + "
+    "step time - wait for the loader, the latter on all cores without a device. Where the cores are not known: four, "
+    "without a device two",
+    "own model: no core idles; without the noted work, both compute all the time, and without a device the framework's "
+    "threads take all cores",
 )
 LOADING_CALLS = Metric(
     "loading_calls",
@@ -138,6 +150,7 @@ _METRICS: Final = (
     SINGLE_PROCESS_INPUT_SHARE,
     WORKER_INPUT_SHARE,
     LOADING_MS,
+    BATCHES_AT_ONCE,
     LOADER_WORKERS,
     WORKERS_NEEDED,
     WORKERS_FACTOR,
@@ -160,10 +173,14 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
     )
     workers, cpus = _workers(view), view.process.get("cpus")
     loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
-    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
+    at_once = requests_at_once(view, view.once(lasting_of_workers if of_workers else lasting))
+    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total) / at_once
     rest_ms = view.per_step_ms(view.total_ns - _wait_ns(view, _input(view)))
     needed = _needed(loading_ms, rest_ms)
-    advised = min(_MOST_WORKERS, cpus or _MOST_WORKERS, needed) if isinstance(needed, int) else needed
+    cores = cpus or _few_cores(view)
+    cores_ms = _work_ms(view, at_once, loading_ms, rest_ms, cores) / cores
+    advised = _needed(loading_ms, max(rest_ms, cores_ms)) if cpus and needed else needed
+    advised = min(_MOST_WORKERS, advised) if isinstance(advised, int) else advised
     return {
         UNNAMED_INPUT: _unnamed(view),
         SINGLE_PROCESS_INPUT_SHARE: of_single,
@@ -173,7 +190,8 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         WORKERS_NEEDED: needed,
         WORKERS_FACTOR: 1 / (1 - of_workers) if of_workers < 1 else None,
         WORKERS_ADVISED: advised,
-        WORKERS_PACE_MS: _pace_ms(loading_ms, rest_ms, advised, cpus),
+        BATCHES_AT_ONCE: at_once if at_once > 1 else 0,
+        WORKERS_PACE_MS: _pace_ms(loading_ms, advised, cores_ms),
         LOADING_CALLS: _calls(view, loading),
         EPOCH_WAIT_PART: _epoch_part(view),
         LOADING_THREAD_PART: _thread_part(view, loading),
@@ -235,19 +253,27 @@ def _workers(view: DeviceView) -> int | Missing:
     return 0 if view.host_like(OWN_LOADING, "input").height else Missing("no_loader")
 
 
-def _needed(loading_ms: float | Missing, rest_ms: float) -> int | Missing | None:
+def _work_ms(view: DeviceView, at_once: int, loading_ms: float | Missing, rest_ms: float, cores: int) -> float:
+    """What all cores run in a step; where it was not noted, as if nothing waited."""
+    loaded_ms = 0.0 if isinstance(loading_ms, Missing) else at_once * loading_ms
+    return float(view.process.get("cpu_ms") or loaded_ms + rest_ms * (cores if view.device is None else 1))
+
+
+def _few_cores(view: DeviceView) -> int:
+    return _FEWEST_CORES if view.device is None else _FEW_CORES
+
+
+def _needed(loading_ms: float | Missing, pace_ms: float) -> int | Missing | None:
+    """Processes that together load a batch in `pace_ms`."""
     if isinstance(loading_ms, Missing):
         return loading_ms
-    return ceil(loading_ms / rest_ms * (1 - _ROUNDING)) if rest_ms > 0 else None
+    return ceil(loading_ms / pace_ms * (1 - _ROUNDING)) if pace_ms > 0 else None
 
 
-def _pace_ms(
-    loading_ms: float | Missing, rest_ms: float, advised: int | Missing | None, cpus: int | None
-) -> float | Missing | None:
+def _pace_ms(loading_ms: float | Missing, advised: int | Missing | None, cores_ms: float) -> float | Missing | None:
     if isinstance(loading_ms, Missing) or not isinstance(advised, int):
         return loading_ms if isinstance(loading_ms, Missing) else advised
-    alone_ms = loading_ms / max(1, advised)
-    return max(alone_ms, (loading_ms + rest_ms) / (cpus or _FEW_CORES))
+    return max(loading_ms / max(1, advised), cores_ms)
 
 
 def _unnamed(view: DeviceView) -> str:

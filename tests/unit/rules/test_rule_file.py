@@ -208,6 +208,11 @@ def test_a_fix_says_how_a_recording_shows_it(folder, keys, problem):
     assert [problem in line for line in found] == [True] if problem else found == []
 
 
+def test_a_title_has_no_id(folder):
+    lines = RULE.replace("id: slow-copies\n", "id: slow-copies\ndoubtful_title: Copies (slow-copies)\n")
+    assert any("doubtful_title: leave out the rule's id" in line for line in problems(folder(lines)))
+
+
 @pytest.mark.parametrize(
     ("says", "sentence"),
     [

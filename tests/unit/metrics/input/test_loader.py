@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.input.loader import (
+    BATCHES_AT_ONCE,
     CPUS,
     EPOCH_WAIT_PART,
     LOADER_WORKERS,
@@ -71,6 +72,32 @@ def test_no_more_workers_are_advised_than_there_are_cores():
     loading.process.update({"cpus": 2})
     values = loader(loading)
     assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED, CPUS)] == [5, 2, 2]
+
+
+def test_loading_that_waits_takes_no_core():
+    """400 us of loading and 90 of the rest, of which 90 run: five workers deliver a batch in 80 us, on two cores."""
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": 2, "cpu_ms": 0.09})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 5]
+    assert values[WORKERS_PACE_MS] == pytest.approx(0.08)
+
+
+def test_of_loading_that_computes_by_half_the_cores_deliver_a_batch_in_the_time_of_all_work():
+    """290 us run in each step, so two cores make no step in less than 145, and three workers load as fast as that."""
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": 2, "cpu_ms": 0.29})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 3]
+    assert values[WORKERS_PACE_MS] == pytest.approx(0.145)
+
+
+def test_without_a_device_two_cores_are_taken_for_granted():
+    host = [on_host("input", 0, 400, name=ALONE), on_host("op", 400, 500)]
+    loading = view(profile([], host, [step(1, 0, 500, device=None)]))
+    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx((0.4 + 2 * 0.1) / 2)
 
 
 @pytest.mark.parametrize(
@@ -155,3 +182,37 @@ def test_a_loop_that_takes_from_a_queue_has_a_thread_that_loads(name: str, part:
     host = [on_host("input", 20, 70, name="$builtins next"), on_host("python", 25, 65, name=name)]
     found = loader(view(profile(host_ops=host, steps=[step(1, 0, 100, device=None)])))
     assert found[LOADING_THREAD_PART] == pytest.approx(part)
+
+
+def test_the_rest_of_the_step_takes_all_cores_where_no_device_computes():
+    """400 us of loading and 90 us of the rest on each of two cores: 580 us of work for two."""
+    loading = view(profile((), [on_host("input", 0, 400, name=ALONE)], [step(1, 0, 490, device=None)], devices=()))
+    loading.process.update({"cpus": 2})
+    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx(0.29)
+
+
+def zipped(apart: str, cpus: int | None = None):
+    """In each of two steps two requests of 300 us, the second after such an op, and a model's op of 400 us."""
+    host = []
+    for at in (0, 1_000):
+        host += [on_host("input", at + first, at + first + 290, name=ALONE) for first in (0, 300)]
+        host += [on_host("op", at + 290, at + 300, name=apart), on_host("op", at + 600, at + 1_000, name="aten::mm")]
+    loading = view(profile([kernel(600, 1_000, 600), kernel(1_600, 2_000, 1_600)], host, [*map(_step, (0, 1_000))]))
+    loading.process.update({"cpus": cpus})
+    return loader(loading)
+
+
+def _step(at: int):
+    return step(at, at, at + 1_000)
+
+
+@pytest.mark.parametrize(("apart", "at_once", "loading_ms"), [("aten::to", 2, 0.29), ("aten::mm", 0, 0.58)])
+def test_a_worker_of_each_of_two_zipped_loaders_loads_what_a_step_takes_of_it(apart: str, at_once: int, loading_ms):
+    values = zipped(apart)
+    assert (values[BATCHES_AT_ONCE], values[LOADING_MS]) == (at_once, pytest.approx(loading_ms))
+
+
+def test_zipped_loaders_share_the_cores():
+    """580 us of loading, and 420 us of the rest of the step, on two cores: one worker each."""
+    values = zipped("aten::to", 2)
+    assert (values[WORKERS_ADVISED], values[WORKERS_PACE_MS]) == (1, pytest.approx(0.5))
