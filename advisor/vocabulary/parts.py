@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -12,7 +13,7 @@ Pool: TypeAlias = Literal[
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
     "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
 ]  # fmt: skip
-POOLS: Final[dict[Pool, str]] = {
+POOLS: Final[Mapping[str, str]] = {
     "compute": "the time in which kernels run",
     "memcpy": "the time in which copies run, and no kernel",
     "memset": "the time in which only memsets run",
