@@ -46,7 +46,7 @@ from advisor.trials.load import cpu_time  # noqa: E402
 PAGE: Final = ROOT / "docs/recorded.md"
 NARROW: Final = {"batch": 4, "width": 64}
 TINY: Final = {"chain": 30, "fused_activation": True, "side": 8, "batch": 4}
-LOADS: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+LOADS: Final = ((0, 0.5), (0, 1.0), (0, 2.0), (0, 4.0), (0, 8.0), (1, 2.0), (1, 8.0))  # processes, loading / the rest
 REPAIRS: Final[tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]] = (
     ("loader-sleep", {}, {"read_ms": 0.0}),
     ("loader-sleep", {"read_ms": 2.0, "width": 64}, {"read_ms": 0.0}),
@@ -70,7 +70,7 @@ LOADER: Final = ("single-process-data-loader", "input-bound")
 _WORKERS: Final = r"num_workers=(\d+)"
 _SKIP: Final = 10
 _ACTIVE: Final = 10
-_PAIRS: Final = 3  # of pairs of blocks, in either order
+_TRIES: Final = 2  # that count, of two pairs of blocks each
 _QUIET: Final = 0.05  # of one CPU
 _HEADS: Final = ("job", "recorded", "step", "repair saves", "claimed", "the middle misses by")
 
@@ -144,7 +144,7 @@ def _repaired(fault: str, faulty: Setup, fixed: Setup, name: str) -> Iterator[Ou
 
 def _loaders() -> Iterator[tuple[str, Job]]:
     """Loading that takes from half to eight times the rest of the step, and waits or computes."""
-    for workers, computes, load in product((0, 1), (False, True), LOADS):
+    for computes, (workers, load) in product((False, True), LOADS):
         name = f"loader, {workers} workers, {'computes' if computes else 'waits'}, load {load:g}"
         yield name, partial(_advised, workers, computes, load)
 
@@ -193,7 +193,7 @@ def _rest_ms(bare: Setup) -> float:
 
 
 def _truth(faulty: Setup, fixed: Setup) -> Truth:
-    tries = _quietest(lambda: measure((faulty, fixed), CPU, steps=12, pairs=1, repeats=2), _PAIRS)
+    tries = _quietest(lambda: measure((faulty, fixed), CPU, steps=12, pairs=1, repeats=2), _TRIES)
     sides = (np.concatenate([getattr(tried, side) for tried in tries]) for side in ("faulty", "fixed"))
     return _truth_of(Measured(*sides).facts)
 
@@ -269,16 +269,16 @@ def page(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from (
         "# Claimed by recordings and measured",
         "",
-        "Small training loops with a known fault on a CPU. What the repair saves is measured without a profiler, the",
-        "loop and its repaired twin in turns. Each loop is recorded by hand with the profiler of its framework; those",
-        "PyTorch also with `advisor.record`. A claim by hand is a share of the recorded step. A claim by `record` is in",
-        "ms if it tells the step without the profiler. An interval holds the truth if it meets the range of four fifths",
-        "of the measured pairs. Of a loader, the repair is the number of processes that the report advises. Made by",
-        "`python benchmarks/recorded.py`.",
+        "Small training loops with a known fault on a CPU. What the repair saves is measured without a profiler:",
+        "the loop and its repaired twin run in turns. Each loop is recorded by hand with the profiler of its",
+        "framework, and those of PyTorch with `advisor.record` too. A claim by hand is a share of the recorded",
+        "step. A claim by `record` is in ms if it has the step without the profiler. An interval holds the truth if",
+        "it meets the range of four fifths of the measured pairs. Of a loader, the repair is the number of",
+        "processes that the report advises. Made by `python benchmarks/recorded.py`.",
         "",
         f"Last run on {dt.datetime.now(dt.UTC).date()}, torch {torch.__version__}, Python {platform.python_version()},",
-        f"on {os.cpu_count()} CPUs that other programs share. Of each measurement of PyTorch, those tries count in which",
-        f"the others used the CPUs least. The load was {os.getloadavg()[2]:.1f} at the end.",
+        f"on {os.cpu_count()} CPUs that other programs share. Of PyTorch's jobs, those tries count in which others",
+        f"used the CPUs least. At the end the load was {os.getloadavg()[2]:.1f}.",
         "",
         f"| {' | '.join(_HEADS)} |",
         f"|{' --- |' * len(_HEADS)}",

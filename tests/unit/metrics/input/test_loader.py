@@ -48,12 +48,24 @@ def test_the_loader_s_functions_say_who_loads(name: str, alone: float, waiting: 
 
 
 def test_workers_load_in_processes_of_their_own():
-    host = [on_host("input", 20, 70, name=WITH_WORKERS)]
-    values = loader(view(profile(DEVICE, host, STEPS)))
+    host = [on_host("input", 2_000, 7_000, name=WITH_WORKERS)]
+    device = [kernel(0, 3_000, 0), kernel(8_000, 10_000, 8_000)]
+    values = loader(view(profile(device, host, [step(1, 0, 10_000)])))
     assert values[SINGLE_PROCESS_INPUT_SHARE] == 0
     assert values[WORKER_INPUT_SHARE] == pytest.approx(0.4)
     assert values[WORKERS_FACTOR] == pytest.approx(1 / 0.6)
     assert {values[metric] for metric in (LOADER_WORKERS, WORKERS_NEEDED)} == {Missing("workers_unknown")}
+
+
+@pytest.mark.parametrize(("waited_us", "needed", "factor"), [(2_000, 1, 1.0), (2_001, 2, 20_000 / 17_999)])
+def test_workers_whose_batches_are_ready_keep_up(waited_us: int, needed: int, factor: float):
+    """A step of 20 ms takes its batch over in 2 ms: more workers bring none sooner."""
+    host = [on_host("input", 0, waited_us, name=WITH_WORKERS), on_host("op", waited_us, 20_000)]
+    loading = view(profile([], host, [step(1, 0, 20_000, device=None)]))
+    loading.process.update({"loader_workers": 1, "cpus": 2})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [needed, needed]
+    assert values[WORKERS_FACTOR] == pytest.approx(factor)
 
 
 def test_workers_that_are_waited_for_load_a_batch_in_as_many_steps_as_they_are():
