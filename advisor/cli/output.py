@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
@@ -17,7 +17,7 @@ from advisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.present.document import Kind
+    from advisor.inputs.saved import Kind
     from advisor.render.registry import Value
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
@@ -100,6 +100,20 @@ def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
             return name
     known = " ".join(suffix for name in allowed for suffix in RENDERERS[name].suffixes)
     raise UsageError(f"-o {path}: nothing that is written here has that suffix; use one of {known}")
+
+
+def output_option(kind: Kind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options
+    """The option `--output`, for what can show this."""
+    from advisor.render.registry import RENDERERS
+
+    suffixes = " ".join(RENDERERS[name].suffixes[0] for name in file_kinds(kind) if RENDERERS[name].suffixes)
+    return typer.Option("--output", "-o", help=f"Also write it; its kind by suffix: {suffixes}{more}. Repeatable.")
+
+
+def format_option(kind: Kind, more: str = "") -> Any:  # noqa: ANN401 - as above
+    """The option `--format`, for what can show this as text."""
+    words = f"Standard output: {', '.join(formats(kind))}{more}."
+    return typer.Option("--format", "-f", metavar="FORMAT", help=words)
 
 
 def formats(kind: Kind) -> tuple[str, ...]:

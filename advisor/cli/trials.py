@@ -8,7 +8,17 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.output import chosen, content, file_kinds, formats, kinds_of, rendered, write
+from advisor.cli.output import (
+    chosen,
+    content,
+    file_kinds,
+    format_option,
+    formats,
+    kinds_of,
+    output_option,
+    rendered,
+    write,
+)
 from advisor.errors import UsageError
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
@@ -34,11 +44,9 @@ def try_(
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help="Also write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+        output_option("trials"),
     ] = None,
-    format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
-    ] = "terminal",
+    format_: Annotated[str, format_option("trials")] = "terminal",
     yes: Annotated[bool, typer.Option("--yes", help="Run the program again though it writes files.")] = False,
     scratch: Annotated[bool, typer.Option("--scratch", help="Run it in a copy of the working folder.")] = False,
     keep_trackers: Annotated[

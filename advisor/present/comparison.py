@@ -22,7 +22,7 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
+from advisor.text import DASH, count, interval, listing, ms, number, us, without_shared_unit
 from advisor.vocabulary.parts import part_short
 
 _TITLES: Final[dict[Verdict, str]] = {
@@ -72,7 +72,6 @@ _FEW_ADVICE: Final = 3
 _FEW_CHANGES: Final = 5
 _FEW_NOTES: Final = 3
 _FEW_RUNS: Final = 3
-_DASH: Final = "\N{EN DASH}"
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 _BEHIND: Final = doc.Level.BEHIND
 _SCREEN: Final = doc.Level.SCREEN
@@ -311,7 +310,7 @@ def _finding_pair(change: FindingChange) -> doc.Pair:
 def worth(finding: SideFinding | None) -> str:
     """What a fix saves on a side: `30-59 ms`; a dash where the side has no such finding."""
     if finding is None:
-        return _DASH
+        return DASH
     if finding.under:
         return "with its cause"
     if finding.saving is None or finding.saving.high_ms <= 0:
@@ -357,7 +356,7 @@ def work_size(change: WorkChange) -> str:
 
 def amount(of: Amount | None) -> str:
     """How often per step and how long each: `2 x 0.38 ms`; a dash where there is none."""
-    return _DASH if of is None else f"{number(round(of.per_step, 2))} \N{MULTIPLICATION SIGN} {us(of.mean_us)}"
+    return DASH if of is None else f"{number(round(of.per_step, 2))} \N{MULTIPLICATION SIGN} {us(of.mean_us)}"
 
 
 def _work(comparison: Comparison) -> doc.Section:

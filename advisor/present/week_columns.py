@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from advisor.present import document as doc
-from advisor.present.hours import DASH, hours_in, label, money_in
-from advisor.text import UNKNOWN, interval
+from advisor.present.hours import hours_in, label, money_in
+from advisor.text import DASH, UNKNOWN, interval
 
 FEW: Final = 8
 """Rows of a table that the one screen shows."""

@@ -8,9 +8,9 @@ from typing import Final
 from advisor.model.week import Group, JobFinding, Week
 from advisor.present import document as doc
 from advisor.present import week_columns as columns
-from advisor.present.hours import DASH, gpu_hours, label, paid_word, share
+from advisor.present.hours import gpu_hours, label, paid_word, share
 from advisor.present.week_changes import changes, realised
-from advisor.text import count, listing, percent
+from advisor.text import DASH, count, listing, percent
 
 MOST_ROWS: Final = 40
 """Rows of a table of groups."""

@@ -110,12 +110,6 @@ class Replay:
             },
         )
 
-    def explained(self, chosen: Mask) -> float | None:
-        """The share of the slow-down that goes with these operations (mask over `ops`) taken together."""
-        durations = np.where(chosen, self.typical, self.recorded)
-        share = self._share(self.graph.step_ns(durations[:, None]).mean(axis=0) / 1e6)[0]
-        return None if share is None else float(share)
-
     def _each(self, column: str) -> tuple[pl.Series, Floats, Floats]:
         """Values of the column; T by step and value, in ns: with only these as recorded, with only these typical."""
         codes, values = _codes(self.ops[column])

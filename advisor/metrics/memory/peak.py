@@ -150,11 +150,6 @@ def _fullest(allocations: pl.DataFrame) -> pl.DataFrame:
     return totals.sort(in_use, "at_ns", descending=[True, False]).head(1)
 
 
-def _start_ns(view: DeviceView) -> int:
-    times = (view.host["start_ns"], view.ops["start_ns"], view.allocations["at_ns"])
-    return min(int(time.to_numpy().min()) for time in times if len(time))
-
-
 def _or_missing(value: object) -> Value:
     return int(value) if isinstance(value, int) else _OF_BFC
 

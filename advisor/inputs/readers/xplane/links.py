@@ -13,7 +13,7 @@ from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_ru
 from advisor.inputs.readers.xplane.names import copies
 from advisor.inputs.step_marks import FEWEST, Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
-from advisor.model.arrays import Ints
+from advisor.model.arrays import Ints, Mask
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, HOST_OP_KINDS, TEXT, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -25,9 +25,6 @@ _DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun
 _FEWEST_OPS: Final = 2  # of a range that stands for a step: one call of a compiled program may be all of it
 _MOST_WORK: Final = 0.8
 _DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
-
-
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -211,15 +210,5 @@ def test_the_published_slow_downs(study, published, column, key):
 
 
 @needs_study
-def test_the_published_explained_shares(study, published):
-    """M_S, of the last stage, and M_W, of the 3 % of the workers that are slow by replica and by stage."""
+def test_the_published_explained_share_of_the_last_stage(study):
     assert told(study.by("stage"), "explained_share")[1] == pytest.approx(0.6877, abs=1e-3)  # ms-SE.json
-    replica, stage = (published[f"blocking_decompose_by_{name}"] for name in ("dp_rank", "stage"))
-    score = {
-        rank: min(replica[str(of_replica)], stage[str(of_stage)])
-        for rank, of_replica, of_stage in study.ops.drop_nulls("op").select("rank", "dp_rank", "stage").iter_rows()
-    }
-    worst = sorted(score, key=lambda rank: (-score[rank], rank))[: -(-len(score) * 3 // 100)]
-    chosen = study.ops["rank"].is_in(worst).to_numpy()
-    assert study.explained(chosen) == pytest.approx(0.0251, abs=1e-3)  # mw-SE.json
-    assert study.explained(np.ones_like(chosen)) == pytest.approx(1)
