@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, inside, rows_where, spans
+from advisor.analysis.device.steps import DeviceView, by_start, inside, rows_where, spans
 from advisor.inputs.names.calls import (
     JIT_CALL,
     LOGGING,
@@ -82,7 +82,7 @@ def _marking_threads(view: DeviceView) -> pl.Series:
 
 def step_ops(view: DeviceView) -> pl.DataFrame:
     """Framework ops of the used steps on the training threads, without the data loader's; with their `window`."""
-    ops = view.used_host.select(*OP_COLUMNS, "window").filter(pl.col("kind") == "op", view.once(_trains))
+    ops = view.used_host.filter(pl.col("kind") == "op", view.once(_trains)).select(*OP_COLUMNS, "window").collect()
     return ops.filter(~inside(view.host_spans("input"), ops))
 
 
@@ -147,8 +147,9 @@ def saving_frames(view: DeviceView) -> pl.DataFrame:
 
 def between_nodes(view: DeviceView) -> Union:
     """The moments from one node of autograd right to the next on a thread: its engine, in C++, chooses the next."""
-    ops = view.once(training_ops).filter(pl.col("kind") == "op").with_columns(is_node=matches(NODE))
-    beside = ops.filter(pl.col("is_node") | ~inside(spans(ops.filter("is_node")), ops)).sort("thread", "start_ns")
+    ops = view.once(training_ops).select("kind", "thread", "start_ns", "dur_ns", is_node=matches(NODE))
+    ops = ops.filter(pl.col("kind") == "op")
+    beside = by_start(ops.filter(pl.col("is_node") | ~inside(spans(ops.filter("is_node")), ops)))
     after = END_NS.shift(1).over("thread")
     follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")
     moments = beside.select(opens=after, closes="start_ns", follows=follows).filter("follows")

@@ -158,7 +158,7 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
 def _ops(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
     """The launching ops; each kind of call is parsed once."""
     keys = ["name", "shapes", "dtypes", "details"]
-    ops = view.host.select("id", *keys).filter(pl.col("id").is_in(kernels["op"].drop_nulls().unique().implode()))
+    ops = view.host_of(kernels["op"]).select("id", *keys)
     kinds = ops.select(keys).unique(maintain_order=True)
     rows = [_op_columns(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
     kinds = kinds.hstack(pl.DataFrame(rows, _OP_COLUMNS, orient="row"))

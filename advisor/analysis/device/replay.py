@@ -297,7 +297,7 @@ def _launch_ns(ops: pl.DataFrame) -> int:
 def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
     """For how long after `begin` each stream is busy with what was called before, recorded or not."""
     end = END_NS
-    ops = view.ops.join(view.host.select(launch="id", called="start_ns"), on="launch", how="left")
+    ops = view.with_host(view.ops, "launch", called="start_ns")
     first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
     earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))
     return dict(ops.filter(earlier, end > begin).group_by(_STREAM).agg(end.max() - begin).rows())

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import OP_COLUMNS, own_ns, training_ops
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.steps import DeviceView, outermost, spans
 from advisor.analysis.device.user_code import callers
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
+from advisor.model.profile import HOST_OP_KINDS, matches
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -77,14 +77,12 @@ def times_by_range(view: DeviceView, when: Union) -> pl.DataFrame:
     An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
     time is that of the ranges around, as in `times_by_name`.
     """
-    ops = _during(view, when).select("id", "thread", "name", "start_ns", "dur_ns", self_ns="ns", end_ns=END_NS)
+    ops = _during(view, when).select("id", "thread", "name", "start_ns", "dur_ns", self_ns="ns")
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
-    ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
-    before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
-    rest = times_by_name(view, when - spans(outermost))
+    ranges = outermost(worth.filter(~matches(_WRAPPERS)))
+    rest = times_by_name(view, when - spans(ranges))
     return (
-        pl.concat([by_place(view, outermost), rest])
+        pl.concat([by_place(view, ranges), rest])
         .group_by("name")
         .sum()
         .sort("self_ns", "name", descending=[True, False])

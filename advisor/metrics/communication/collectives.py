@@ -348,7 +348,7 @@ def _beside_and_alone(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
     A grid says how large a product's result is, not how long its sums are: without shapes, products are not compared.
     """
     alone = pl.col("covered") == 0
-    known = kernels.join(view.host.select(op="id", op_name="name", shapes="shapes"), on="op", how="left")
+    known = view.with_host(kernels, "op", op_name="name", shapes="shapes")
     multiplies = pl.Series(family(known["name"]).cast(pl.String).is_in(PRODUCTS))
     return (
         known.filter(pl.col("shapes").is_not_null() | ~multiplies)
@@ -368,8 +368,7 @@ def _copies_for(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
     copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
     if not ranges.height:
         return copies.clear()
-    called = view.host.select("id", thread="thread", called_ns="start_ns")
-    copies = copies.join(called, left_on="launch", right_on="id", how="left")
+    copies = view.with_host(copies, "launch", thread="thread", called_ns="start_ns")
     requests = spans(view.host_like("^c10d::"))
     at = copies["called_ns"].fill_null(-1).to_numpy()
     of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())

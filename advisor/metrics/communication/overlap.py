@@ -209,10 +209,9 @@ def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
     A kernel of its stream that no communication is only prepares it: FSDP copies the shards into one buffer.
     """
     ends = view.ops.filter(pl.col("kind") == "collective").select("stream", freed_ns=END_NS).sort("freed_ns")
-    calls = view.host.select(launch="id", called_ns="start_ns")
     rows = ops.with_row_index("row").sort("start_ns")
     freed = rows.join_asof(
         ends, left_on="start_ns", right_on="freed_ns", by="stream", check_sortedness=False, coalesce=False
     )
-    both = freed.join(calls, on="launch", how="left").sort("row")
+    both = view.with_host(freed, "launch", called_ns="start_ns").sort("row")
     return both.select(pl.max_horizontal("freed_ns", "called_ns").fill_null(0)).to_series().to_numpy()

@@ -183,7 +183,8 @@ def _fused_ns(ops: pl.DataFrame) -> float:
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
     """Framework ops of the used steps that stand in no other, without those of the input pipeline."""
-    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("step").is_not_null() | pl.lit(not view.has_marks))
+    of_step = pl.col("step").is_not_null() | pl.lit(not view.has_marks)
+    ops = view.used_host.filter(pl.col("kind") == "op", of_step).collect()
     return ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
@@ -239,7 +240,7 @@ def placement(view: DeviceView) -> Mapping[Metric, Value]:
     """Ops placed on the device against those on the host."""
     if not view.total_ns:
         return {}
-    ops = view.used_host.select("id", "parent", "kind").filter(pl.col("kind") == "op")
+    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     if not innermost.height:
         return {DEVICE_OP_SHARE: Missing("no_host_op")}
@@ -317,13 +318,13 @@ def _uncompiled(view: DeviceView) -> pl.DataFrame:
 
 
 def _bits(view: DeviceView) -> dict[Metric, Value]:
-    ran = view.once(kernels).with_columns(dtype=pl.coalesce("op_dtype", "element_type"))
+    ran, dtype = view.once(kernels), pl.coalesce("op_dtype", "element_type")
     total = int(ran["dur_ns"].sum())
     if not total or view.device is None:
         return {}
-    if ran.filter(pl.col("dtype").is_not_null())["dur_ns"].sum() < _LEAST_KNOWN * total:
+    if (ran.select(pl.col("dur_ns").filter(dtype.is_not_null()).sum()).item() or 0) < _LEAST_KNOWN * total:
         return dict.fromkeys(_BITS, Missing("value_types_unknown"))
-    narrow = ran.filter(pl.col("dtype").is_in(_SIXTEEN))
+    narrow = ran.filter(dtype.is_in(_SIXTEEN))
     return {
         SIXTEEN_BIT_KERNEL_SHARE: float(narrow["dur_ns"].sum()) / total,
         SIXTEEN_BIT_KERNEL_OPS: largest(view, narrow),

@@ -170,7 +170,8 @@ def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
         return {}
     if not _builds_only(view):
         return {GRAPH_OPS_PER_STEP: 0, GRAPH_GAIN_MS: 0.0}
-    numbers = view.used_host.filter(pl.col("kind") == "op")["sequence"].drop_nulls().n_unique()
+    ops = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect()
+    numbers = ops["sequence"].drop_nulls().n_unique()
     waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total
     most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
     return {GRAPH_OPS_PER_STEP: numbers / view.steps.height, GRAPH_GAIN_MS: view.per_step_ms(_HALF * most)}
@@ -188,7 +189,7 @@ def _builds_only(view: DeviceView) -> bool:
 def _recomputations(view: DeviceView) -> Union:
     """When nodes of backward passes run layers again: a union with one interval for each such node."""
     nodes, inner = _nodes(view)
-    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null(), ~matches(BACKWARD))
+    ops = view.once(_numbered)
     ops = ops.filter(~inside(inner, ops)).with_columns(layer=matches(_MODULE)).sort("start_ns")
     within = ops.join_asof(nodes, on="start_ns", by="thread", check_sortedness=False)
     last = (pl.col("start_ns") + pl.col("dur_ns")).max()
@@ -199,6 +200,12 @@ def _recomputations(view: DeviceView) -> Union:
         .filter("layer")
     )
     return Union.of(again["start_ns"].to_numpy(), again["last_ns"].to_numpy())
+
+
+def _numbered(view: DeviceView) -> pl.DataFrame:
+    """The ops outside of backward passes that bear a number of autograd's: name, thread, start_ns."""
+    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null())
+    return ops.select("name", "thread", "start_ns", "dur_ns").collect().filter(~matches(BACKWARD))
 
 
 def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
@@ -252,7 +259,7 @@ def _needless(view: DeviceView) -> Union:
 def _repeated(view: DeviceView) -> pl.DataFrame:
     """The nodes that an earlier backward pass of their step evaluated too."""
     nodes = view.used_like(NODE, "op").filter(pl.col("sequence").is_not_null()).sort("start_ns")
-    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null(), ~matches(BACKWARD))
+    ops = view.once(_numbered)
     if ops["thread"].n_unique() > 1 or inside(spans(nodes), ops).any():
         return nodes.clear()
     number = pl.int_range(pl.len()).over("window", "name", "sequence")

@@ -41,7 +41,7 @@ def syncs(view: DeviceView) -> Mapping[Metric, Value]:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
     if not view.total_ns:
         return {}
-    calls = view.used_host.filter(pl.col("kind") == "sync")
+    calls = view.used_host.filter(pl.col("kind") == "sync").select("id").collect()
     idle = view.once(idle_after_waits).drop_nulls("call")
     by_call = idle.group_by(call=_around(view, idle["call"])).agg(pl.sum("sync_ns")) if idle.height else idle
     top = by_call.select("call", "sync_ns").sort("sync_ns", "call", descending=[True, False]).head(_MOST_CALLS)

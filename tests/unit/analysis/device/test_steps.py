@@ -474,7 +474,7 @@ def test_an_op_is_not_lost_to_a_window_without_length():
 
 def test_host_ops_belong_to_the_host_s_own_range():
     made = profile(host_ops=[on_host("op", t, t + 1) for t in (4, 5, 14, 15)], steps=[step(1, 10, 30, host=(5, 15))])
-    assert view(made).used_host["id"].to_list() == [1, 2]
+    assert view(made).used_host.collect()["id"].to_list() == [1, 2]
 
 
 def test_the_host_is_blocked_in_waits_and_in_launches_that_a_busy_device_holds_up():
