@@ -86,6 +86,11 @@ def _by_launch(view: DeviceView) -> _Tree:
 def _on_host(view: DeviceView) -> _Tree:
     """By the host's own ranges; time inside another range of the thread is that range's."""
     rows = _by_id(view.host)
+    return _grown(rows, *_own_times(view, rows))
+
+
+def _own_times(view: DeviceView, rows: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Which rows are frames of the used steps, and what each of them takes outside of those within it, in ns."""
     used = view.used_host.filter(pl.col("kind").is_in(_FRAMES)).select("id", "dur_ns").collect()
     at = positions(rows, used["id"])
     spent = used["dur_ns"].to_numpy().copy()
@@ -96,7 +101,7 @@ def _on_host(view: DeviceView) -> _Tree:
     place[at] = np.arange(len(at))
     inside = (around >= 0) & (place[around] >= 0)
     np.subtract.at(spent, place[around[inside]], used["dur_ns"].to_numpy()[inside])
-    return _grown(rows, at, np.maximum(spent, 0))
+    return at, np.maximum(spent, 0)
 
 
 def _by_id(host: pl.DataFrame) -> pl.DataFrame:

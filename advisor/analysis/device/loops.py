@@ -66,7 +66,8 @@ def loops(view: DeviceView) -> Loops:
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
     """The used steps' ops that lie in none but nodes of autograd, with `apart`: whether one is none of a loop's."""
-    ops = view.once(step_ops).select("thread", "window", "name", "start_ns", "dur_ns", is_node=matches(BACKWARD))
+    ops = view.once(step_ops).select("thread", "window", "name", "start_ns", "dur_ns").collect()
+    ops = ops.with_columns(is_node=matches(BACKWARD))
     rows = by_start(pl.concat([ops.filter("is_node"), outermost(ops.filter(~pl.col("is_node")))]))
     rows = rows.with_columns(end_ns=END_NS)
     making = np.sort(view.once(makers)["start_ns"].to_numpy())

@@ -42,7 +42,9 @@ def stretches(when: Union, name: str) -> pl.DataFrame:
 def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
     """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
     used = view.used_host.filter(pl.col("id").is_in(rows["id"].implode())).select("id", "window").collect()
-    return as_places(rows.drop("step").join(used, on="id").with_columns(step=_step(view)), "host_ops", op)
+    return as_places(
+        rows.drop("step", "window", strict=False).join(used, on="id").with_columns(step=_step(view)), "host_ops", op
+    )
 
 
 def waits_that_cost(view: DeviceView) -> pl.DataFrame:

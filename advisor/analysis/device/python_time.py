@@ -121,7 +121,7 @@ def _own_times(view: DeviceView, in_loops: Union) -> pl.DataFrame:
     `reads`: in a loop that reads values. `typical_ns` is the median of the op's name and shapes: a busy machine makes a
     view take milliseconds. Python dispatches an eager op; those of a graph are its executor's.
     """
-    ops = view.once(step_ops)
+    ops = view.once(step_ops).select("id", "parent", "name", "shapes", "start_ns", "dur_ns", "eager").collect()
     ops = ops.filter(~inside(view.once(optimizer_work), ops))
     of_graphs = view.process.get("framework") in XLA_FRAMEWORKS
     return ops.with_columns(own_ns=own_ns(ops)).select(

@@ -240,12 +240,14 @@ def _first_half(view: DeviceView, steps: pl.DataFrame) -> DeviceView:
 
 def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
     """Calls in [begin, end) that launch ops of this device, or wait."""
-    launching = view.ops["launch"].drop_nulls().unique()
-    return view.host.filter(
+    calls = view.host.lazy().filter(
         pl.col("kind").is_in(DRIVER_CALLS),
         pl.col("start_ns").is_between(begin, end, closed="left"),
-        pl.col("id").is_in(launching.implode()) | (pl.col("kind") == "sync") | (pl.col("dur_ns") > SLOW_CALL_NS),
-    ).sort("start_ns", "id")
+        pl.col("id").is_in(view.ops["launch"].implode())
+        | (pl.col("kind") == "sync")
+        | (pl.col("dur_ns") > SLOW_CALL_NS),
+    )
+    return calls.select("id", "kind", "name", "start_ns", "dur_ns").sort("start_ns", "id").collect()
 
 
 def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:

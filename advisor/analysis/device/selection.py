@@ -12,7 +12,7 @@ import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
 from advisor.analysis.device.restarts import restarts
-from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
+from advisor.analysis.device.steps import DeviceView, Selection, first_uses, spans, started_in
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
@@ -20,7 +20,7 @@ from advisor.inputs.periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_W
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, Profile, matches
+from advisor.model.profile import END_NS, Profile, matches, rows_where
 from advisor.vocabulary.limits import THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent

@@ -129,10 +129,10 @@ class DeviceView:
 
         Lazy, because they are most of the largest table: ask for the columns and rows that are needed.
         """
-        return self._windowed.lazy().filter(pl.col("window").is_not_null())
+        return self.windowed.lazy().filter(pl.col("window").is_not_null())
 
     @cached_property
-    def _windowed(self) -> pl.DataFrame:
+    def windowed(self) -> pl.DataFrame:
         """All host ops with the `window`, null outside; the columns are those of `host`, no copies."""
         start = self.steps["host_start_ns"].to_numpy()
         return self.host.with_columns(_window(self.host, start, start + self.steps["host_dur_ns"].to_numpy()))
@@ -150,7 +150,7 @@ class DeviceView:
 
     def used_like(self, pattern: str, *kinds: str) -> pl.DataFrame:
         """Those of them in `used_host`."""
-        return self._like(self._windowed, pattern, kinds).filter(pl.col("window").is_not_null())
+        return self._like(self.windowed, pattern, kinds).filter(pl.col("window").is_not_null())
 
     def _like(self, host: pl.DataFrame, pattern: str, kinds: tuple[str, ...]) -> pl.DataFrame:
         hits = self._rows_by_name.filter(pl.col("name").cast(pl.String).str.contains(pattern))
@@ -171,8 +171,9 @@ class DeviceView:
 
     def host_of(self, ids: pl.Series) -> pl.DataFrame:
         """The host ops with these ids, each once, in the order of the table."""
-        at = np.unique(positions(self.host, ids))
-        return self.host[at[at >= 0]]
+        at, is_one = positions(self.host, ids), np.zeros(self.host.height, bool)
+        is_one[at[at >= 0]] = True
+        return self.host[np.flatnonzero(is_one)]
 
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""
@@ -250,28 +251,26 @@ def positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
     return np.where(known[at] == sought, at, -1)
 
 
-def by_start(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows by thread and start, of those that start together the longest first.
-
-    Tables are nearly in this order, which makes numpy's stable sorts take a tenth of other ones.
-    """
-    start = rows["start_ns"].to_numpy()
-    return rows[np.lexsort((-rows["dur_ns"].to_numpy(), start, rows["thread"].fill_null(-1).to_numpy()))]
-
-
 def outermost(rows: pl.DataFrame) -> pl.DataFrame:
     """Those of the rows that begin when all earlier ones of their thread are over; ordered as by `by_start`."""
-    rows = by_start(rows)
-    start, thread = rows["start_ns"].to_numpy(), rows["thread"].fill_null(-1).to_numpy()
-    end, first = start + rows["dur_ns"].to_numpy(), np.ones(len(start), bool)
-    for run in np.split(np.arange(len(start)), np.flatnonzero(np.diff(thread)) + 1):
+    order = _order(rows)
+    start, thread = rows["start_ns"].to_numpy()[order], rows["thread"].fill_null(-1).to_numpy()[order]
+    end, first = start + rows["dur_ns"].to_numpy()[order], np.ones(len(order), bool)
+    for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(thread)) + 1):
         first[run[1:]] = start[run[1:]] >= np.maximum.accumulate(end[run])[:-1]
-    return rows.filter(pl.Series(first, dtype=pl.Boolean))
+    return rows[order[first]]
 
 
-def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
-    """The rows that are `mine`; the table itself, not a copy, where all of them are."""
-    return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
+def by_start(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows by thread and start, of those that start together the longest first."""
+    return rows[_order(rows)]
+
+
+def _order(rows: pl.DataFrame) -> Ints:
+    """Tables are nearly in this order: numpy's stable sorts take a tenth of other ones."""
+    thread, start, length = rows["thread"].fill_null(-1), rows["start_ns"], rows["dur_ns"]
+    order: Ints = np.lexsort((-length.to_numpy(), start.to_numpy(), thread.to_numpy()))
+    return order
 
 
 def started_in(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:

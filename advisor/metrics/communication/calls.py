@@ -83,9 +83,9 @@ def idle_in_calls(view: DeviceView) -> Mapping[Metric, Value]:
     """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
     if not view.total_ns:
         return {}
-    short = view.once(launch_gaps)
+    short, sends = view.once(launch_gaps), _buffer_broadcasts(view)
     return {
-        BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, _buffer_broadcasts(view) & (short | view.once(stalls))),
+        BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, (sends & short) | (sends & view.once(stalls))),
         COLLECTIVE_LOOP_IDLE_MS: per_step_ms(view, _loops(view) & short),
     }
 

@@ -9,11 +9,11 @@ import polars as pl
 
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms, per_step_ms
 from advisor.analysis.device.kernels import longest
-from advisor.analysis.device.steps import DeviceView, rows_where, spans
+from advisor.analysis.device.steps import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, rows_where
 from advisor.text import ms
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on

@@ -166,7 +166,8 @@ def eager_gains(view: DeviceView) -> Values:
     share = part / total if total else 0.0
     between = between_ops(view, view.steps)
     lengths = between.ends - between.starts
-    short_ns, ops = int(lengths[lengths <= LAUNCH_GAP_NS].sum()), view.once(step_ops)
+    short_ns = int(lengths[lengths <= LAUNCH_GAP_NS].sum())
+    ops = view.once(step_ops).select("id", "parent", "name", "dur_ns").collect()
     return {
         EAGER_LEAST_GAIN_MS: share * _LEAST * view.per_step_ms(without_recording(view, short_ns, ops.height)),
         EAGER_GAIN_MS: share * view.per_step_ms(between.total + _fused_ns(ops)),
