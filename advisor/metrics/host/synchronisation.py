@@ -41,7 +41,7 @@ def syncs(view: DeviceView) -> Mapping[Metric, Value]:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
     if not view.total_ns:
         return {}
-    calls = view.used_host.filter(pl.col("kind") == "sync")
+    calls = view.used_host.filter(pl.col("kind") == "sync").select("id").collect()
     idle = view.once(idle_after_waits).drop_nulls("call")
     by_op = idle.with_columns(id=ops_around(view, idle["call"])).join(view.host.select("id", "name"), on="id")
     by_name = by_op.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("sync_ns"))

@@ -59,14 +59,12 @@ def functions(view: DeviceView) -> Mapping[Metric, Value]:
     if not view.total_ns:
         return {}
     framework, steps = view.process.get("framework"), max(1, view.steps.height)
-    host = view.used_host
+    functions = view.used_host.select("details").filter(matches(FUNCTION_CALL, "details"))
     return {
-        TF_FUNCTION_CALLS_PER_STEP: host.filter(matches(FUNCTION_CALL, "details")).height / steps
+        TF_FUNCTION_CALLS_PER_STEP: functions.collect().height / steps
         if framework == "tensorflow"
         else Missing("tensorflow_only"),
-        JITTED_CALLS_PER_STEP: host.filter(matches(JIT_CALL)).height / steps
-        if framework == "jax"
-        else Missing("jax_only"),
+        JITTED_CALLS_PER_STEP: view.used_like(JIT_CALL).height / steps if framework == "jax" else Missing("jax_only"),
     }
 
 
