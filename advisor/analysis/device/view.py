@@ -171,9 +171,9 @@ class DeviceView:
 
     def host_of(self, ids: pl.Series) -> pl.DataFrame:
         """The host ops with these ids, each once, in the order of the table."""
-        at, is_one = positions(self.host, ids), np.zeros(self.host.height, bool)
-        is_one[at[at >= 0]] = True
-        return self.host[np.flatnonzero(is_one)]
+        at, is_sought = positions(self.host, ids), np.zeros(self.host.height, bool)
+        is_sought[at[at >= 0]] = True
+        return self.host[np.flatnonzero(is_sought)]
 
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""
