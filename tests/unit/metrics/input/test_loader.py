@@ -193,3 +193,12 @@ def test_a_loop_that_takes_from_a_queue_has_a_thread_that_loads(name: str, part:
     host = [on_host("input", 20, 70, name="$builtins next"), on_host("python", 25, 65, name=name)]
     found = loader(view(profile(host_ops=host, steps=[step(1, 0, 100, device=None)])))
     assert found[LOADING_THREAD_PART] == pytest.approx(part)
+
+
+def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():
+    """Two workers make every second batch late: the host asks once in each of its steps, the device sees 0, 2, 0, 2."""
+    asks = [on_host("input", at, at + wait, name=WITH_WORKERS) for at, wait in ((15, 40), (60, 1), (115, 40), (160, 1))]
+    windows = [(0, 10), (10, 100), (100, 110), (110, 200)]
+    steps = [step(i, *window, host=(50 * i, 50 * i + 50)) for i, window in enumerate(windows)]
+    kernels = [kernel(start, start + 10, start) for start in (0, 90, 100, 190)]
+    assert loader(view(profile(kernels, asks, steps)))[EPOCH_WAIT_PART] == 0
