@@ -82,7 +82,7 @@ WORKERS_NEEDED = Metric(
     "workers_needed",
     "count",
     "Loader processes that keep up with the rest of the step.",
-    "loading_ms / (step time - wait for the loader), rounded up; loader_workers where the batches of workers are ready: "
+    "loading_ms / (step time - wait for the loader), rounded up; loader_workers if the batches of workers are ready: "
     "the loop waits for one for 2 ms or less on average",
     "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
     "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
