@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Final, Literal, TypeAlias
 
 import polars as pl
@@ -64,13 +65,20 @@ RANK_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
 JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
-def measures(*metrics: Metric) -> Callable[[Measure], Measure]:
-    """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown."""
+def measures(*metrics: Metric, needs_steps: bool = True) -> Callable[[Measure], Measure]:
+    """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown.
+
+    It is asked only where the view has used steps, unless it says that it needs none.
+    """
 
     def register(function: Measure) -> Measure:
+        @wraps(function)
+        def measured(view: DeviceView) -> Values:
+            return function(view) if view.total_ns or not needs_steps else {}
+
         _enter(metrics)
-        MEASURES.append((metrics, function))
-        return function
+        MEASURES.append((metrics, measured))
+        return measured
 
     return register
 

@@ -77,8 +77,6 @@ class _Notes(NamedTuple):
 @measures(ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMALY_LEAST_GAIN_MS, ANOMALY_GAIN_MS)
 def anomaly_detection(view: DeviceView) -> Mapping[Metric, Value]:
     """A debugging aid that reads each gradient and notes the stack of each forward op."""
-    if not view.total_ns:
-        return {}
     checks = _checks(view)
     notes = _notes(view) if checks.height else _Notes(EMPTY, 0, is_recorded=False)
     return {

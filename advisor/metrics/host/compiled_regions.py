@@ -102,8 +102,6 @@ def regions(view: DeviceView) -> Values:
     """What of the step torch.compile compiled; zero where nothing."""
     if view.process.get("framework") != "pytorch":
         return Missing("pytorch_only")
-    if not view.total_ns:
-        return {}
     rows = _regions(view)
     return {
         COMPILED_REGIONS_PER_STEP: rows.height / view.steps.height,
@@ -117,7 +115,7 @@ def breaks(view: DeviceView) -> Values:
     """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
     if view.process.get("framework") != "pytorch":
         return Missing("pytorch_only")
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     if why := unknown_waits(view):
         return why
@@ -168,7 +166,7 @@ LATE_LOADS_STEPS_SHARE = Metric(
 @measures(LATE_LOADS_SHARE, LATE_LOADS_PER_STEP, LATE_LOADS_STEPS_SHARE)
 def late_loads(view: DeviceView) -> Values:
     """Loading in steps that are used, which first uses before them should have done."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     if not view.has_marks:
         return Missing("no_marks")

@@ -161,7 +161,7 @@ def fusions(view: DeviceView) -> Values:
     """What fused kernels would save; zero where there is nothing to fuse."""
     if view.process.get("framework") != "pytorch":
         return Missing("pytorch_only")
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows, dur = view.once(_members), pl.col("dur_ns")
     some = extent(view, rows)

@@ -48,8 +48,6 @@ def host_convolutions(view: DeviceView) -> Values:
     """Convolutions outside oneDNN."""
     if view.process.get("framework") != "pytorch":
         return Missing("pytorch_only")
-    if not view.total_ns:
-        return {}
     some = extent(view, _native(view))
     return {
         NATIVE_CONVOLUTION_SHARE: some.share,
