@@ -65,16 +65,19 @@ RANK_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
 JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
-def measures(*metrics: Metric, needs_steps: bool = True) -> Callable[[Measure], Measure]:
+def measures(*metrics: Metric, needs_steps: bool = True, framework: str = "") -> Callable[[Measure], Measure]:
     """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown.
 
-    It is asked only where the view has used steps, unless it says that it needs none.
+    It is asked only where the view has used steps, unless it needs none, and of this framework alone.
     """
 
     def register(function: Measure) -> Measure:
         @wraps(function)
         def measured(view: DeviceView) -> Values:
-            return function(view) if view.total_ns or not needs_steps else {}
+            if needs_steps and not view.total_ns:
+                return {}
+            is_other = framework and view.process.get("framework") != framework
+            return Missing(f"{framework}_only") if is_other else function(view)
 
         _enter(metrics)
         MEASURES.append((metrics, measured))

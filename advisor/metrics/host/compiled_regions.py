@@ -97,11 +97,9 @@ _BETWEEN: Final = (BETWEEN_REGIONS_SHARE, BETWEEN_REGIONS_LEAST_GAIN_MS, BETWEEN
 _GUARDS: Final = (GUARD_SHARE, GUARD_MS, GUARD_GAIN_MS)
 
 
-@measures(*_REGIONS)
+@measures(*_REGIONS, framework="pytorch")
 def regions(view: DeviceView) -> Values:
     """What of the step torch.compile compiled; zero where nothing."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
     rows = _regions(view)
     return {
         COMPILED_REGIONS_PER_STEP: rows.height / view.steps.height,
@@ -110,11 +108,9 @@ def regions(view: DeviceView) -> Values:
     }
 
 
-@measures(*_BETWEEN, *_GUARDS)
+@measures(*_BETWEEN, *_GUARDS, framework="pytorch")
 def breaks(view: DeviceView) -> Values:
     """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
     if view.device is None:
         return {}
     if why := unknown_waits(view):

@@ -85,11 +85,10 @@ SIXTEEN_BIT_REDUCTION_SHARE = Metric(
     ATTENTION_CALLS_PER_STEP,
     DENSE_EMBEDDINGS_PER_STEP,
     DDP_FORWARDS_PER_STEP,
+    framework="pytorch",
 )
 def uses(view: DeviceView) -> Values:
     """What names of ranges and ops show; unknown where no framework op was recorded."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
     if not view.host.select((pl.col("kind") == "op").any()).item():
         return Missing("no_host_op")
     return {
