@@ -150,6 +150,11 @@ def plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
+def capital(words: str) -> str:
+    """The words with a capital in front, also where a name (`rank 3`) comes first."""
+    return words[:1].upper() + words[1:]
+
+
 def listing(parts: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""

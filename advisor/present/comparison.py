@@ -22,7 +22,7 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.text import DASH, count, interval, listing, ms, number, us, without_shared_unit
+from advisor.text import DASH, capital, count, interval, listing, ms, number, us, without_shared_unit
 from advisor.vocabulary.parts import part_short
 
 _TITLES: Final[dict[Verdict, str]] = {
@@ -138,7 +138,7 @@ def certainty(comparison: Comparison) -> str:
     One step spans no interval.
     """
     reason = comparison.reason.words
-    why = "" if comparison.verdict == "inconclusive" else f"{reason[:1].upper()}{reason[1:]}. "
+    why = "" if comparison.verdict == "inconclusive" else f"{capital(reason)}. "
     return f"{why}{_span(comparison)}".rstrip()
 
 
@@ -154,7 +154,7 @@ def _span(comparison: Comparison) -> str:
 
 def _cautions(comparison: Comparison) -> doc.Section | None:
     """What else than a change of speed may explain the verdict."""
-    texts = [f"{caution.words[:1].upper()}{caution.words[1:]}." for caution in comparison.cautions]
+    texts = [f"{capital(caution.words)}." for caution in comparison.cautions]
     blocks = tuple(doc.Text(text, "warning") for text in texts)
     return doc.Section("Caution", blocks, id="cautions", is_titled=False, is_lead=True) if blocks else None
 

@@ -11,7 +11,7 @@ from advisor.model.report import Run, number
 from advisor.model.source import Source
 from advisor.present.headline_figures import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, whose
-from advisor.text import ms, percent, plural, quantity
+from advisor.text import capital, ms, percent, plural, quantity
 from advisor.vocabulary.kinds import POINT_TO_POINT, XLA_FRAMEWORKS
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
@@ -42,7 +42,7 @@ def pace(run: Run) -> str | None:
     is_same = slowest.row["worker"] == setter
     more = f", {ms(slowest.excess_ms)} more than the typical {whose(run.source)}" if _is_odd(slowest) else ""
     slow = f"{'it' if is_same else first} is the slowest ({ms(slowest.own_ms)}{_per(run)} without waits{more})"
-    return _capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
+    return capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
 
 
 def _per(run: Run) -> str:
@@ -206,7 +206,3 @@ def _every(source: Source) -> str:
 
 def _gbs(value: float) -> str:
     return f"{quantity(value, 'number')} GB/s"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

@@ -30,7 +30,7 @@ def actions(week: Week) -> doc.Section | None:
             columns.texts("Finding", (doc.Cell(f.title, run=f.run_id, beside=_do(f)) for f in findings)),
             columns.texts("Job", (finding.job for finding in findings)),
             columns.texts("Owner", map(_owner, findings)),
-            columns.savings("Saves", [finding.expected for finding in findings]),
+            columns.savings([finding.expected for finding in findings]),
             columns.worth("Worth", [finding.money for finding in findings], week.prices.currency),
             columns.ranges("Range", [f.low for f in findings], [f.high for f in findings]),
         ],

@@ -71,9 +71,9 @@ def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> Column:
     return Column(f"{head}, {unit}", tuple(interval(low, high, write) if high else DASH for low, high in ends))
 
 
-def savings(head: str, amounts: Sequence[float]) -> Column:
+def savings(amounts: Sequence[float]) -> Column:
     """A column of GPU-hours that fixes save; a dash where there is no estimate."""
-    return hours(head, [amount or None for amount in amounts], none=DASH)
+    return hours("Saves", [amount or None for amount in amounts], none=DASH)
 
 
 def worth(head: str, amounts: Sequence[float | None], currency: str) -> Column:

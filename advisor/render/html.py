@@ -84,7 +84,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "capital": _capital,
+        "capital": text.capital,
         "code": _code,
         "colour": lambda part: f"var({variable(part)})",
         "kind": lambda block: type(block).__name__,
@@ -159,11 +159,6 @@ def _code(value: str) -> Markup:
 def _lines(value: str) -> Markup:
     """Escaped lines that keep their breaks and indentation; not a string, which `_printable` would cut short."""
     return escape(text.shortened(text.plain(value).rstrip(), _LONGEST_CODE))
-
-
-def _capital(sentence: str) -> str:
-    """A sentence that begins with a capital, also where a name (`rank 3`) comes first."""
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _points(share: float) -> str:

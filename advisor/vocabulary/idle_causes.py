@@ -1,4 +1,4 @@
-"""Why a device idles: the causes, how each is decided, and their words."""
+"""Why a device idles: the causes, how each is decided, and their words. Each is a part of the step too: `parts.py`."""
 
 from __future__ import annotations
 

@@ -33,8 +33,6 @@ FORWARD_REDUCTIONS_PER_STEP = Metric(
 @measures(FORWARD_REDUCTIONS_PER_STEP)
 def of_activations(view: DeviceView) -> Mapping[Metric, Value]:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
-    if not view.steps.height:
-        return {}
     is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
     large = view.once(device_collectives).filter(is_large)
     calls = view.host_of(large["launch"])

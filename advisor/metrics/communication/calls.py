@@ -49,8 +49,6 @@ COLLECTIVE_CALL_IDLE_MS = Metric(
 @measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
 def calling(view: DeviceView) -> Mapping[Metric, Value]:
     """What collectives cost the host; zero where none of their calls was recorded."""
-    if not view.total_ns:
-        return {}
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
         return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
@@ -81,8 +79,6 @@ COLLECTIVE_LOOP_IDLE_MS = Metric(
 @measures(BUFFER_BROADCAST_IDLE_MS, COLLECTIVE_LOOP_IDLE_MS)
 def idle_in_calls(view: DeviceView) -> Mapping[Metric, Value]:
     """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
-    if not view.total_ns:
-        return {}
     short, sends = view.once(launch_gaps), _buffer_broadcasts(view)
     return {
         BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, (sends & short) | (sends & view.once(stalls))),

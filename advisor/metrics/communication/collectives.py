@@ -70,8 +70,6 @@ BACKEND = Metric(
 @measures(COLLECTIVES_PER_STEP, COLLECTIVE_CALLS, BACKEND)
 def calls(view: DeviceView) -> Mapping[Metric, Value]:
     """How many collectives of which kind."""
-    if not view.steps.height:
-        return {}
     on_host = view.once(host_collectives).select(
         does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
     )
@@ -174,8 +172,6 @@ SHORT_COLLECTIVES_MS = Metric(
 )
 def exposure(view: DeviceView) -> Mapping[Metric, Value]:
     """How much of the communication is hidden; zero where there is none."""
-    if not view.steps.height:
-        return {}
     ops = view.once(device_collectives)
     total = per_step_ms(view, spans(ops))
     exposed = exposed_ms(view, ops)

@@ -45,8 +45,6 @@ HOST_COLLECTIVE_COPY_BYTES_PER_STEP = Metric(
 @measures(HOST_COLLECTIVE_MS, HOST_COLLECTIVE_IDLE_MS, HOST_COLLECTIVE_COPY_BYTES_PER_STEP)
 def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
     """Collectives that the host carries out; zero where there are none."""
-    if not view.steps.height:
-        return {}
     ranges = view.once(host_collectives)
     copies = _copies_for(view, ranges)
     on_device = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
@@ -97,8 +95,6 @@ SHORT_HOST_REDUCTIONS_PER_STEP = Metric(
 @measures(HOST_TRANSFER_EXPOSED_MS, HOST_TRANSFER_EXPOSED_SHARE, SHORT_HOST_REDUCTIONS_PER_STEP)
 def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
     """What the network takes at most, whoever is late."""
-    if not view.total_ns:
-        return {}
     calls = view.once(host_collectives)
     place = pl.int_range(pl.len()).over("window", "name", order_by="start_ns")
     places = calls.with_columns(place=place).group_by("name", "place").agg(pl.min("dur_ns"))
@@ -115,8 +111,6 @@ def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
 @measures(HOST_COLLECTIVE_EXPOSED_MS, HOST_COLLECTIVE_EXPOSED_SHARE)
 def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
     """Host collectives that no computation of the host hides; zero where there are none."""
-    if not view.total_ns:
-        return {}
     exposed = host_exposed(view, view.once(host_collectives))
     return {
         HOST_COLLECTIVE_EXPOSED_MS: per_step_ms(view, exposed),

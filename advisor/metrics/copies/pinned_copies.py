@@ -115,8 +115,6 @@ _OF_EXPOSED: Final = (
 @measures(*_OF_EXPOSED, EXPOSED_COPY_OF)
 def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies to the device; zero where all of them are hidden or there are none."""
-    if not view.total_ns:
-        return {}
     if reason := undirected_copies(view):
         return dict.fromkeys((EXPOSED_COPY_SHARE, EXPOSED_COPY_MS, COPY_GAIN_MS), reason)
     copies = _copies(view)

@@ -54,8 +54,6 @@ SMALL_COPY_GAIN_MS = Metric(
 @measures(SMALL_COPIES_PER_STEP, SMALL_COPY_BYTES_PER_STEP, SMALL_COPY_GAIN_MS)
 def small_copies(view: DeviceView) -> Values:
     """Small copies and what joining them gives back."""
-    if not view.total_ns:
-        return {}
     if view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"].null_count():
         return Missing("no_copy_sizes")
     copies = _small(view)

@@ -81,8 +81,6 @@ _ANOMALY: Final = (ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMA
 @measures(*_ANOMALY)
 def anomaly_detection(view: DeviceView) -> Mapping[Metric, Value]:
     """A debugging aid that reads each gradient and notes the stack of each forward op."""
-    if not view.total_ns:
-        return {}
     checks = _checks(view)
     if checks.is_empty():
         return dict.fromkeys(_ANOMALY, 0.0)

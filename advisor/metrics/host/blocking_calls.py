@@ -149,8 +149,6 @@ SYNC_COPY_GAIN_MS = Metric(
 )
 def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies that block the host; zero where there are none."""
-    if not view.total_ns:
-        return {}
     copies = _copies(view)
     share = view.share(_cost(view, copies)) or 0.0
     least, most = _gains(view, copies, share)
@@ -206,8 +204,6 @@ SYNC_MEMSET_GAIN_MS = Metric(
 @measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS)
 def synchronous_memsets(view: DeviceView) -> Mapping[Metric, Value]:
     """Memsets that block the host; zero where there are none."""
-    if not view.total_ns:
-        return {}
     memsets = _memsets(view)
     share = view.share(_cost(view, memsets)) or 0.0
     least, most = _gains(view, memsets, share)

@@ -43,8 +43,6 @@ LAUNCHED_KERNELS_PER_STEP = Metric(
 @measures(BLOCKING_LAUNCH_SHARE, BLOCKING_GAIN_MS, LAUNCHED_KERNELS_PER_STEP)
 def blocking_launches(view: DeviceView) -> Mapping[Metric, Value]:
     """Launches that wait for their kernels."""
-    if not view.total_ns:
-        return {}
     launched = _launched(view)
     blocking = launched.filter(pl.col("returned") >= END_NS)
     return {

@@ -36,8 +36,6 @@ CALLBACK_FUNCTION = Metric(
 @measures(CALLBACK_SHARE, CALLBACK_FUNCTION)
 def callback_time(view: DeviceView) -> Mapping[Metric, Value]:
     """What compiled code spends in Python."""
-    if not view.total_ns:
-        return {}
     if view.device is not None:
         return {CALLBACK_SHARE: 0.0, CALLBACK_FUNCTION: ""}
     calls = view.once(callbacks)

@@ -62,13 +62,9 @@ FUNCTION_TRACING_SHARE = Metric(
 )
 
 
-@measures(HOST_EAGER_SHARE, EAGER_OPS_PER_STEP, DEVICE_EAGER_SHARE, FUNCTION_TRACING_SHARE)
+@measures(HOST_EAGER_SHARE, EAGER_OPS_PER_STEP, DEVICE_EAGER_SHARE, FUNCTION_TRACING_SHARE, framework="tensorflow")
 def eager(view: DeviceView) -> Values:
     """How much runs outside of graphs; JAX and PyTorch record nothing of it."""
-    if not view.total_ns:
-        return {}
-    if view.process.get("framework") != "tensorflow":
-        return Missing("tensorflow_only")
     ops, eager_ops = _outermost(view), _eager(view)
     total, eager_ns = int(ops["dur_ns"].sum()), int(eager_ops["dur_ns"].sum())
     ran = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("eager").is_not_null())
@@ -101,13 +97,11 @@ EAGER_GAIN_MS = Metric(
 )
 
 
-@measures(EAGER_LEAST_GAIN_MS, EAGER_GAIN_MS)
+@measures(EAGER_LEAST_GAIN_MS, EAGER_GAIN_MS, framework="tensorflow")
 def eager_gains(view: DeviceView) -> Values:
     """What a tf.function saves on a CPU: between two eager ops TensorFlow's own Python may run for milliseconds."""
-    if view.process.get("framework") != "tensorflow":
-        return Missing("tensorflow_only")
-    if not view.total_ns or view.device is not None:
-        return dict.fromkeys((EAGER_LEAST_GAIN_MS, EAGER_GAIN_MS), 0.0) if view.total_ns else {}
+    if view.device is not None:
+        return dict.fromkeys((EAGER_LEAST_GAIN_MS, EAGER_GAIN_MS), 0.0)
     total, part = int(_outermost(view)["dur_ns"].sum()), int(_eager(view)["dur_ns"].sum())
     share = part / total if total else 0.0
     between = between_ops(view, view.steps)
@@ -159,11 +153,9 @@ PRIVATE_LAUNCH_THREADS = Metric(
 )
 
 
-@measures(KERAS_FIT_RANGES, PRIVATE_LAUNCH_THREADS)
+@measures(KERAS_FIT_RANGES, PRIVATE_LAUNCH_THREADS, needs_steps=False, framework="tensorflow")
 def settings(view: DeviceView) -> Values:
     """What the user of TensorFlow has chosen already, as names in the recording betray it."""
-    if view.process.get("framework") != "tensorflow":
-        return Missing("tensorflow_only")
     ranges = view.host.filter(pl.col("kind").is_in(["annotation", "step"]))
     return {
         KERAS_FIT_RANGES: ranges.filter(matches(_OF_KERAS)).height,
@@ -185,8 +177,6 @@ DEVICE_OP_SHARE = Metric(
 @measures(DEVICE_OP_SHARE)
 def placement(view: DeviceView) -> Mapping[Metric, Value]:
     """Ops placed on the device against those on the host."""
-    if not view.total_ns:
-        return {}
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     if not innermost.height:

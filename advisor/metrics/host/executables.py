@@ -51,8 +51,6 @@ EXECUTABLE_NAMES = Metric(
 @measures(EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES)
 def executables(view: DeviceView) -> Values:
     """What JAX dispatches; unknown of other frameworks, and where no kernel bears its module."""
-    if not view.total_ns:
-        return {}
     if view.process.get("framework") != "jax":
         return _ELSEWHERE
     runs = _runs(view) if view.device is not None else _host_runs(view)
@@ -111,8 +109,6 @@ OUTSIDE_COMPILATION_OPS = Metric(
 @measures(XLA_SHARE, OUTSIDE_COMPILATION_SHARE, OUTSIDE_COMPILATION_OPS)
 def compilation(view: DeviceView) -> Values:
     """What XLA compiled of the kernels."""
-    if not view.total_ns:
-        return {}
     if view.process.get("framework") not in XLA_FRAMEWORKS:
         return _ELSEWHERE
     ran = view.once(kernels)

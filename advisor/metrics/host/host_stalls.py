@@ -86,8 +86,6 @@ _HOST_OPS: Final = (HOST_OP_SHARE, HOST_OP_NAMES, HOST_OP_LEAST_GAIN_MS, HOST_OP
 @measures(*_HOST_OPS, BOUNCED_COPIES_PER_STEP)
 def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
     """Framework ops on the CPU that the device waits for."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return dict.fromkeys(_HOST_OPS, why)
     waiting, ops = view.once(launch_gaps) | view.once(stalls), view.once(_cpu_ops)
@@ -157,8 +155,6 @@ STALL_UPDATE_PART = Metric(
 @measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_UPDATE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
 def stalling(view: DeviceView) -> Values:
     """Long gaps in which the host does something else than launching."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return why
     idle = view.once(stalls)
@@ -241,8 +237,6 @@ def logging(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _in_frames(view: DeviceView, metric: Metric, rows: Callable[[DeviceView], pl.DataFrame]) -> Mapping[Metric, Value]:
     """The metric's part of the step in these frames."""
-    if not view.total_ns:
-        return {}
     if why := no_frames(view):
         return {metric: why}
     frames = spans(rows(view))

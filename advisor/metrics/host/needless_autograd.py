@@ -146,8 +146,6 @@ GRAPH_GAIN_MS = Metric(
 @measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
 def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
     """Activation checkpointing; zero without it."""
-    if not view.total_ns:
-        return {}
     again = view.once(_recomputations)
     return {
         RECOMPUTED_SHARE: view.share(again),
@@ -165,8 +163,6 @@ def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
 )
 def unused_gradients(view: DeviceView) -> Values:
     """Gradients of what is not trained; zero without any."""
-    if not view.total_ns:
-        return {}
     stored = view.used_like(_GRADIENT, "op")
     if stored.height and not stored["shapes"].count() and not _has_ranks(view):
         return Missing("no_shapes")
@@ -192,8 +188,6 @@ def unused_gradients(view: DeviceView) -> Values:
 @measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
 def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
     """Several backward passes through one graph; zero without them."""
-    if not view.total_ns:
-        return {}
     again = spans(view.once(_repeated))
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
@@ -201,8 +195,6 @@ def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
 @measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, GRAPH_GAIN_MS)
 def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
     """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
-    if not view.total_ns:
-        return {}
     if not _builds_only(view):
         passes, ops = view.once(_unused_forwards)
         return {

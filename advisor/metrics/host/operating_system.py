@@ -104,8 +104,6 @@ LOADER_BLOCKED_CALLS = Metric(
 @measures(LOADER_BLOCKED_SHARE, LOADER_BLOCKED_MS, LOADER_FILE_SHARE, LOADER_BLOCKED_CALLS)
 def blocked_loaders(view: DeviceView) -> Mapping[Metric, Value]:
     """Files and locks that loaders wait for while training waits for them."""
-    if not view.total_ns:
-        return {}
     calls, waiting = view.once(_blocked), view.once(_waiting_for_input)
     blocked = spans(calls) & waiting
     share = view.share(blocked) or 0.0
@@ -201,8 +199,6 @@ CPU_STARVED_LEAST_GAIN_MS = Metric(
 @measures(CPU_STARVED_SHARE, CPU_MIGRATIONS_PER_STEP, CPU_STARVED_GAIN_MS, CPU_STARVED_LEAST_GAIN_MS)
 def starving(view: DeviceView) -> Values:
     """Training threads that were ready and not scheduled, as far as the device idled for it."""
-    if not view.total_ns:
-        return {}
     absences = _starved(view)
     if absences is None:
         return _UNEXPLAINED
@@ -257,8 +253,6 @@ OWN_DELAY_SHARE = Metric(
 @measures(RUN_DELAY_SHARE, OWN_DELAY_SHARE, WAITING_VIEWS, LONGEST_WAITING_VIEW_MS)
 def cpu_shortage(view: DeviceView) -> Mapping[Metric, Value]:
     """What the host's threads wait for a CPU; zero where nothing tells."""
-    if not view.total_ns:
-        return {}
     sample = view.once(cpu_waits)
     return {
         RUN_DELAY_SHARE: delay_share(view),

@@ -119,8 +119,6 @@ _PYTHON: Final = (
 @measures(*_PYTHON)
 def python_bound(view: DeviceView) -> Values:
     """Python as what sets the pace."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return why
     return _python_with_device(view) if view.device is not None else _python_alone(view)

@@ -90,30 +90,24 @@ _LOOP: Final = (PYTHON_LOOP_SHARE, PYTHON_LOOP_GAIN_MS, PYTHON_LOOP_PASSES, PYTH
 @measures(ROW_GRADIENTS_MS)
 def gradients_of_rows(view: DeviceView) -> Mapping[Metric, Value]:
     """Gradients that a loop over the rows of a tensor fills one by one."""
-    if not view.total_ns:
-        return {}
     return {ROW_GRADIENTS_MS: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0}
 
 
 @measures(RECURRENT_CELLS_PER_STEP)
 def recurrent_cells(view: DeviceView) -> Mapping[Metric, Value]:
     """Recurrent networks as loops."""
-    return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height} if view.total_ns else {}
+    return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height}
 
 
 @measures(PYTHON_STRETCH_SHARE)
 def python_stretches(view: DeviceView) -> Mapping[Metric, Value]:
     """Work of Python that a step of a CPU does at a time: numpy, strings, files."""
-    if not view.total_ns:
-        return {}
     return {PYTHON_STRETCH_SHARE: view.once(python_time).steady / view.total_ns if view.device is None else 0.0}
 
 
 @measures(*_LOOP)
 def small_op_loops(view: DeviceView) -> Mapping[Metric, Value]:
     """Loops over samples, classes or parameters that a loss, a metric or a log runs op by op."""
-    if not view.total_ns:
-        return {}
     in_steps = view.once(loops) if view.device is None else NO_LOOPS
     if not in_steps.spans.total:
         return dict.fromkeys(_LOOP, 0.0) | {PYTHON_LOOP_OPS: ""}
@@ -131,4 +125,4 @@ def small_op_loops(view: DeviceView) -> Mapping[Metric, Value]:
 @measures(PASSES_PER_STEP)
 def passes(view: DeviceView) -> Mapping[Metric, Value]:
     """Work that a loop repeats within the step."""
-    return {PASSES_PER_STEP: repetitions(view)} if view.total_ns else {}
+    return {PASSES_PER_STEP: repetitions(view)}

@@ -57,8 +57,6 @@ PYTHON_FRAMES_PER_STEP = Metric(
 @measures(PROFILER_SHARE, TRACING_SHARE, RECORDED_RATIO, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
 def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     """What profiling adds to the recorded steps."""
-    if not view.total_ns:
-        return {}
     kinds = view.once(recorded)
     frames = kinds.get("python", 0) + kinds.get("module", 0)
     cost = _FRAME_NS * frames + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)

@@ -39,8 +39,6 @@ SYNC_CALLS = Metric(
 @measures(SYNCS_PER_STEP, SYNC_CALLS)
 def syncs(view: DeviceView) -> Mapping[Metric, Value]:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
-    if not view.total_ns:
-        return {}
     calls = view.used_host.filter(pl.col("kind") == "sync").select("id").collect()
     idle = view.once(idle_after_waits).drop_nulls("call")
     by_op = idle.with_columns(id=ops_around(view, idle["call"])).join(view.host.select("id", "name"), on="id")
@@ -66,8 +64,6 @@ READING_GAIN_MS = Metric(
 @measures(READING_GAIN_MS)
 def reading(view: DeviceView) -> Mapping[Metric, Value]:
     """What the replay gives back without waits and without the small copies that they are for."""
-    if not view.total_ns:
-        return {}
     trusted = view.once(trusted_replay)
     if trusted is None:
         return {READING_GAIN_MS: view.per_step_ms(int(view.once(gaps)["sync_ns"].sum()))}

@@ -41,8 +41,6 @@ WAITING_CALLS = Metric(
 @measures(THREAD_WAIT_SHARE, WAITING_CALLS)
 def waits(view: DeviceView) -> Values:
     """Waits in functions of Python."""
-    if not view.total_ns:
-        return {}
     if view.device is not None:
         return {THREAD_WAIT_SHARE: 0.0, WAITING_CALLS: ""}
     if why := no_frames(view):

@@ -38,8 +38,6 @@ OPEN_CALLS_PART = Metric(
 @measures(OPEN_CALLS, OPEN_CALLS_PART)
 def open_calls(view: DeviceView) -> dict[Metric, Value]:
     """What a sentence about such a loss can name."""
-    if not view.total_ns:
-        return {}
     when = _open(view)
     ran = times_by_name(view, when).filter(~pl.col("name").str.contains(_EXECUTORS))
     top = top_three(ran)

@@ -41,8 +41,6 @@ COLLATING_PART = Metric(
 @measures(BATCHES_PER_STEP, INDEXED_SAMPLES, COLLATING_PART)
 def batches(view: DeviceView) -> Values:
     """How batches are made; zero where no loader of the main process was recorded."""
-    if not view.total_ns:
-        return {}
     requests = started_in(view.once(lasting).sort("start_ns"), view.starts, view.ends)
     return {
         BATCHES_PER_STEP: requests.height / view.steps.height / requests_at_once(view, requests),

@@ -109,8 +109,6 @@ ITERATORS_TRAIN = Metric(
 )
 def short_iterators(view: DeviceView) -> Values:
     """What short iterators load, and others; zero without any."""
-    if not view.total_ns:
-        return {}
     requests, epochs = view.once(short_requests), batches_of_epochs(view).to_numpy()
     iterators = _iterators(started_in(requests, view.starts, view.ends))
     return {

@@ -170,8 +170,6 @@ _METRICS: Final = (
 @measures(*_METRICS)
 def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
-    if not view.total_ns:
-        return {}
     of_single, of_workers = (
         _wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(lasting_of_workers))
     )

@@ -72,8 +72,6 @@ OUTLIER_RESTART_PART = Metric(
 @measures(WORKER_RESTARTS, EPOCH_STEPS, WORKER_RESTART_MS, FIRST_BATCH_WAIT_MS, OUTLIER_RESTART_PART)
 def worker_restarts(view: DeviceView) -> Values:
     """What new processes of each epoch cost; zero where none start."""
-    if not view.total_ns:
-        return {}
     again = view.once(_restarts)
     begins = np.flatnonzero(again.waiting.within(view.starts, view.ends))
     numbers = view.steps["step"].to_numpy()[begins]

@@ -125,8 +125,6 @@ TF_DATA_SLOW_CALLS_PER_STEP = Metric(
 )
 def pipeline(view: DeviceView) -> Values:
     """The iterator that holds up the steps; where nothing waits, its share is zero."""
-    if not view.total_ns:
-        return {}
     rows = view.once(iterators)
     if not rows.height and _asks(view):
         return _NOT_RECORDED
@@ -220,8 +218,6 @@ PIPELINE_BUILD_PART = Metric(
 @measures(PIPELINE_BUILD_PART)
 def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
     """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
-    if not view.total_ns:
-        return {}
     return {PIPELINE_BUILD_PART: view.once(builds).total / max(1, view.host_spans("compile").total)}
 
 
@@ -240,8 +236,6 @@ ENQUEUE_SHARE = Metric(
 @measures(*STAGES_MS.values(), ENQUEUE_SHARE)
 def stages(view: DeviceView) -> Mapping[Metric, Value]:
     """The four stages of the host's side of input."""
-    if not view.total_ns:
-        return {}
     return {**_host_stages(view), ENQUEUE_SHARE: _enqueue_share(view)}
 
 
@@ -308,8 +302,6 @@ INPUT_DURING_LAUNCH_PART = Metric(
 @measures(INPUT_DURING_LAUNCH_SHARE, INPUT_DURING_LAUNCH_PART)
 def contention(view: DeviceView) -> Values:
     """Launching that competes with tf.data for processors."""
-    if not view.total_ns:
-        return {}
     if view.device is None:
         return Missing("no_device_used")
     waits = spans(view.host.filter(_launching())) - (view.busy | view.host_spans("input"))

@@ -69,8 +69,6 @@ MISALIGNED_GAIN_MS = Metric(
 )
 def alignment(view: DeviceView) -> Values:
     """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""
-    if not view.total_ns:
-        return {}
     products = _on_tensor_cores(view)
     if products.height and not (products["alignment"].count() or products["n"].count()):
         return Missing("alignment_unknown")

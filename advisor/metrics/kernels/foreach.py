@@ -76,7 +76,7 @@ FOREACH_GAIN_MS = Metric(
 )
 def foreach_updates(view: DeviceView) -> Mapping[Metric, Value]:
     """What the separate operations take, and what one kernel would; zero where there are none."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     kernels = _kernels(view)
     now, fused = _accesses(kernels), _fused_accesses(view, kernels)

@@ -12,7 +12,6 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
-from advisor.model.missing import Missing
 from advisor.text import ms, number
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
@@ -159,12 +158,19 @@ FUSION_GAIN_MS = Metric(
 )
 
 
-@measures(FUSION_SHARE, FUSION_MS, FUSION_KINDS, FUSION_FIRST, FUSION_BYTES, FUSION_LEAST_GAIN_MS, FUSION_GAIN_MS)
+@measures(
+    FUSION_SHARE,
+    FUSION_MS,
+    FUSION_KINDS,
+    FUSION_FIRST,
+    FUSION_BYTES,
+    FUSION_LEAST_GAIN_MS,
+    FUSION_GAIN_MS,
+    framework="pytorch",
+)
 def fusions(view: DeviceView) -> Values:
     """What fused kernels would save; zero where there is nothing to fuse."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows, dur = view.once(_members), pl.col("dur_ns")
     some = extent(view, rows)

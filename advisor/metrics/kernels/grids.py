@@ -193,8 +193,6 @@ LOW_OCCUPANCY_OPS = Metric(
 )
 def grids(view: DeviceView) -> Values:
     """How kernels fill the device, as far as their launch dimensions tell."""
-    if not view.total_ns:
-        return {}
     if view.once(parts).height and not view.once(_launched)["blocks_per_sm"].count():
         return Missing("sm_count_unknown")
     few, thin = _few_blocks(view), _few_threads(view)

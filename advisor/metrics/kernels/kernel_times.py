@@ -72,8 +72,6 @@ OCCUPANCY = Metric(
 @measures(KERNELS_PER_STEP, KERNEL_MS, MEDIAN_KERNEL_US, SMALL_KERNEL_SHARE, GPU_UTILIZATION, SM_EFFICIENCY, OCCUPANCY)
 def kernels(view: DeviceView) -> Mapping[Metric, Value]:
     """Counts and lengths over the used steps, utilisation over the span that holds them."""
-    if not view.total_ns:
-        return {}
     durations = _kernels(view)["dur_ns"].to_numpy()
     return {
         KERNELS_PER_STEP: len(durations) / view.steps.height,

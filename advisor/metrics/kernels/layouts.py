@@ -81,8 +81,6 @@ LAYOUT_GAIN_MS = Metric(
 )
 def layouts(view: DeviceView) -> Mapping[Metric, Value]:
     """Conversions around convolutions; zero where there are none."""
-    if not view.total_ns:
-        return {}
     kernels = part(view, "layout")
     some = extent(view, kernels)
     least, most = gains_ms(view, kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0))

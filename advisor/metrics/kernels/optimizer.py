@@ -131,8 +131,6 @@ UPDATE_MS = Metric(
 )
 def optimizers(view: DeviceView) -> Values:
     """The optimizer's loop over tensors; zero where there is none, unknown where nothing shows whether there is."""
-    if not view.total_ns:
-        return {}
     updates = _kernels(view) if view.device is not None else _ops(view)
     if (view.device is None or not updates.height) and (why := _unknown(view)):
         return why
@@ -154,8 +152,6 @@ def optimizers(view: DeviceView) -> Values:
 @measures(UPDATE_SHARE, UPDATE_MS)
 def updates(view: DeviceView) -> Mapping[Metric, Value]:
     """What the step pays once, whatever the batch; zero where nothing is updated."""
-    if not view.total_ns:
-        return {}
     some = extent(view, _updates(view))
     return {UPDATE_SHARE: some.share, UPDATE_MS: some.ms}
 

@@ -39,7 +39,7 @@ def sixteen_bits(view: DeviceView) -> Values:
     """Part of the kernel time, and its ops; unknown where the types of too many kernels are."""
     ran, dtype = view.once(kernels), pl.coalesce("op_dtype", "element_type")
     total = int(ran["dur_ns"].sum())
-    if not view.total_ns or not total or view.device is None:
+    if not total or view.device is None:
         return {}
     if (ran.select(pl.col("dur_ns").filter(dtype.is_not_null()).sum()).item() or 0) < _LEAST_KNOWN * total:
         return Missing("value_types_unknown")

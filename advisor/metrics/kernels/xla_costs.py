@@ -50,7 +50,7 @@ _ALL: Final = (XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS)
 @measures(*_ALL)
 def xla_costs(view: DeviceView) -> Values:
     """FLOPs and bytes of the step's ops against the peaks; unknown where the profile holds too few."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     peak, rate = view.facts.get("peak_tflops"), view.facts.get("memory_gbs")
     ran = view.used_ops.filter(pl.col("kind") == "kernel")

@@ -96,8 +96,6 @@ RESERVED_MEMORY_SHARE = Metric(
 )
 def churn(view: DeviceView) -> Mapping[Metric, Value]:
     """What taking and freeing device memory costs; zero where no step does."""
-    if not view.total_ns:
-        return {}
     calls = _calls(view)
     frees = calls.filter(_NAME.str.contains(_FREES))
     ops = view.host.filter(pl.col("kind") == "op").select(parent="id")

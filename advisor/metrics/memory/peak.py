@@ -102,6 +102,7 @@ FRAGMENTATION = Metric(
     LIFETIME_PEAK_MEMORY_BYTES,
     RESERVED_MEMORY_BYTES,
     FRAGMENTATION,
+    needs_steps=False,
 )
 def memory(view: DeviceView) -> Values:
     """Peaks over the whole recording: the memory must suffice for every step, used here or not."""

@@ -56,8 +56,6 @@ _PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MA
 @measures(TF_FUNCTION_CALLS_PER_STEP, JITTED_CALLS_PER_STEP)
 def functions(view: DeviceView) -> Mapping[Metric, Value]:
     """Calls of compiled functions."""
-    if not view.total_ns:
-        return {}
     framework, steps = view.process.get("framework"), max(1, view.steps.height)
     functions = view.used_host.select("details").filter(matches(FUNCTION_CALL, "details"))
     return {
@@ -68,7 +66,7 @@ def functions(view: DeviceView) -> Mapping[Metric, Value]:
     }
 
 
-@measures(*_PIPELINE)
+@measures(*_PIPELINE, needs_steps=False)
 def pipelines(view: DeviceView) -> Values:
     """What the tree of tf.data's iterators holds."""
     rows = view.once(iterators)

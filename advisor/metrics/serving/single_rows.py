@@ -42,8 +42,6 @@ SINGLE_ROW_RUNS = Metric(
 @measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS)
 def single_rows(view: DeviceView) -> Values:
     """Samples that a model gets one by one."""
-    if not view.total_ns:
-        return {}
     rows = view.once(_single)
     products = rows.filter(matches(_PRODUCTS))
     return {

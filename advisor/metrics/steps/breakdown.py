@@ -68,8 +68,6 @@ INPUT_EXPOSED_MS = Metric(
 def breakdown(view: DeviceView) -> Mapping[Metric, Value]:
     """Shares of the used steps by category; they sum to 1."""
     owned = {category: int(time.sum()) for category, time in sweep(view, view.steps)}
-    if not view.total_ns:
-        return {}
     shares: dict[Metric, Value] = {SHARES[category]: time / view.total_ns for category, time in owned.items()}
     return shares | {INPUT_EXPOSED_MS: view.per_step_ms(owned["input"])}
 

@@ -30,7 +30,7 @@ GPU_LISTED = Metric(
 )
 
 
-@measures(DEVICE_NAME, CAPABILITY, GPU_LISTED)
+@measures(DEVICE_NAME, CAPABILITY, GPU_LISTED, needs_steps=False)
 def device(view: DeviceView) -> Mapping[Metric, Value]:
     """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
     name = view.facts.get("name") or (view.gpu.model if view.gpu else None)
@@ -54,8 +54,6 @@ DATA_PARALLEL_CALLS_PER_STEP = Metric(
 @measures(DATA_PARALLEL_CALLS_PER_STEP)
 def data_parallel(view: DeviceView) -> Mapping[Metric, Value]:
     """How often the model runs in DataParallel, which copies it to each device."""
-    if not view.total_ns:
-        return {}
     return {DATA_PARALLEL_CALLS_PER_STEP: _replicated(view).height / view.steps.height}
 
 
@@ -90,8 +88,6 @@ DEVICES_IDLE = Metric(
 @measures(DEVICES_VISIBLE, DEVICES_USED, DEVICES_WORKING, DEVICES_IDLE)
 def devices(view: DeviceView) -> Mapping[Metric, Value]:
     """Devices that the process sees and uses."""
-    if not view.total_ns:
-        return {}
     working: dict[Metric, Value] = {DEVICES_USED: view.devices, DEVICES_WORKING: runs_of(view.working)}
     if view.visible is None:
         return working | dict.fromkeys((DEVICES_VISIBLE, DEVICES_IDLE), Missing("no_device_description"))

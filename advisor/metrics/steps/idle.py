@@ -173,8 +173,6 @@ IDLE_CAUSES = Metric(
 )
 def idle(view: DeviceView) -> Mapping[Metric, Value]:
     """Busy and idle shares of the used steps, and the causes of the idle part."""
-    if not view.total_ns:
-        return {}
     busy = view.share(view.busy) or 0.0
     rows = view.once(gaps)
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
@@ -235,6 +233,4 @@ def _in_words(shares: Mapping[str, float]) -> str:
 @measures(GRAPH_PAUSE_SHARE)
 def graph_pauses(view: DeviceView) -> Mapping[Metric, Value]:
     """How much of the step may be the profiler's own work between nodes."""
-    if not view.total_ns:
-        return {}
     return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0}

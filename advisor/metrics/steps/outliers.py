@@ -184,8 +184,6 @@ COMPILING_MOST_MS = Metric(
 )
 def outliers(view: DeviceView) -> Mapping[Metric, Value]:
     """What uneven steps cost; zero where every complete step is used and none compiles."""
-    if not view.steps.height:
-        return {}
     steps = view.steps.height + view.outliers.height
     compiled = _compiled(view, view.outliers)
     typical, short = _usual(view.steps)

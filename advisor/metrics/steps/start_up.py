@@ -107,6 +107,7 @@ STARTUP_IDLE_WORK = Metric(
     STARTUP_IDLE_MS,
     FIRST_USE_MS,
     STARTUP_IDLE_WORK,
+    needs_steps=False,
 )
 def startup(view: DeviceView) -> Values:
     """Start-up as a whole; unknown where the recorder did not see it."""
@@ -172,7 +173,7 @@ ONCE_WORK = Metric(
 )
 
 
-@measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK)
+@measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK, needs_steps=False)
 def once(view: DeviceView) -> Mapping[Metric, Value]:
     """Work that is done once, in the recording as a whole; no step pays for it."""
     if view.device is None or not view.ops.height:

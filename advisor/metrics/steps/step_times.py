@@ -43,7 +43,9 @@ HOST_ACTIVE_MS = Metric(
 )
 
 
-@measures(STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS)
+@measures(
+    STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, needs_steps=False
+)
 def step_times(view: DeviceView) -> Mapping[Metric, Value]:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6

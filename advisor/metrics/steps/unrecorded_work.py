@@ -48,8 +48,6 @@ ABSENT_IDLE_SHARE = Metric(
 @measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE)
 def holes(view: DeviceView) -> Mapping[Metric, Value]:
     """What the recording lacks of the device's work."""
-    if not view.total_ns:
-        return {}
     calls, idle = view.once(launches), _gaps(view)
     return {
         ABSENT_LAUNCH_SHARE: float(calls["is_lost"].mean() or 0.0) if calls.height else 0.0,  # type: ignore[arg-type]  # a share
@@ -69,4 +67,4 @@ DEVICE_EVENTS = Metric(
 @measures(DEVICE_EVENTS)
 def recording(view: DeviceView) -> Mapping[Metric, Value]:
     """How much of the device the recording holds."""
-    return {DEVICE_EVENTS: view.ops.height} if view.total_ns else {}
+    return {DEVICE_EVENTS: view.ops.height}

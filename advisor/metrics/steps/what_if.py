@@ -56,8 +56,6 @@ SYNC_GAIN_MS = Metric(
 @measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, SYNC_GAIN_MS)
 def what_if(view: DeviceView) -> Mapping[Metric, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
-    if not view.total_ns:
-        return {}
     simulation, trusted = view.once(replay), view.once(trusted_replay)
     values: dict[Metric, Value] = {REPLAY_ERROR: None if simulation is None else simulation.error}
     if trusted is None:

@@ -22,7 +22,7 @@ WORKLOAD = Metric(
 )
 
 
-@measures(WORKLOAD)
+@measures(WORKLOAD, needs_steps=False)
 def kind(view: DeviceView) -> Mapping[Metric, Value]:
     """The kinds of work, with a comma between them."""
     return {WORKLOAD: workload(view)}
