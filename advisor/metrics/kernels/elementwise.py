@@ -55,8 +55,8 @@ CHAIN_LEAST_GAIN_MS = Metric(
     f"one kernel per chain, twice as long as its longest{REPLAYED}; without a device at least twice as long as its "
     "functions (tanh, exp, ...) together",
     "twice: other inputs, and values that the backward pass needs, still have to be moved. A CPU takes longer to "
-    "compute a function than to move the values, and torch.compile computes it again in the backward pass: of 30 tanh in a "
-    "chain, it saved nothing (own measurement)",
+    "compute a function than to move the values, and torch.compile computes it again in the backward pass: of 30 tanh "
+    "in a chain, it saved nothing (own measurement)",
     needs=_NEEDS,
 )
 CHAIN_GAIN_MS = Metric(
