@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from advisor.model.clause import Reason
 from advisor.model.finding import Finding, NotEvaluable
+from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Part, Row
 from advisor.vocabulary import parts
 from advisor.vocabulary.parts import DELAYED, PARTS, SKEW, WORK

@@ -15,9 +15,9 @@ from advisor.files import summed_up, unreadable
 from advisor.inputs.discover import Recording, Rejected, discover
 from advisor.inputs.storage import tidy
 from advisor.metrics import Measurements
-from advisor.model.clause import Reason
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, join
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options

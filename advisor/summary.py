@@ -19,9 +19,10 @@ from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.accounting import accounting
 from advisor.metrics.steps.operations import pooled
-from advisor.model.clause import Clause, Reason
+from advisor.model.clause import Clause
 from advisor.model.finding import Finding, Value
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, Steps, Worker, Workload
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track

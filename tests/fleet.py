@@ -21,8 +21,8 @@ from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
 from advisor.metrics import Measurements
-from advisor.model.clause import Reason
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
 from advisor.options import Options
 

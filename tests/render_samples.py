@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from advisor.model.clause import Reason
 from advisor.model.finding import (
     Evidence,
     Finding,
@@ -23,6 +22,7 @@ from advisor.model.finding import (
     Value,
 )
 from advisor.model.missing import Missing
+from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Part, Report, Run, Unreadable
 from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track

@@ -17,8 +17,8 @@ from advisor.comparing.modules import frames
 from advisor.comparing.phases import compared_phase, phase_changes
 from advisor.comparing.steps import LEAST_EFFECT
 from advisor.errors import NoRuns, ReadError
-from advisor.model.clause import Reason
 from advisor.model.comparison import Comparison, Shift, Side
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Run, Unreadable
 from advisor.model.trials import Trials

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Final
 
 from advisor.comparing.steps import SEVERAL
-from advisor.model.clause import Reason
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Run
 

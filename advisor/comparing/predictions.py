@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from advisor.model.clause import Reason
 from advisor.model.comparison import Effect, FindingChange, Prediction
 from advisor.model.finding import Evidence, Finding, Value
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Run
 from advisor.model.trials import Trials

@@ -10,8 +10,8 @@ import numpy as np
 
 from advisor.comparing.significance import Contrast, Cycle, contrast, mean_contrast, wander
 from advisor.model.arrays import Floats
-from advisor.model.clause import Reason
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Run, Unreadable, number
 from advisor.text import listing, one_line

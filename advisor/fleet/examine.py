@@ -21,8 +21,8 @@ from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
 from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set
 from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
-from advisor.model.clause import Reason
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.options import Options
 from advisor.rules.judge import Suppression, judge
 from advisor.rules.rule_file import Rule

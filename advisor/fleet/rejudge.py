@@ -17,8 +17,8 @@ from advisor.fleet.labels import Labels
 from advisor.fleet.recordings import Settings
 from advisor.fleet.rows import Row, Rows, as_measured, judged_rows
 from advisor.fleet.store import Store
-from advisor.model.clause import Reason
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.rules.judge import judge
 from advisor.summary import judged_again
 from advisor.text import one_line

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict
 from advisor import __version__
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
-from advisor.model.clause import Reason
 from advisor.model.finding import CERTAINTY, Finding, Place, Value
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
 from advisor.rules.judge import Suppression

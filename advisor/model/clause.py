@@ -1,4 +1,4 @@
-"""A code with its facts inside, a clause at the edge; `Reason` is what a report has of it."""
+"""A code with its facts inside, a clause at the edge."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self, TypeAlias
 
-from pydantic import model_validator
-
-from advisor.model.frozen import Frozen
 from advisor.text import FORMATS, count, one_line
 
 Fact: TypeAlias = float | int | str
@@ -66,25 +63,3 @@ class _Blank(dict[str, object]):
 
     def __missing__(self, key: str) -> _Fact:
         return _Fact("")
-
-
-class Reason(Frozen):
-    """Why something is unknown, or a note: a code with its facts for programs, and `words` for people.
-
-    The codes are those of `advisor.model.missing`, `notes` and `remarks`. A text alone is its own code.
-    """
-
-    code: str
-    facts: Mapping[str, float | int | str] = {}
-    words: str
-
-    @classmethod
-    def of(cls, clause: Clause) -> Reason:
-        """The reason that a metric or a reader gave; what it quotes of a file is safe to show."""
-        facts = {name: one_line(fact) if isinstance(fact, str) else fact for name, fact in clause.values.items()}
-        return cls(code=clause.code, facts=facts, words=clause.words)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_text(cls, reason: object) -> object:
-        return {"code": reason, "words": reason} if isinstance(reason, str) else reason

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from advisor.errors import UsageError
-from advisor.model.clause import Reason
 from advisor.model.finding import Fix, Place, Saving, Severity
 from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
 from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE
 from advisor.text import one_line
 

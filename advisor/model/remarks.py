@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from advisor.model.clause import Clause, Fact, Reason
+from advisor.model.clause import Clause, Fact
+from advisor.model.reason import Reason
 
 _TESTED: Final = "({p:p_value}, {base:count} against {head:count} steps)"
 

@@ -8,9 +8,9 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import computed_field
 
-from advisor.model.clause import Reason
 from advisor.model.finding import SEVERITIES, Finding, NotEvaluable, Severity, Suppressed, Value
 from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
 from advisor.model.source import Source
 from advisor.model.timeline import Timeline
 from advisor.vocabulary.limits import HEALTHY_SHARE

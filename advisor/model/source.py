@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from advisor.model.clause import Reason
 from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
 
 
 class LeftOutStep(Frozen):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Literal, TypeAlias
 
-from advisor.model.clause import Reason
 from advisor.model.frozen import Frozen
+from advisor.model.reason import Reason
 
 Result: TypeAlias = Literal["faster", "slower", "same", "unclear", "not_applied", "failed", "not_tried"]
 Training: TypeAlias = Literal["same", "rounding", "different", "unknown"]

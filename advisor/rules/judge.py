@@ -12,10 +12,10 @@ import polars as pl
 from advisor.errors import RuleError, contained
 from advisor.metrics.evaluate import NOTHING
 from advisor.metrics.metric import Scope
-from advisor.model.clause import Reason
 from advisor.model.finding import Finding, NotEvaluable, Suppressed
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
+from advisor.model.reason import Reason
 from advisor.rules.candidates import Candidate, candidate
 from advisor.rules.causes import ranked
 from advisor.rules.evaluation import Verdict, verdicts, workloads

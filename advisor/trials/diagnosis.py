@@ -10,7 +10,7 @@ from typing import Final
 from advisor.config import find, load
 from advisor.engine import check
 from advisor.errors import ReadError
-from advisor.model.clause import Reason
+from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.options import Options
 from advisor.recording.launcher import Options as Recording

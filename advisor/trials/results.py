@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.model.clause import Reason
 from advisor.model.missing import Missing
+from advisor.model.reason import Reason
 from advisor.model.trials import Gain, Result, Trial
 from advisor.trials import timings
 from advisor.trials.ideas import Idea

@@ -12,8 +12,8 @@ from typing import Final
 
 from advisor import __version__
 from advisor.errors import UsageError
-from advisor.model.clause import Reason
 from advisor.model.missing import Missing
+from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.trials import footprint, ideas, load

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import ReadError, UsageError
-from advisor.model.clause import Reason
+from advisor.model.reason import Reason
 from advisor.model.trials import Claim, Gain, Trial, Trials, Use
 from advisor.present.trials import document, headline, saved
 from advisor.render.json import load_trials

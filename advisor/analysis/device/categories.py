@@ -117,4 +117,4 @@ def _of_windows(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Union:
-    return EMPTY if which is None else spans(ops.filter(which))
+    return EMPTY if which is None else spans(ops.lazy().filter(which).select("start_ns", "dur_ns").collect())

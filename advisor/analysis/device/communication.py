@@ -25,7 +25,7 @@ def device_collectives(view: DeviceView) -> pl.DataFrame:
 
 def host_collectives(view: DeviceView) -> pl.DataFrame:
     """The host's collectives (gloo, MPI) of the used steps."""
-    return view.used_host.filter(pl.col("kind") == "collective")
+    return view.used_host.filter(pl.col("kind") == "collective").collect()
 
 
 def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Union:

@@ -51,15 +51,15 @@ def gaps(view: DeviceView) -> pl.DataFrame:
 
 def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """Adds the op that ends each gap, and when the call that launched it returned."""
-    launches = view.host.select(launch="id", launched_ns=END_NS)
     ending = (
         view.ops.select("id", "launch", end_ns="start_ns")
         .join(frame, on="end_ns", how="semi")
         .sort("end_ns", "id")
         .unique("end_ns", keep="first", maintain_order=True)
         .select("end_ns", "launch", next="id")
-        .join(launches, on="launch", how="left")
     )
+    ending = view.with_host(ending, "launch", start_ns="start_ns", dur_ns="dur_ns")
+    ending = ending.select("end_ns", "launch", "next", launched_ns=END_NS)
     return frame.join(ending, on="end_ns", how="left", maintain_order="left")
 
 

@@ -38,6 +38,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
     them, and so between two requests. The next request is to processes again. In between no backward pass runs, as it
     does after a request that brings a batch.
     """
+    host = host.select("kind", "name", "start_ns", "dur_ns")
     asks = spans(host.filter(pl.col("kind") == "input"))
     to_workers = spans(host.filter((pl.col("kind") == "input") & matches(WORKERS_LOADING)))
     draws = np.sort(host.filter(matches(_DRAW))["start_ns"].to_numpy())

@@ -12,7 +12,7 @@ import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
 from advisor.analysis.device.restarts import restarts
-from advisor.analysis.device.view import DeviceView, Selection, first_uses, rows_where, spans, started_in
+from advisor.analysis.device.view import DeviceView, Selection, first_uses, spans, started_in
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
@@ -20,7 +20,7 @@ from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEV
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, Profile, matches
+from advisor.model.profile import END_NS, Profile, matches, rows_where
 from advisor.vocabulary.limits import THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
@@ -289,7 +289,7 @@ def _does_more(slow: Mask, steps: pl.DataFrame, profile: Profile) -> bool:
 
 def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
     """Whether an epoch's new workers are half or more of what a step takes longer than most."""
-    again = restarts(profile.host_ops.filter(pl.col("worker") == steps["worker"][0]))
+    again = restarts(rows_where(profile.host_ops, pl.col("worker") == steps["worker"][0]))
     start, length = steps["host_start_ns"].to_numpy(), steps["host_dur_ns"].to_numpy()
     anew = (again.ending | again.starting | again.waiting).within(start, start + length)
     beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
@@ -299,7 +299,8 @@ def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
 
 def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
     """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
-    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
+    host = profile.host_ops.select("worker", "kind", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
     if rows.height:
         return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
     return _begun(profile.device_ops.filter(pl.col("worker") == steps["worker"][0]), steps["start_ns"], steps["dur_ns"])
@@ -307,7 +308,8 @@ def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
 
 def _begun_like(names: str, steps: pl.DataFrame, profile: Profile) -> Ints:
     """How many ops and ranges of such names begin in each step on the host."""
-    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
+    host = profile.host_ops.select("worker", "name", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
     return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
 
 
@@ -368,7 +370,7 @@ def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
     if device is None:
         return 0
     ops = profile.device_ops.filter(pl.col("worker") == worker)
-    uses = first_uses(profile.host_ops.filter(pl.col("worker") == worker), ops)
+    uses = first_uses(rows_where(profile.host_ops, pl.col("worker") == worker), ops)
     busy = spans(ops.filter(pl.col("device") == device))
     start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
     within = uses & Union.of([start], [start + length])

@@ -35,7 +35,7 @@ def of_activations(view: DeviceView) -> Mapping[Metric, Value]:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
     is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
     large = view.once(device_collectives).filter(is_large)
-    calls = view.host.filter(pl.col("id").is_in(large["launch"].implode()))
+    calls = view.host_of(large["launch"])
     return {FORWARD_REDUCTIONS_PER_STEP: int(_is_forward(view, _begins(calls)).sum()) / view.steps.height}
 
 

@@ -235,7 +235,7 @@ def _beside_and_alone(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
     A grid says how large a product's result is, not how long its sums are: without shapes, products are not compared.
     """
     alone = pl.col("covered") == 0
-    known = kernels.join(view.host.select(op="id", op_name="name", shapes="shapes"), on="op", how="left")
+    known = view.with_host(kernels, "op", op_name="name", shapes="shapes")
     multiplies = pl.Series(family(known["name"]).cast(pl.String).is_in(PRODUCTS))
     return (
         known.filter(pl.col("shapes").is_not_null() | ~multiplies)

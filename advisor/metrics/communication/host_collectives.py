@@ -123,8 +123,7 @@ def _copies_for(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
     copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
     if not ranges.height:
         return copies.clear()
-    called = view.host.select("id", thread="thread", called_ns="start_ns")
-    copies = copies.join(called, left_on="launch", right_on="id", how="left")
+    copies = view.with_host(copies, "launch", thread="thread", called_ns="start_ns")
     requests = spans(view.host_like("^c10d::"))
     at = copies["called_ns"].fill_null(-1).to_numpy()
     of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())

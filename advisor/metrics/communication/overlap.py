@@ -9,11 +9,11 @@ import polars as pl
 
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms, per_step_ms
 from advisor.analysis.device.kernels import longest
-from advisor.analysis.device.view import DeviceView, rows_where, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, rows_where
 from advisor.text import ms
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
@@ -201,10 +201,9 @@ def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
     A kernel of its stream that no communication is only prepares it: FSDP copies the shards into one buffer.
     """
     ends = view.ops.filter(pl.col("kind") == "collective").select("stream", freed_ns=END_NS).sort("freed_ns")
-    calls = view.host.select(launch="id", called_ns="start_ns")
     rows = ops.with_row_index("row").sort("start_ns")
     freed = rows.join_asof(
         ends, left_on="start_ns", right_on="freed_ns", by="stream", check_sortedness=False, coalesce=False
     )
-    both = freed.join(calls, on="launch", how="left").sort("row")
+    both = view.with_host(freed, "launch", called_ns="start_ns").sort("row")
     return both.select(pl.max_horizontal("freed_ns", "called_ns").fill_null(0)).to_series().to_numpy()

@@ -29,7 +29,7 @@ _SOURCE: Final = "CUDA runtime API, API synchronization behavior; nsys analyze, 
 
 def _launched_by(view: DeviceView, ops: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Those device ops whose launching call is called so and not asynchronous, with its name (`called`)."""
-    calls = view.host.filter(pl.col("id").is_in(ops["launch"].drop_nulls().implode()))
+    calls = view.host_of(ops["launch"])
     runtime = calls.filter(pl.col("kind").is_in(["runtime", "sync"])).select(
         launch="id", called=pl.col("name").cast(pl.String)
     )
@@ -67,7 +67,7 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
 
 
 def _calls(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
-    return view.host.filter(pl.col("id").is_in(ops["launch"].unique().implode()))
+    return view.host_of(ops["launch"])
 
 
 def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, float]:

@@ -106,7 +106,8 @@ def eager_gains(view: DeviceView) -> Values:
     share = part / total if total else 0.0
     between = between_ops(view, view.steps)
     lengths = between.ends - between.starts
-    short_ns, ops = int(lengths[lengths <= DISPATCH_NS].sum()), view.once(step_ops)
+    short_ns = int(lengths[lengths <= DISPATCH_NS].sum())
+    ops = view.once(step_ops).select("id", "parent", "name", "dur_ns").collect()
     return {
         EAGER_LEAST_GAIN_MS: share * _LEAST * view.per_step_ms(without_recording(view, short_ns, ops.height)),
         EAGER_GAIN_MS: share * view.per_step_ms(between.total + _fused_ns(ops)),
@@ -123,7 +124,8 @@ def _fused_ns(ops: pl.DataFrame) -> float:
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
     """Framework ops of the used steps that stand in no other, without those of the input pipeline."""
-    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("step").is_not_null() | pl.lit(not view.has_marks))
+    of_step = pl.col("step").is_not_null() | pl.lit(not view.has_marks)
+    ops = view.used_host.filter(pl.col("kind") == "op", of_step).collect()
     return ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
@@ -175,7 +177,7 @@ DEVICE_OP_SHARE = Metric(
 @measures(DEVICE_OP_SHARE)
 def placement(view: DeviceView) -> Mapping[Metric, Value]:
     """Ops placed on the device against those on the host."""
-    ops = view.used_host.select("id", "parent", "kind").filter(pl.col("kind") == "op")
+    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     if not innermost.height:
         return {DEVICE_OP_SHARE: Missing("no_host_op")}

@@ -67,7 +67,7 @@ def executables(view: DeviceView) -> Values:
 
 def _host_runs(view: DeviceView) -> pl.DataFrame:
     """A row per program that runs on the CPU: module (the jitted function called last), kernels (ops, all alike)."""
-    host = view.used_host.sort("start_ns")
+    host = view.used_host.select("kind", "name", "start_ns").sort("start_ns").collect()
     calls = host.filter(matches(_CALL)).select("start_ns", module=pl.col("name").cast(pl.String).str.extract(_CALL))
     runs = host.filter(matches(_RUN)).select("start_ns")
     ops = host.filter(pl.col("kind") == "op").height / max(1, runs.height)

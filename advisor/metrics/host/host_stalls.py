@@ -197,10 +197,9 @@ def _is_most(part: Union, total: Union) -> bool:
 def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
     """Calls that launched something (a kernel's first use, `once`), and the framework ops right around them."""
     ops = view.ops.sort("start_ns").unique("name", keep="first") if once else view.ops
-    calls = view.host.join(ops.select(id="launch").drop_nulls().unique(), on="id", how="semi")
-    framework = view.host.filter(pl.col("kind") == "op")
-    around = framework.join(calls.select(id="parent").unique(), on="id", how="semi")
-    inner = framework.join(around.select(parent="id"), on="parent", how="semi")
+    calls = view.host_of(ops["launch"])
+    around = view.host_of(calls["parent"]).filter(pl.col("kind") == "op")
+    inner = view.host.lazy().filter(pl.col("kind") == "op").select("parent").collect()
     return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
 
 
@@ -269,10 +268,6 @@ def _bounced(view: DeviceView) -> Value:
 def _cpu_ops(view: DeviceView) -> pl.DataFrame:
     """Framework ops of 50 µs or more on the training threads that contain neither calls nor other ops."""
     ops = view.once(training_ops)
-    computing = ops.filter(
-        pl.col("kind") == "op",
-        pl.col("dur_ns") >= _LONG_OP_NS,
-        matches("^aten::") & ~matches(_METADATA),
-        ~pl.col("id").is_in(ops["parent"].drop_nulls().unique().implode()),
-    )
+    long = ops.filter(pl.col("kind") == "op", pl.col("dur_ns") >= _LONG_OP_NS).filter(matches("^aten::"))
+    computing = long.filter(~matches(_METADATA), ~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     return computing.filter(~inside(view.host_spans("input", "compile"), computing))

@@ -149,8 +149,8 @@ def _shows_dispatch(view: DeviceView) -> bool:
 
 
 def _python_alone(view: DeviceView) -> dict[Metric, Value]:
-    ops = view.once(step_ops)
-    if not (ops.height or handed_over(view).total):
+    ops = view.once(step_ops).select(pl.len()).collect().item()
+    if not (ops or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     work = view.once(python_time)
     unknown_ns, is_loop = silent_ns(view, work), repetitions(view) > max(1, backward_passes(view))
@@ -183,7 +183,7 @@ def _gains_alone(view: DeviceView, work: PythonTime) -> tuple[float, float]:
 
 def _looped_ns(view: DeviceView) -> float:
     """What all calls but one of a function take: dispatch, Python, waits for the result, and half of small ops."""
-    ops = view.once(step_ops)
+    ops = view.once(step_ops).select("id", "parent", "start_ns", "dur_ns").collect()
     apart = view.host_spans("input", "compile", "collective")
     large = spans(ops.filter(own_ns(ops) >= SMALL_NS)) | apart
     work = ((view.share(large) or 0.0) + (view.share(spans(ops) | apart) or 0.0)) / 2

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import places
-from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, slowdown, unprofiled_ms
+from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_ms
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
@@ -57,7 +57,7 @@ PYTHON_FRAMES_PER_STEP = Metric(
 @measures(PROFILER_SHARE, TRACING_SHARE, RECORDED_RATIO, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
 def profiling(view: DeviceView) -> Mapping[Metric, Value]:
     """What profiling adds to the recorded steps."""
-    kinds = dict(view.used_host.group_by(pl.col("kind").cast(pl.String)).len().rows())
+    kinds = view.once(recorded)
     frames = kinds.get("python", 0) + kinds.get("module", 0)
     cost = _FRAME_NS * frames + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
     idle = 1 - (view.share(view.busy) or 0.0)

@@ -39,7 +39,7 @@ SYNC_CALLS = Metric(
 @measures(SYNCS_PER_STEP, SYNC_CALLS)
 def syncs(view: DeviceView) -> Mapping[Metric, Value]:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
-    calls = view.used_host.filter(pl.col("kind") == "sync")
+    calls = view.used_host.filter(pl.col("kind") == "sync").select("id").collect()
     idle = view.once(idle_after_waits).drop_nulls("call")
     by_op = idle.with_columns(id=ops_around(view, idle["call"])).join(view.host.select("id", "name"), on="id")
     by_name = by_op.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("sync_ns"))

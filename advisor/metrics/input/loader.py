@@ -285,9 +285,8 @@ def _pace_ms(loading_ms: float | Missing, advised: int | Missing | None, cores_m
 
 
 def _unnamed(view: DeviceView) -> str:
-    inputs = (
-        view.used_host.filter(pl.col("kind") == "input").group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    )
+    asks = view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect()
+    inputs = asks.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
     most = inputs.sort("dur_ns", "name", descending=[True, False])["name"].first()
     if not isinstance(most, str) or re.search(_LOADS, most):
         return ""

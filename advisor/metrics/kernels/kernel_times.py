@@ -118,9 +118,8 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
     of kernels that communicate, and of a device without.
     """
     kernels = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    launching = view.host.filter(pl.col("id").is_in(kernels["op"].drop_nulls().unique().implode()))
-    ops = launching.select("shapes", op="id", op_name="name")
-    kernels = kernels.join(ops, on="op", how="left").join(view.once(verdicts), on="id", how="left")
+    kernels = view.with_host(kernels, "op", shapes="shapes", op_name="name")
+    kernels = kernels.join(view.once(verdicts), on="id", how="left")
     groups = kernels.group_by("name", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
         registers=pl.max("registers"),
         occupancy=pl.mean("occupancy"),

@@ -167,7 +167,7 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
 
 def _ops(view: DeviceView) -> pl.DataFrame:
     """The outermost framework ops of the used steps inside an optimizer's step, each on one tensor."""
-    ops = view.once(step_ops)
+    ops = view.once(step_ops).select("id", "parent", "name", "start_ns", "dur_ns").collect()
     ran = ops.filter(inside(view.once(_dense_work), ops))
     return ran.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()), ~matches(_OF_MANY))
 
@@ -211,7 +211,7 @@ def _gains_ms(view: DeviceView, kernels: pl.DataFrame, waits_ns: int) -> tuple[f
 
 
 def _host_gains_ms(view: DeviceView, waits_ns: int) -> tuple[float, float]:
-    recorded = int(inside(view.once(optimizer_work), view.once(step_ops)).sum())
+    recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
     return view.per_step_ms(without_recording(view, waits_ns, recorded) / 2), view.per_step_ms(waits_ns)
 
 

@@ -37,13 +37,13 @@ SIXTEEN_BIT_KERNEL_OPS = Metric(
 @measures(SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS)
 def sixteen_bits(view: DeviceView) -> Values:
     """Part of the kernel time, and its ops; unknown where the types of too many kernels are."""
-    ran = view.once(kernels).with_columns(dtype=pl.coalesce("op_dtype", "element_type"))
+    ran, dtype = view.once(kernels), pl.coalesce("op_dtype", "element_type")
     total = int(ran["dur_ns"].sum())
     if not total or view.device is None:
         return {}
-    if ran.filter(pl.col("dtype").is_not_null())["dur_ns"].sum() < _LEAST_KNOWN * total:
+    if (ran.select(pl.col("dur_ns").filter(dtype.is_not_null()).sum()).item() or 0) < _LEAST_KNOWN * total:
         return Missing("value_types_unknown")
-    narrow = ran.filter(pl.col("dtype").is_in(_SIXTEEN))
+    narrow = ran.filter(dtype.is_in(_SIXTEEN))
     return {
         SIXTEEN_BIT_KERNEL_SHARE: float(narrow["dur_ns"].sum()) / total,
         SIXTEEN_BIT_KERNEL_OPS: largest(view, narrow),

@@ -26,7 +26,7 @@ _REMAINDER: Final = 0.3  # of the calls' cost that may stay
 
 def _calls(view: DeviceView) -> pl.DataFrame:
     """Calls of the used steps that take or free device memory; pinned host memory is another matter."""
-    return view.used_host.filter(pl.col("kind") == "allocator", ~matches(_HOST_MEMORY))
+    return view.used_host.filter(pl.col("kind") == "allocator").collect().filter(~matches(_HOST_MEMORY))
 
 
 ALLOCATOR_CALLS_PER_STEP = Metric(

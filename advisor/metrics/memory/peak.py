@@ -158,7 +158,8 @@ def _or_missing(value: object) -> Value:
 @tabulates("memory")
 def memory_curve(view: DeviceView) -> pl.DataFrame:
     """Memory over the recording: start_ns, allocated_bytes, reserved_bytes; the fullest moment of each of 600 spans."""
-    totals = view.allocations.filter(pl.col("allocated_bytes").is_not_null()).sort("at_ns", maintain_order=True)
+    events = view.allocations.select("at_ns", "allocated_bytes", "reserved_bytes")
+    totals = events.drop_nulls("allocated_bytes").sort("at_ns", maintain_order=True)
     at = pl.col("at_ns")
     length = ((at.max() - at.min()) // _MOST_POINTS).clip(1)
     spans = totals.group_by(((at - at.min()) // length).alias("span"), maintain_order=True)

@@ -57,14 +57,12 @@ _PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MA
 def functions(view: DeviceView) -> Mapping[Metric, Value]:
     """Calls of compiled functions."""
     framework, steps = view.process.get("framework"), max(1, view.steps.height)
-    host = view.used_host
+    functions = view.used_host.select("details").filter(matches(FUNCTION_CALL, "details"))
     return {
-        TF_FUNCTION_CALLS_PER_STEP: host.filter(matches(FUNCTION_CALL, "details")).height / steps
+        TF_FUNCTION_CALLS_PER_STEP: functions.collect().height / steps
         if framework == "tensorflow"
         else Missing("tensorflow_only"),
-        JITTED_CALLS_PER_STEP: host.filter(matches(JIT_CALL)).height / steps
-        if framework == "jax"
-        else Missing("jax_only"),
+        JITTED_CALLS_PER_STEP: view.used_like(JIT_CALL).height / steps if framework == "jax" else Missing("jax_only"),
     }
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Floats, Ints
@@ -347,11 +347,8 @@ def _same_work(view: DeviceView) -> bool:
 def _most_calls(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """How often each op runs in one of the steps at most: name, calls."""
     start = steps["host_start_ns"].to_numpy()
-    ops = view.host.filter(pl.col("kind") == "op").select("name", "start_ns")
-    begun = ops["start_ns"].to_numpy()
-    at = np.searchsorted(start, begun, side="right") - 1
-    inside = (at >= 0) & (begun < (start + steps["host_dur_ns"].to_numpy())[at]) if len(start) else at >= 0
-    calls = ops.with_columns(at=pl.Series(at)).filter(pl.Series(inside, dtype=pl.Boolean)).group_by("name", "at").len()
+    ops = view.host.lazy().filter(pl.col("kind") == "op").select("name", "start_ns").collect()
+    calls = started_in(ops, start, start + steps["host_dur_ns"].to_numpy()).group_by("name", "window").len()
     return calls.group_by("name").agg(calls=pl.max("len").cast(pl.Int64))
 
 

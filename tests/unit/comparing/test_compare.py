@@ -6,9 +6,9 @@ import pytest
 
 from advisor.comparing import compare, mark_new
 from advisor.errors import NoRuns, UsageError
-from advisor.model.clause import Reason
 from advisor.model.comparison import Comparison, FailOn, fail_on
 from advisor.model.finding import Evidence, Finding, NotEvaluable, Reach, Saving, Suppressed, Symptom
+from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Accounting, Part, Report, Run, Unreadable
 from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker

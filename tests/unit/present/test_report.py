@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.clause import Reason
 from advisor.model.missing import Missing
+from advisor.model.reason import Reason
 from advisor.model.report import Report, Run, Unreadable
 from advisor.present import document as doc
 from advisor.present.charts import charts

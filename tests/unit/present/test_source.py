@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.clause import Reason
+from advisor.model.reason import Reason
 from advisor.model.source import LeftOutStep, StepLength, Steps, Worker
 from advisor.present.source import facts, left_out, owner, whose, window
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only

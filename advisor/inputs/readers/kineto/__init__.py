@@ -30,7 +30,7 @@ from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import LAUNCHING, notes, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches, rows_where
 
 if TYPE_CHECKING:
     from advisor.inputs.chrome_json.parallel import Parallel
@@ -125,7 +125,7 @@ def _profile(
     base_ns = header.baseTimeNanoseconds or 0
     host, device_ops = _host(columns, base_ns), _device(columns, base_ns)
     of_others = outsiders(host, device_ops)
-    host = host.filter(~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
+    host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)
     host = _with_loader_frames(with_parents(host.drop("pid")))
     if step_range is not None:
@@ -166,7 +166,7 @@ def _profile(
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
     """The host's ranges, without the calls of advisor's own hook."""
     recorder = (pl.col("kind") == "python") & matches(_RECORDER)
-    return columns.host.filter(~recorder.fill_null(value=False)).with_columns(pl.col("start_ns") + base_ns)
+    return rows_where(columns.host, ~recorder.fill_null(value=False)).with_columns(pl.col("start_ns") + base_ns)
 
 
 def _with_loader_frames(host: pl.DataFrame) -> pl.DataFrame:
