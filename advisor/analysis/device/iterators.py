@@ -63,10 +63,14 @@ def requests_at_once(view: DeviceView, requests: pl.DataFrame) -> int:
     return int(together.median() or 1) if used["uses"].n_unique() > 1 else 1  # type: ignore[arg-type]
 
 
-def waits(view: DeviceView, requests: pl.DataFrame) -> Ints:
-    """Time of the requests in each used step in which neither the device nor a call is at work, in ns."""
+def waits(view: DeviceView, requests: pl.DataFrame, windows: tuple[Ints, Ints] | None = None) -> Ints:
+    """Time of the requests in which neither the device nor a call is at work, in ns.
+
+    In each used step as the device has it, or in each window (starts, ends).
+    """
     busy = view.busy | view.once(executed) | view.host_spans("collective", *DRIVER_CALLS)
-    waited: Ints = (busy | spans(requests)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
+    starts, ends = windows or (view.starts, view.ends)
+    waited: Ints = (busy | spans(requests)).within(starts, ends) - busy.within(starts, ends)
     return waited
 
 

@@ -124,11 +124,15 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     """One window per device (or worker) from its first event to its last, where no steps are marked.
 
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
-    before a device's first op where that op had to wait: the device was at work that was not recorded.
+    before a device's first op where that op had to wait: the device was at work that was not recorded. Without one,
+    what follows the last op stays outside: nothing shows whether the job goes on.
     """
     end = END_NS
     on_host = profile.host_ops.group_by("worker").agg(
-        host_start=pl.min("start_ns"), host_end=end.max(), launches=matches(LAUNCHING).fill_null(value=False).any()
+        host_start=pl.min("start_ns"),
+        host_end=end.max(),
+        op_end=end.filter(pl.col("kind") == "op").max(),
+        launches=matches(LAUNCHING).fill_null(value=False).any(),
     )
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
     bounds = (
@@ -136,7 +140,8 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     )
     work = profile.workers.select("worker", *bounds)
     start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
-    stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
+    op_end = pl.when(pl.col("first").is_null()).then("op_end")
+    stop = pl.min_horizontal(op_end, pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last")))
     lacks = profile.lacks.get("device_ops")
     is_cut = pl.lit(lacks is not None and "cut_off" in lacks.values)  # Kineto writes the device's work last
     of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
@@ -152,7 +157,9 @@ def _recordings(profile: Profile) -> pl.DataFrame:
             start_ns=start,
             dur_ns=stop - start,
             host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
-            host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
+            host_dur_ns=pl.when(of_host)
+            .then(pl.min_horizontal(op_end, "host_end") - pl.col("host_start"))
+            .otherwise(stop - start),
             mark_ns=pl.lit(None, pl.Int64),
             pause_ns=pl.lit(0, pl.Int64),
             incomplete=pl.when(pl.col("first").is_null()).then(

@@ -145,7 +145,8 @@ EPOCH_WAIT_PART = Metric(
     "epoch_wait_part",
     "share",
     "Part of the wait for worker processes that passes where an epoch ends and the next one begins.",
-    "steps with more requests for a batch than most: their wait beyond the others' median / all wait for workers",
+    "steps of the host with more requests for a batch than most: their wait beyond the others' median / all wait for "
+    "workers",
     "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
 )
 _METRICS: Final = (
@@ -220,10 +221,15 @@ def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
 
 
 def _epoch_part(view: DeviceView) -> float:
-    """The part of the wait for workers in steps that ask more often than most, beyond the others' wait."""
+    """The part of the wait for workers in steps that ask more often than most, beyond the others' wait.
+
+    The host's steps: it asks ahead of the device, which may see two requests in one of its steps, and none in the next.
+    """
     requests = view.once(lasting_of_workers)
-    begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests)
-    number = np.searchsorted(begins, view.ends) - np.searchsorted(begins, view.starts)
+    starts = view.steps["host_start_ns"].to_numpy()
+    ends = starts + view.steps["host_dur_ns"].to_numpy()
+    begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests, (starts, ends))
+    number = np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
     starts_epoch = number > np.median(number)
     if not starts_epoch.any() or not waited.sum():
         return 0.0

@@ -228,3 +228,12 @@ def test_zipped_loaders_share_the_cores():
     """580 us of loading, and 420 us of the rest of the step, on two cores: one worker each."""
     values = zipped("aten::to", 2)
     assert (values[WORKERS_ADVISED], values[WORKERS_PACE_MS]) == (1, pytest.approx(0.5))
+
+
+def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():
+    """Two workers make every second batch late: the host asks once in each of its steps, the device sees 0, 2, 0, 2."""
+    asks = [on_host("input", at, at + wait, name=WITH_WORKERS) for at, wait in ((15, 40), (60, 1), (115, 40), (160, 1))]
+    windows = [(0, 10), (10, 100), (100, 110), (110, 200)]
+    steps = [step(i, *window, host=(50 * i, 50 * i + 50)) for i, window in enumerate(windows)]
+    kernels = [kernel(start, start + 10, start) for start in (0, 90, 100, 190)]
+    assert loader(view(profile(kernels, asks, steps)))[EPOCH_WAIT_PART] == 0
