@@ -15,6 +15,9 @@ DISPATCH_NS: Final = 1_000_000
 UNRECORDED_WAIT_NS: Final = 1_000_000
 """An op that stays queued for longer, with no other device in the process, waits for work that was not recorded."""
 
+BACKLOG_NS: Final = 1_000_000
+"""No op reaches an idle device so long after its launch, which takes some 10 us: it stood behind other work."""
+
 CODE_LOAD_NS: Final = 1_000_000
 """A launch that takes so long loads the kernel's code."""
 

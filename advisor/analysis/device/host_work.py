@@ -108,7 +108,7 @@ def executed(view: DeviceView) -> Union:
 
 
 def python_work(view: DeviceView) -> Union:
-    """Stretches of 50 us to 1 ms in which the training threads run no framework op and make no call.
+    """Stretches of `SLOW_CALL_NS` to `DISPATCH_NS` in which the training threads run no framework op and make no call.
 
     Those of the steps left out as uneven are among them: they may be what made a step uneven.
     """

@@ -35,7 +35,7 @@ def gaps(view: DeviceView) -> pl.DataFrame:
     wait returned, until the launching call returned), and `<cause>_ns` for every cause, which sum to end_ns - start_ns.
     All streams of the device are merged first. Time under an input, compilation, garbage collection or allocator range
     belongs to that range. What is left of a gap is the host's until the call that launched the next op returns, and the
-    device's from then on. Of the host's part a wait owns what comes before it returns, where over 1 ms follows: from
+    device's from then on. Of the host's part a wait owns what comes before it returns, where a long gap follows: from
     then on the host does something else than to wait or to launch.
     """
     idle = [view.busy.gaps(int(a), int(b)) for a, b in zip(view.starts, view.ends, strict=True)]
@@ -98,7 +98,7 @@ def _late_cause(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
 
 
 def _returned(start: Ints, end: Ints, view: DeviceView) -> Ints:
-    """Until when each gap after a wait is the wait's: until its end, or where that is over 1 ms later, the return."""
+    """Until when each gap after a wait is the wait's: until its end, or where a long gap follows it, the return."""
     waits = view.host_spans("sync")
     if not len(waits.starts):
         return end
@@ -179,7 +179,7 @@ def idle_for(view: DeviceView, cause: str, which: pl.Expr = _ANY) -> Union:
 
 
 def launch_gaps(view: DeviceView) -> Union:
-    """When the device waits at most 1 ms for the next launch; without what other causes account for."""
+    """When the device waits at most `LAUNCH_GAP_NS` for the next launch; without what other causes account for."""
     return idle_for(view, "host_bound", SHORT)
 
 

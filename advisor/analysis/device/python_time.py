@@ -58,8 +58,8 @@ class PythonTime(NamedTuple):
     """What Python does on a CPU; times in ns.
 
     `between` is when no op runs, `silent` the part of it of which nothing is known. `ns` is Python's time, `ops` how
-    many ops were recorded. Of that time, `recorded` is in functions of over 1 ms, `steady` as much of it as each step
-    has at least, and `looped` in loops over small ops. Beside it: `pauses` of over 1 ms in these loops, `small` in
+    many ops were recorded. Of that time, `recorded` is in functions of over `DISPATCH_NS`, `steady` as much of it as
+    each step has at least, and `looped` in loops over small ops. Beside it: long `pauses` in these loops, `small` in
     other ops that typically take under 100 us and between nodes of autograd, `rows` in longer ones that fill gradients
     row by row.
     """

@@ -21,7 +21,7 @@ from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, Profile, matches, rows_where
-from advisor.vocabulary.limits import THREE_SIGMA
+from advisor.vocabulary.limits import BACKLOG_NS, THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
@@ -31,7 +31,6 @@ _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollou
 _RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
-_BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
 _LITTLE: Final = 0.01  # of the time until then
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
@@ -172,7 +171,7 @@ def _recordings(profile: Profile) -> pl.DataFrame:
 
 
 def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
-    """When the first op of a stream began (`held_up`), if that was over 1 ms after its call had returned.
+    """When the first op of a stream began (`held_up`), if that was long after its call had returned.
 
     A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording. The
     last such stream counts before whose first op no device of the worker did anything to speak of.
@@ -182,7 +181,7 @@ def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
     so_far = ops.with_columns(worked=pl.col("dur_ns").cum_sum().over("worker") - pl.col("dur_ns"))
     firsts = so_far.unique(["worker", "device", "stream"], keep="first", maintain_order=True).join(calls, on="launch")
     late = firsts.join(on_device, on=["worker", "device"]).filter(
-        pl.col("start_ns") - pl.col("returned") > _BACKLOG_NS,
+        pl.col("start_ns") - pl.col("returned") > BACKLOG_NS,
         pl.col("worked") <= _LITTLE * (pl.col("start_ns") - pl.col("first")),
     )
     return late.group_by("worker", "device").agg(held_up=pl.max("start_ns"))

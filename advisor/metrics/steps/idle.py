@@ -215,7 +215,7 @@ def _launching(view: DeviceView, rows: pl.DataFrame) -> dict[Metric, Value]:
 
 
 def _silent_share(view: DeviceView) -> float:
-    """Part of the time that passes in host-bound gaps of over 1 ms with nothing recorded on the host."""
+    """Part of the time that passes in long host-bound gaps with nothing recorded on the host."""
     long = view.once(stalls)
     return (long.total - (long & spans(view.host)).total) / view.total_ns
 
