@@ -14,13 +14,13 @@ from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS
+from advisor.vocabulary.limits import BACKLOG_NS
 
 _LATENCY_NS: Final = 5_000  # from a call to its op on an idle device, at least: 4 to 45 us in 60 public recordings
 _ALIKE_NS: Final = 50_000  # latencies on an idle device differ by less
 _CLUSTER: Final = 3  # calls that agree: fewer are pairs that do not belong together
 _STRAY_SHARE: Final = 0.05  # of the calls
 _IDLE_NS: Final = 20_000  # after so long without work nothing of the device's own holds an op up
-_BACKLOG_NS: Final = 1_000_000  # no op reaches an idle device so late
 _ENOUGH: Final = 8
 _IDLE_SHARE: Final = 0.25  # of the ops that end an idle gap: so many set out at once where the clock alone is off
 _BUCKETS: Final = 16
@@ -128,7 +128,7 @@ def _offset(delay: Ints, alone: Ints) -> int:
     """How far delays are off: all of them, and those of ops that found the device idle."""
     base = _base(np.sort(delay))
     prompt = (np.abs(alone - base) <= _ALIKE_NS).sum()
-    late = base > _BACKLOG_NS and prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone))
+    late = base > BACKLOG_NS and prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone))
     return base - _LATENCY_NS if base < 0 or late else 0
 
 

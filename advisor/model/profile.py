@@ -54,6 +54,11 @@ def matches(pattern: str, column: str = "name") -> pl.Expr:
     return pl.col(column).map_batches(matching, return_dtype=pl.Boolean)
 
 
+def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
+    """The rows for which this holds; the table itself, not a copy, where it holds for all."""
+    return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
+
+
 _MOST_BYTES: Final = 1 << 50
 SCHEMAS: Final[dict[str, Schema]] = {
     "workers": {
@@ -84,6 +89,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "profiled_ms": pl.Float64,
         "run_delay_ms": pl.Float64,  # what a recorded step waited for a CPU because of other programs; null: not noted
         "own_delay_ms": pl.Float64,  # the same because of the job itself
+        "cpu_ms": pl.Float64,  # what all threads of the job and its child processes ran in a recorded step
         # The steps that the medians before and after are of, and what one of them waited because of other programs.
         "before_steps_ms": pl.List(pl.Float64),
         "after_steps_ms": pl.List(pl.Float64),

@@ -14,8 +14,8 @@ import polars as pl
 from advisor.errors import RuleError
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
-from advisor.rules.book import Case, Rule, RuleFile
 from advisor.rules.evaluation import fixes_in_order, verdicts
+from advisor.rules.rule_file import Case, Rule, RuleFile
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""

@@ -49,4 +49,4 @@ def test_the_work_of_a_child_is_that_of_the_job():
     assert busy is not None
     assert rested is not None
     assert busy.run_ns - before.run_ns > 20 * MS
-    assert rested.run_ns < busy.run_ns  # it has ended
+    assert rested.run_ns >= 0.9 * busy.run_ns  # what a child ran counts on when it has ended

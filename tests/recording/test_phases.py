@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from advisor.recording.inside import clock
+from advisor.recording.inside.contention import Work
 from advisor.recording.inside.phases import Phases
 from advisor.recording.inside.profilers import OURS, Profiler, watch
 
@@ -54,11 +55,15 @@ def medians(block: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The clock, in ms, the time that the thread has waited for a CPU, and the part of it that is due to others."""
+    """The clock, in ms, the time that the thread has waited for a CPU, and the part of it that is due to others.
+
+    Two threads run all the time.
+    """
     now = [0, 0, 1]
     monkeypatch.setattr(clock, "now_ns", lambda: now[0] * 1_000_000)
     monkeypatch.setattr(clock.RunDelay, "__call__", lambda _: now[1] * 1_000_000)
     monkeypatch.setattr(clock, "others_part", lambda *_: now[2])
+    monkeypatch.setattr(clock, "work", lambda: Work(2 * now[0] * 1_000_000, 0))
     return now
 
 
@@ -100,7 +105,7 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
             "after_steps_ms": [13.0] * 3,
             "run_delay_ms": 1.0,
         },
-        "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0, "own_delay_ms": 0.0},
+        "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0, "own_delay_ms": 0.0, "cpu_ms": 60.0},
         "marker": "optimizer",
         "job": {"cpus": 4},
         "ended": "complete",
@@ -112,7 +117,7 @@ def test_waits_that_the_job_causes_itself_are_time_of_its_steps(time: list[int])
     advance(Phases(profiler, 3, None), time, 14, ms=12, wait=2)
     assert profiler.block
     assert medians(profiler.block) == {"before_ms": 12.0, "after_ms": 12.0, "run_delay_ms": 0.0}
-    assert profiler.block["profiled"] == {"step_ms": 12.0, "run_delay_ms": 0.0, "own_delay_ms": 2.0}
+    assert profiler.block["profiled"] == {"step_ms": 12.0, "run_delay_ms": 0.0, "own_delay_ms": 2.0, "cpu_ms": 24.0}
 
 
 def test_a_program_that_ends_while_it_is_recorded_leaves_what_there_is(time: list[int]):

@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import executed
-from advisor.analysis.device.steps import DeviceView, inside, spans, started_in
+from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
 from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
-from advisor.inputs.periods import PRODUCTS
+from advisor.inputs.step_periods import PRODUCTS
 from advisor.model.arrays import Ints
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _SEED: Final = ("aten::item", "aten::random_", "aten::empty")  # of a new iterator, the last op first
@@ -63,10 +63,14 @@ def requests_at_once(view: DeviceView, requests: pl.DataFrame) -> int:
     return int(together.median() or 1) if used["uses"].n_unique() > 1 else 1  # type: ignore[arg-type]
 
 
-def waits(view: DeviceView, requests: pl.DataFrame) -> Ints:
-    """Time of the requests in each used step in which neither the device nor a call is at work, in ns."""
+def waits(view: DeviceView, requests: pl.DataFrame, windows: tuple[Ints, Ints] | None = None) -> Ints:
+    """Time of the requests in which neither the device nor a call is at work, in ns.
+
+    In each used step as the device has it, or in each window (starts, ends).
+    """
     busy = view.busy | view.once(executed) | view.host_spans("collective", *DRIVER_CALLS)
-    waited: Ints = (busy | spans(requests)).within(view.starts, view.ends) - busy.within(view.starts, view.ends)
+    starts, ends = windows or (view.starts, view.ends)
+    waited: Ints = (busy | spans(requests)).within(starts, ends) - busy.within(starts, ends)
     return waited
 
 
@@ -156,24 +160,18 @@ def _with_begins(view: DeviceView) -> pl.DataFrame:
     the next op, because processes of an iterator that nobody keeps are joined there.
     """
     requests = view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").select("id", *_EVENT)
-    ops = view.host.filter(pl.col("kind") == "op", pl.col("thread").is_in(requests["thread"].unique().implode()))
-    ops = ops.select("id", *_EVENT)
+    of_threads = pl.col("thread").is_in(requests["thread"].unique().implode())
+    ops = view.host.lazy().filter(pl.col("kind") == "op", of_threads).select("id", *_EVENT).collect()
     is_within = inside(spans(requests), ops)
     loads = np.sort(ops.filter(is_within)["start_ns"].to_numpy())
-    order = _outermost(pl.concat([requests, ops.filter(~is_within)])).filter(~matches(_OF_SAMPLER))
+    order = outermost(pl.concat([requests, ops.filter(~is_within)])).filter(~matches(_OF_SAMPLER))
+    order = order.with_columns(end_ns=END_NS)
     rows = _after_seeds(order).join(requests, on="id", how="semi", maintain_order="left")
     start = rows["start_ns"].to_numpy()
     within = np.searchsorted(loads, start + rows["dur_ns"].to_numpy()) - np.searchsorted(loads, start)
     begin_ns = pl.when(pl.col("begins") & pl.col("of_workers")).then("seed_ns").otherwise("start_ns")
     end_ns = pl.when("of_workers").then(pl.coalesce("next_ns", "end_ns")).otherwise("end_ns")
     return rows.with_columns(ops=pl.Series(within, dtype=pl.Int64), start_ns=begin_ns, dur_ns=end_ns - begin_ns)
-
-
-def _outermost(rows: pl.DataFrame) -> pl.DataFrame:
-    rows = rows.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-    rows = rows.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
-    before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    return rows.filter(before.is_null() | (pl.col("start_ns") >= before))
 
 
 def _after_seeds(rows: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.kernels import TYPE, kernels
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.intervals import Union
 
 _HEADS: Final = 4  # own choice: fewer in a row may be those of two small layers
@@ -123,9 +123,8 @@ def _with_part(rows: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> p
 
 def _in_optimizer(view: DeviceView, rows: pl.DataFrame) -> pl.Series:
     """Whether each kernel was launched while an optimizer updated its parameters."""
-    calls = view.host.select(launch="id", call_ns="start_ns")
-    launches = rows.select("launch", "start_ns").join(calls, on="launch", how="left", maintain_order="left")
-    call_ns = launches["call_ns"] if view.device is not None else launches["start_ns"]
+    launches = view.with_host(rows, "launch", call_ns="start_ns")
+    call_ns = launches["call_ns"] if view.device is not None else rows["start_ns"]
     at = call_ns.fill_null(0).to_numpy()
     during = view.once(optimizer_work).within(at, at + 1) > 0
     return pl.Series(during & call_ns.is_not_null().to_numpy(), dtype=pl.Boolean)

@@ -12,16 +12,16 @@ import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
 from advisor.analysis.device.restarts import restarts
-from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
+from advisor.analysis.device.view import DeviceView, Selection, first_uses, spans, started_in
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
-from advisor.inputs.periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, Profile, matches
-from advisor.vocabulary.limits import THREE_SIGMA
+from advisor.model.profile import END_NS, Profile, matches, rows_where
+from advisor.vocabulary.limits import BACKLOG_NS, THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
 _ENOUGH_STEPS: Final = 3
@@ -31,7 +31,6 @@ _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollou
 _RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
-_BACKLOG_NS: Final = 1_000_000  # far beyond the latency of a launch
 _LITTLE: Final = 0.01  # of the time until then
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
@@ -172,7 +171,7 @@ def _recordings(profile: Profile) -> pl.DataFrame:
 
 
 def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
-    """When the first op of a stream began (`held_up`), if that was over 1 ms after its call had returned.
+    """When the first op of a stream began (`held_up`), if that was long after its call had returned.
 
     A launch reaches an idle device within some 10 us: this one stood behind work launched before the recording. The
     last such stream counts before whose first op no device of the worker did anything to speak of.
@@ -182,7 +181,7 @@ def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
     so_far = ops.with_columns(worked=pl.col("dur_ns").cum_sum().over("worker") - pl.col("dur_ns"))
     firsts = so_far.unique(["worker", "device", "stream"], keep="first", maintain_order=True).join(calls, on="launch")
     late = firsts.join(on_device, on=["worker", "device"]).filter(
-        pl.col("start_ns") - pl.col("returned") > _BACKLOG_NS,
+        pl.col("start_ns") - pl.col("returned") > BACKLOG_NS,
         pl.col("worked") <= _LITTLE * (pl.col("start_ns") - pl.col("first")),
     )
     return late.group_by("worker", "device").agg(held_up=pl.max("start_ns"))
@@ -296,7 +295,7 @@ def _does_more(slow: Mask, steps: pl.DataFrame, profile: Profile) -> bool:
 
 def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
     """Whether an epoch's new workers are half or more of what a step takes longer than most."""
-    again = restarts(profile.host_ops.filter(pl.col("worker") == steps["worker"][0]))
+    again = restarts(rows_where(profile.host_ops, pl.col("worker") == steps["worker"][0]))
     start, length = steps["host_start_ns"].to_numpy(), steps["host_dur_ns"].to_numpy()
     anew = (again.ending | again.starting | again.waiting).within(start, start + length)
     beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
@@ -306,7 +305,8 @@ def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
 
 def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
     """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
-    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
+    host = profile.host_ops.select("worker", "kind", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
     if rows.height:
         return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
     return _begun(profile.device_ops.filter(pl.col("worker") == steps["worker"][0]), steps["start_ns"], steps["dur_ns"])
@@ -314,7 +314,8 @@ def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
 
 def _begun_like(names: str, steps: pl.DataFrame, profile: Profile) -> Ints:
     """How many ops and ranges of such names begin in each step on the host."""
-    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
+    host = profile.host_ops.select("worker", "name", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
     return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
 
 
@@ -375,7 +376,7 @@ def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
     if device is None:
         return 0
     ops = profile.device_ops.filter(pl.col("worker") == worker)
-    uses = first_uses(profile.host_ops.filter(pl.col("worker") == worker), ops)
+    uses = first_uses(rows_where(profile.host_ops, pl.col("worker") == worker), ops)
     busy = spans(ops.filter(pl.col("device") == device))
     start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
     within = uses & Union.of([start], [start + length])

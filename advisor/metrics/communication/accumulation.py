@@ -14,7 +14,7 @@ from advisor.analysis.device.communication import (
     host_exposed,
     per_step_ms,
 )
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
@@ -52,12 +52,10 @@ REPEATED_REDUCTION_MS = Metric(
 _ACCUMULATION: Final = (REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS)
 
 
-@measures(*_ACCUMULATION)
+@measures(*_ACCUMULATION, framework="pytorch")
 def accumulation(view: DeviceView) -> Values:
     """Reductions that `no_sync` spares; no time where none repeats another."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
+    if not view.host.select((pl.col("kind") == "op").any()).item():
         return Missing("no_host_op")
     passes = _passes(view)
     repeated = passes.filter("repeated")

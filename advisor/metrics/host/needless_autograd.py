@@ -14,9 +14,9 @@ from advisor.analysis.device.host_work import BACKWARD, optimizer_work
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
-from advisor.inputs.periods import PRODUCTS, without_graph
+from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
@@ -146,8 +146,6 @@ GRAPH_GAIN_MS = Metric(
 @measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
 def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
     """Activation checkpointing; zero without it."""
-    if not view.total_ns:
-        return {}
     again = view.once(_recomputations)
     return {
         RECOMPUTED_SHARE: view.share(again),
@@ -165,8 +163,6 @@ def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
 )
 def unused_gradients(view: DeviceView) -> Values:
     """Gradients of what is not trained; zero without any."""
-    if not view.total_ns:
-        return {}
     stored = view.used_like(_GRADIENT, "op")
     if stored.height and not stored["shapes"].count() and not _has_ranks(view):
         return Missing("no_shapes")
@@ -192,8 +188,6 @@ def unused_gradients(view: DeviceView) -> Values:
 @measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
 def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
     """Several backward passes through one graph; zero without them."""
-    if not view.total_ns:
-        return {}
     again = spans(view.once(_repeated))
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
@@ -201,8 +195,6 @@ def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
 @measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, GRAPH_GAIN_MS)
 def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
     """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
-    if not view.total_ns:
-        return {}
     if not _builds_only(view):
         passes, ops = view.once(_unused_forwards)
         return {
@@ -210,16 +202,20 @@ def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
             UNUSED_FORWARD_SHARE: view.share(passes),
             GRAPH_GAIN_MS: _gain_ms(view, passes),
         }
-    numbers = view.used_host.filter(pl.col("kind") == "op")["sequence"].drop_nulls().n_unique()
+    numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total
     most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
     gain_ms = view.per_step_ms(_HALF * most)
-    return {GRAPH_OPS_PER_STEP: numbers / view.steps.height, UNUSED_FORWARD_SHARE: 0.0, GRAPH_GAIN_MS: gain_ms}
+    return {
+        GRAPH_OPS_PER_STEP: len(numbers.drop_nulls().unique()) / view.steps.height,
+        UNUSED_FORWARD_SHARE: 0.0,
+        GRAPH_GAIN_MS: gain_ms,
+    }
 
 
 def _unused_forwards(view: DeviceView) -> tuple[Union, int]:
     """Forward passes of the used steps whose graph no backward pass goes through, and how many ops they number."""
-    nodes, ops = view.host_like(NODE), _numbered(view).sort("start_ns")
+    nodes, ops = view.host_like(NODE), view.once(_numbered).sort("start_ns")
     numbers = nodes["sequence"].drop_nulls()
     if not numbers.len():
         return EMPTY, 0
@@ -234,11 +230,6 @@ def _unused_forwards(view: DeviceView) -> tuple[Union, int]:
     return Union.of(passes["start_ns"].to_numpy(), passes["end_ns"].to_numpy()), of_passes
 
 
-def _numbered(view: DeviceView) -> pl.DataFrame:
-    """The ops of the used steps that autograd numbers, without backward passes."""
-    return view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null(), ~matches(BACKWARD))
-
-
 def _builds_only(view: DeviceView) -> bool:
     """Whether products of each of several steps build a graph, and nothing in the recording uses one."""
     if not view.has_marks or view.steps.height < _FEWEST_STEPS or view.host_like(_TRAINS).height:
@@ -251,7 +242,7 @@ def _builds_only(view: DeviceView) -> bool:
 def _recomputations(view: DeviceView) -> Union:
     """When nodes of backward passes run layers again: a union with one interval for each such node."""
     nodes, inner = _nodes(view)
-    ops = _numbered(view)
+    ops = view.once(_numbered)
     ops = ops.filter(~inside(inner, ops)).with_columns(layer=matches(_MODULE)).sort("start_ns")
     within = ops.join_asof(nodes, on="start_ns", by="thread", check_sortedness=False)
     last = (pl.col("start_ns") + pl.col("dur_ns")).max()
@@ -262,6 +253,12 @@ def _recomputations(view: DeviceView) -> Union:
         .filter("layer")
     )
     return Union.of(again["start_ns"].to_numpy(), again["last_ns"].to_numpy())
+
+
+def _numbered(view: DeviceView) -> pl.DataFrame:
+    """The ops outside of backward passes that bear a number of autograd's: name, thread, sequence, start_ns, dur_ns."""
+    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null())
+    return ops.select("name", "thread", "sequence", "start_ns", "dur_ns").collect().filter(~matches(BACKWARD))
 
 
 def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
@@ -321,7 +318,7 @@ def _needless(view: DeviceView) -> Union:
 def _repeated(view: DeviceView) -> pl.DataFrame:
     """The nodes that an earlier backward pass of their step evaluated too."""
     nodes = view.used_like(NODE, "op").filter(pl.col("sequence").is_not_null()).sort("start_ns")
-    ops = _numbered(view)
+    ops = view.once(_numbered)
     if ops["thread"].n_unique() > 1 or inside(spans(nodes), ops).any():
         return nodes.clear()
     number = pl.int_range(pl.len()).over("window", "name", "sequence")

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.iterators import lasting, requests_at_once
-from advisor.analysis.device.steps import DeviceView, spans, started_in
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.vocabulary.limits import SLOW_CALL_NS
 
@@ -41,8 +41,6 @@ COLLATING_PART = Metric(
 @measures(BATCHES_PER_STEP, INDEXED_SAMPLES, COLLATING_PART)
 def batches(view: DeviceView) -> Values:
     """How batches are made; zero where no loader of the main process was recorded."""
-    if not view.total_ns:
-        return {}
     requests = started_in(view.once(lasting).sort("start_ns"), view.starts, view.ends)
     return {
         BATCHES_PER_STEP: requests.height / view.steps.height / requests_at_once(view, requests),

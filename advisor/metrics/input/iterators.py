@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_requests, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans, started_in
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.metrics.metric import Metric, Values, measures
 
 _SEVERAL: Final = 2
@@ -109,8 +109,6 @@ ITERATORS_TRAIN = Metric(
 )
 def short_iterators(view: DeviceView) -> Values:
     """What short iterators load, and others; zero without any."""
-    if not view.total_ns:
-        return {}
     requests, epochs = view.once(short_requests), batches_of_epochs(view).to_numpy()
     iterators = _iterators(started_in(requests, view.starts, view.ends))
     return {

@@ -13,8 +13,8 @@ import polars as pl
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
@@ -27,7 +27,9 @@ _TAKES: Final = (
     r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
 )
 _MOST_WORKERS: Final = 16
-_FEW_CORES: Final = 4  # own choice: fewer has no machine on which people wait for a loader of many processes
+_FEW_CORES: Final = 4  # own choice: fewer has no machine with a GPU on which people wait for a loader of many processes
+_FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
+_HAND_OVER_NS: Final = 2_000_000
 _LITTLE: Final = 0.1
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
@@ -87,31 +89,36 @@ WORKERS_NEEDED = Metric(
     "workers_needed",
     "count",
     "Loader processes that keep up with the rest of the step.",
-    "loading_ms / (step time - wait for the loader), rounded up",
-    "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes",
+    "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
+    "the loop waits for one for 2 ms or less on average",
+    "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
+    "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
 )
 WORKERS_FACTOR = Metric(
     "workers_factor",
     "ratio",
     "How many times as many worker processes keep up with the rest of the step.",
-    "step time / (step time - worker_input_share * step time)",
+    "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed",
     _OF_WORKERS,
 )
 WORKERS_ADVISED = Metric(
     "workers_advised",
     "count",
     "Loader processes that the advice names.",
-    "workers_needed, but at most 16 and at most the cores of this process / max(1, batches_at_once) where "
-    "advisor record notes them",
-    "16: own choice, a common number of cores for each GPU of a node",
+    "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
+    "can run all work of a step: loading_ms / (that work / cpus), rounded up, with the work as in workers_pace_ms",
+    "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
 )
 WORKERS_PACE_MS = Metric(
     "workers_pace_ms",
     "ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
-    "the larger of loading_ms / workers_advised and (max(1, batches_at_once) x loading_ms + rest) / cpus, with the "
-    "rest = step time - wait for the loader, x cpus without a device; four cores where they are not known",
-    "own model: both compute all the time, and no core idles; without a device the framework's threads take them all",
+    "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
+    "processes of the job ran in a recorded step, as advisor record notes, else max(1, batches_at_once) x loading_ms + "
+    "step time - wait for the loader, the latter on all cores without a device. Where the cores are not known: four, "
+    "without a device two",
+    "own model: no core idles; without the noted work, both compute all the time, and without a device the framework's "
+    "threads take all cores",
 )
 LOADING_CALLS = Metric(
     "loading_calls",
@@ -138,7 +145,8 @@ EPOCH_WAIT_PART = Metric(
     "epoch_wait_part",
     "share",
     "Part of the wait for worker processes that passes where an epoch ends and the next one begins.",
-    "steps with more requests for a batch than most: their wait beyond the others' median / all wait for workers",
+    "steps of the host with more requests for a batch than most: their wait beyond the others' median / all wait for "
+    "workers",
     "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
 )
 _METRICS: Final = (
@@ -162,8 +170,6 @@ _METRICS: Final = (
 @measures(*_METRICS)
 def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
-    if not view.total_ns:
-        return {}
     of_single, of_workers = (
         _wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(lasting_of_workers))
     )
@@ -172,9 +178,12 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
     at_once = requests_at_once(view, view.once(lasting_of_workers if of_workers else lasting))
     loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total) / at_once
     rest_ms = view.per_step_ms(view.total_ns - _wait_ns(view, _input(view)))
-    needed = _needed(loading_ms, rest_ms)
-    most = min(_MOST_WORKERS, max(1, cpus // at_once) if cpus else _MOST_WORKERS)
-    advised = min(most, needed) if isinstance(needed, int) else needed
+    is_ready = _is_ready(view)
+    needed = workers if is_ready else _needed(loading_ms, rest_ms)
+    cores = cpus or _few_cores(view)
+    cores_ms = _work_ms(view, at_once, loading_ms, rest_ms, cores) / cores
+    advised = _needed(loading_ms, max(rest_ms, cores_ms)) if cpus and needed and not is_ready else needed
+    advised = min(_MOST_WORKERS, advised) if isinstance(advised, int) else advised
     return {
         UNNAMED_INPUT: _unnamed(view),
         SINGLE_PROCESS_INPUT_SHARE: of_single,
@@ -182,10 +191,10 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         LOADING_MS: loading_ms,
         LOADER_WORKERS: workers,
         WORKERS_NEEDED: needed,
-        WORKERS_FACTOR: 1 / (1 - of_workers) if of_workers < 1 else None,
+        WORKERS_FACTOR: 1.0 if is_ready else 1 / (1 - of_workers) if of_workers < 1 else None,
         WORKERS_ADVISED: advised,
         BATCHES_AT_ONCE: at_once if at_once > 1 else 0,
-        WORKERS_PACE_MS: _pace_ms(view, loading_ms, rest_ms, advised, at_once),
+        WORKERS_PACE_MS: _pace_ms(loading_ms, advised, cores_ms),
         LOADING_CALLS: _calls(view, loading),
         EPOCH_WAIT_PART: _epoch_part(view),
         LOADING_THREAD_PART: _thread_part(view, loading),
@@ -212,10 +221,15 @@ def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
 
 
 def _epoch_part(view: DeviceView) -> float:
-    """The part of the wait for workers in steps that ask more often than most, beyond the others' wait."""
+    """The part of the wait for workers in steps that ask more often than most, beyond the others' wait.
+
+    The host's steps: it asks ahead of the device, which may see two requests in one of its steps, and none in the next.
+    """
     requests = view.once(lasting_of_workers)
-    begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests)
-    number = np.searchsorted(begins, view.ends) - np.searchsorted(begins, view.starts)
+    starts = view.steps["host_start_ns"].to_numpy()
+    ends = starts + view.steps["host_dur_ns"].to_numpy()
+    begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests, (starts, ends))
+    number = np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
     starts_epoch = number > np.median(number)
     if not starts_epoch.any() or not waited.sum():
         return 0.0
@@ -247,26 +261,38 @@ def _workers(view: DeviceView) -> int | Missing:
     return 0 if view.host_like(OWN_LOADING, "input").height else Missing("no_loader")
 
 
-def _needed(loading_ms: float | Missing, rest_ms: float) -> int | Missing | None:
+def _work_ms(view: DeviceView, at_once: int, loading_ms: float | Missing, rest_ms: float, cores: int) -> float:
+    """What all cores run in a step; where it was not noted, as if nothing waited."""
+    loaded_ms = 0.0 if isinstance(loading_ms, Missing) else at_once * loading_ms
+    return float(view.process.get("cpu_ms") or loaded_ms + rest_ms * (cores if view.device is None else 1))
+
+
+def _is_ready(view: DeviceView) -> bool:
+    """Whether the workers' batches may be there when the loop asks for them, so that they are only handed over."""
+    requests = started_in(view.once(lasting_of_workers).sort("start_ns"), view.starts, view.ends)
+    return requests.height > 0 and int(requests["dur_ns"].sum()) <= _HAND_OVER_NS * requests.height
+
+
+def _few_cores(view: DeviceView) -> int:
+    return _FEWEST_CORES if view.device is None else _FEW_CORES
+
+
+def _needed(loading_ms: float | Missing, pace_ms: float) -> int | Missing | None:
+    """Processes that together load a batch in `pace_ms`."""
     if isinstance(loading_ms, Missing):
         return loading_ms
-    return ceil(loading_ms / rest_ms * (1 - _ROUNDING)) if rest_ms > 0 else None
+    return ceil(loading_ms / pace_ms * (1 - _ROUNDING)) if pace_ms > 0 else None
 
 
-def _pace_ms(
-    view: DeviceView, loading_ms: float | Missing, rest_ms: float, advised: int | Missing | None, at_once: int
-) -> float | Missing | None:
+def _pace_ms(loading_ms: float | Missing, advised: int | Missing | None, cores_ms: float) -> float | Missing | None:
     if isinstance(loading_ms, Missing) or not isinstance(advised, int):
         return loading_ms if isinstance(loading_ms, Missing) else advised
-    cores = view.process.get("cpus") or _FEW_CORES
-    work_ms = at_once * loading_ms + rest_ms * (cores if view.device is None else 1)
-    return max(loading_ms / max(1, advised), work_ms / cores)
+    return max(loading_ms / max(1, advised), cores_ms)
 
 
 def _unnamed(view: DeviceView) -> str:
-    inputs = (
-        view.used_host.filter(pl.col("kind") == "input").group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    )
+    asks = view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect()
+    inputs = asks.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
     most = inputs.sort("dur_ns", "name", descending=[True, False])["name"].first()
     if not isinstance(most, str) or re.search(_LOADS, most):
         return ""

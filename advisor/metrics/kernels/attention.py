@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import attention_loops, part, parts
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
@@ -77,8 +77,6 @@ ATTENTION_GAIN_MS = Metric(
 )
 def attention(view: DeviceView) -> Values:
     """Attention outside fused kernels; unknown where products and softmax ran whose ops were not recorded."""
-    if not view.total_ns:
-        return {}
     kernels = part(view, "attention")
     nameless = view.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
     if not kernels.height and nameless["family"].n_unique() > 1:

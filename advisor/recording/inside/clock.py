@@ -16,16 +16,21 @@ _DIGITS = 6  # of milliseconds: nanoseconds
 class Times:
     """Median step time without the waits for a CPU that other programs cause, and the mean of these waits per step.
 
-    `steps_ms` are the steps that the median is of. `own_delay_ms` is the mean of the waits that the job causes itself.
-    All in milliseconds; None where unknown. A device's step includes the waits: its clock runs on.
+    `steps_ms` are the steps that the median is of. `own_delay_ms` is the mean of the waits that the job causes itself,
+    `cpu_ms` what its threads and child processes run per step, all together. All in milliseconds; None where unknown. A
+    device's step includes the waits: its clock runs on.
     """
 
     def __init__(
-        self, steps_ms: Sequence[float] = (), run_delay_ms: float | None = None, own_delay_ms: float | None = None
+        self,
+        steps_ms: Sequence[float] = (),
+        run_delay_ms: float | None = None,
+        own_delay_ms: float | None = None,
+        cpu_ms: float | None = None,
     ) -> None:
         self.steps_ms = [round(step, _DIGITS) for step in steps_ms]
         self.step_ms = _median(self.steps_ms)
-        self.run_delay_ms, self.own_delay_ms = run_delay_ms, own_delay_ms
+        self.run_delay_ms, self.own_delay_ms, self.cpu_ms = run_delay_ms, own_delay_ms, cpu_ms
 
 
 class DeviceClock:
@@ -71,7 +76,8 @@ class Lap:
         self.device = device
         self.events: list[object] = []
         self.ends: list[tuple[int, int | None]] = []
-        self.own_delay_ms: float | None = None  # known once the lap has ended
+        self.own_delay_ms: float | None = None  # known once the lap has ended, as is the next
+        self.cpu_ms: float | None = None
         self.work = work()
         self.add()
 
@@ -89,13 +95,16 @@ class Lap:
     def close(self) -> Times:
         """The typical step."""
         steps_ms, run_delay_ms = self.steps_ms()
-        return Times(steps_ms, run_delay_ms, self.own_delay_ms)
+        return Times(steps_ms, run_delay_ms, self.own_delay_ms, self.cpu_ms)
 
     def steps_ms(self) -> Tuple[List[float], Optional[float]]:
         """Each step without its waits for a CPU that others cause, and the mean of these waits; ends the lap."""
         self.run_delay.close()
         steps = list(zip(self.ends, self.ends[1:]))
-        part = others_part(self.work, work(), cpus(), self.ends[-1][0] - self.ends[0][0])
+        after = work()
+        part = others_part(self.work, after, cpus(), self.ends[-1][0] - self.ends[0][0])
+        if self.work and after and steps:
+            self.cpu_ms = max(0, after.run_ns - self.work.run_ns) / 1e6 / len(steps)
         waits = [None if a is None or b is None else (b - a) / 1e6 for (_, a), (_, b) in steps]
         known = [wait for wait in waits if wait is not None]
         delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None

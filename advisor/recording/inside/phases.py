@@ -184,6 +184,7 @@ class Phases(Steps):
                 "step_ms": self.profiled.step_ms,
                 "run_delay_ms": self.profiled.run_delay_ms,
                 "own_delay_ms": self.profiled.own_delay_ms,
+                "cpu_ms": self.profiled.cpu_ms,
             },
             "marker": self.marker,
             "job": self.profiler.job(),

@@ -48,12 +48,24 @@ def test_the_loader_s_functions_say_who_loads(name: str, alone: float, waiting: 
 
 
 def test_workers_load_in_processes_of_their_own():
-    host = [on_host("input", 20, 70, name=WITH_WORKERS)]
-    values = loader(view(profile(DEVICE, host, STEPS)))
+    host = [on_host("input", 2_000, 7_000, name=WITH_WORKERS)]
+    device = [kernel(0, 3_000, 0), kernel(8_000, 10_000, 8_000)]
+    values = loader(view(profile(device, host, [step(1, 0, 10_000)])))
     assert values[SINGLE_PROCESS_INPUT_SHARE] == 0
     assert values[WORKER_INPUT_SHARE] == pytest.approx(0.4)
     assert values[WORKERS_FACTOR] == pytest.approx(1 / 0.6)
     assert {values[metric] for metric in (LOADER_WORKERS, WORKERS_NEEDED)} == {Missing("workers_unknown")}
+
+
+@pytest.mark.parametrize(("waited_us", "needed", "factor"), [(2_000, 1, 1.0), (2_001, 2, 20_000 / 17_999)])
+def test_workers_whose_batches_may_be_ready_keep_up(waited_us: int, needed: int, factor: float):
+    """A step of 20 ms waits 2 ms for a batch: it may be ready, and take as long to hand over."""
+    host = [on_host("input", 0, waited_us, name=WITH_WORKERS), on_host("op", waited_us, 20_000)]
+    loading = view(profile([], host, [step(1, 0, 20_000, device=None)]))
+    loading.process.update({"loader_workers": 1, "cpus": 2, "cpu_ms": 20.0})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [needed, needed]
+    assert values[WORKERS_FACTOR] == pytest.approx(factor)
 
 
 def test_workers_that_are_waited_for_load_a_batch_in_as_many_steps_as_they_are():
@@ -72,6 +84,32 @@ def test_no_more_workers_are_advised_than_there_are_cores():
     loading.process.update({"cpus": 2})
     values = loader(loading)
     assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED, CPUS)] == [5, 2, 2]
+
+
+def test_loading_that_waits_takes_no_core():
+    """400 us of loading and 90 of the rest, of which 90 run: five workers deliver a batch in 80 us, on two cores."""
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": 2, "cpu_ms": 0.09})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 5]
+    assert values[WORKERS_PACE_MS] == pytest.approx(0.08)
+
+
+def test_of_loading_that_computes_by_half_the_cores_deliver_a_batch_in_the_time_of_all_work():
+    """290 us run in each step, so two cores make no step in less than 145, and three workers load as fast as that."""
+    host = [on_host("input", 0, 400, name=ALONE)]
+    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
+    loading.process.update({"cpus": 2, "cpu_ms": 0.29})
+    values = loader(loading)
+    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 3]
+    assert values[WORKERS_PACE_MS] == pytest.approx(0.145)
+
+
+def test_without_a_device_two_cores_are_taken_for_granted():
+    host = [on_host("input", 0, 400, name=ALONE), on_host("op", 400, 500)]
+    loading = view(profile([], host, [step(1, 0, 500, device=None)]))
+    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx((0.4 + 2 * 0.1) / 2)
 
 
 @pytest.mark.parametrize(
@@ -190,3 +228,12 @@ def test_zipped_loaders_share_the_cores():
     """580 us of loading, and 420 us of the rest of the step, on two cores: one worker each."""
     values = zipped("aten::to", 2)
     assert (values[WORKERS_ADVISED], values[WORKERS_PACE_MS]) == (1, pytest.approx(0.5))
+
+
+def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():
+    """Two workers make every second batch late: the host asks once in each of its steps, the device sees 0, 2, 0, 2."""
+    asks = [on_host("input", at, at + wait, name=WITH_WORKERS) for at, wait in ((15, 40), (60, 1), (115, 40), (160, 1))]
+    windows = [(0, 10), (10, 100), (100, 110), (110, 200)]
+    steps = [step(i, *window, host=(50 * i, 50 * i + 50)) for i, window in enumerate(windows)]
+    kernels = [kernel(start, start + 10, start) for start in (0, 90, 100, 190)]
+    assert loader(view(profile(kernels, asks, steps)))[EPOCH_WAIT_PART] == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from advisor.metrics.kernels.elementwise import (
@@ -13,6 +15,7 @@ from advisor.metrics.kernels.elementwise import (
     elementwise,
 )
 from tests.device_bound import ADD, REDUCE, op, queued
+from tests.tables import on_host, profile, step, view
 
 OPS = [op("aten::mul", [4096, 4096]), op("aten::tanh", [4096, 4096])]
 
@@ -44,3 +47,17 @@ def test_a_chain_never_gets_slower_by_fusing():
 
 def test_without_chains_all_is_zero():
     assert set(elementwise(queued((REDUCE, 80, {}))).values()) == {0, ""}
+
+
+@pytest.mark.parametrize(("second", "least"), [("aten::mul", 0.04), ("aten::tanh", 0.0)])
+def test_on_a_cpu_functions_are_computed_again(second: str, least: float):
+    """60, 60 and 80 us in a row: one op of 160 us at most, or of 280 us if a tanh of 60 and one of 80 are fused."""
+    names = ["aten::mul", second, "aten::tanh" if second == "aten::tanh" else "aten::add"]
+    shapes = json.dumps([[64, 64]])
+    ops = [
+        on_host("op", start, end, name=name, shapes=shapes, dtypes='["float"]', step=1)
+        for name, start, end in zip(names, (0, 60, 120), (60, 120, 200), strict=True)
+    ]
+    values = elementwise(view(profile([], ops, [step(1, 0, 400, device=None)])))
+    assert values[CHAIN_LEAST_GAIN_MS] == pytest.approx(least)
+    assert values[CHAIN_GAIN_MS] == pytest.approx(0.14)

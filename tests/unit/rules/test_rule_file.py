@@ -5,8 +5,8 @@ import pytest
 from advisor import config, metrics
 from advisor.errors import RuleError, UsageError
 from advisor.rules import wording
-from advisor.rules.book import load
 from advisor.rules.lint import lint
+from advisor.rules.rule_file import load
 from advisor.rules.wording import say
 
 RULE = """\

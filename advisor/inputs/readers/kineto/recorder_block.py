@@ -21,8 +21,9 @@ class Noted(NamedTuple):
     """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted.
 
     `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
-    it waited because of the job itself. `before_steps_ms` and `after_steps_ms` are the steps that the medians are of;
-    `unprofiled_delay_ms` is what one of them waited because of other programs.
+    it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
+    `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
+    other programs.
     """
 
     before_ms: float | None = None
@@ -32,6 +33,7 @@ class Noted(NamedTuple):
     loader_workers: int | None = None
     run_delay_ms: float | None = None
     own_delay_ms: float | None = None
+    cpu_ms: float | None = None
     before_steps_ms: list[float] | None = None
     after_steps_ms: list[float] | None = None
     unprofiled_delay_ms: float | None = None
@@ -49,6 +51,7 @@ class _Profiled(msgspec.Struct):
     step_ms: Time | None = None
     run_delay_ms: Wait | None = None
     own_delay_ms: Wait | None = None
+    cpu_ms: Wait | None = None
 
 
 class _Job(msgspec.Struct):
@@ -78,6 +81,7 @@ def noted(block: object) -> Noted:
         loader_workers=job.loader_workers,
         run_delay_ms=profiled.run_delay_ms,
         own_delay_ms=profiled.own_delay_ms,
+        cpu_ms=profiled.cpu_ms,
         before_steps_ms=free.before_steps_ms,
         after_steps_ms=free.after_steps_ms,
         unprofiled_delay_ms=free.run_delay_ms,

@@ -1,4 +1,4 @@
-"""The numbers that people look for first."""
+"""The headline figures: the metrics that people look for first, with what they are called."""
 
 from __future__ import annotations
 
