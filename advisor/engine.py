@@ -22,7 +22,7 @@ from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.rules.judge import judge
-from advisor.rules.overrides import replaced, rule_book, suppressions
+from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.saved_reports import is_report, load_report, load_trials
 from advisor.short_recordings import Outcome, last_cycles, without_last_cycles
 from advisor.summary import summarise
@@ -30,8 +30,8 @@ from advisor.text import did_you_mean
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, Side
-    from advisor.rules.book import Rule
     from advisor.rules.judge import Suppression
+    from advisor.rules.rule_file import Rule
 
 Jobs: TypeAlias = list[tuple[str, Measurements, Sequence[Note]]]
 """The jobs in one recording's files: name, measurements, notes on the files."""

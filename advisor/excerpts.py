@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.timeline import thread_names
+from advisor.analysis.device.view import DeviceView
 from advisor.model.finding import Finding
 from advisor.model.profile import END_NS, Profile
 from advisor.text import one_line

@@ -13,11 +13,11 @@ from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.recording_cost import unprofiled_steps_ms
 from advisor.analysis.device.step_lengths import two_lengths
-from advisor.analysis.device.steps import DeviceView, Selection
+from advisor.analysis.device.view import DeviceView, Selection
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
-from advisor.metrics.steps.breakdown import accounting
+from advisor.metrics.steps.accounting import accounting
 from advisor.metrics.steps.operations import pooled
 from advisor.model.clause import Clause
 from advisor.model.finding import Finding, Value

@@ -19,8 +19,9 @@ UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
 WIDE: Final = 20
 """From so many times the lower end on, an interval rests on nothing but its upper end."""
 
+_LEAST_P: Final = 0.001  # smaller ones say nothing more
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
-_DASH: Final = "\N{EN DASH}"
+DASH: Final = "\N{EN DASH}"
 _PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 # Control characters drive a terminal, bidirectional marks make text read as what it is not, lone surrogates cannot be
@@ -117,7 +118,7 @@ def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
     first = _in_unit_of(last, low) if form is ms else form(low)
     if 0 < high >= low * WIDE:
         return f"up to {last}"
-    return last if first == last else f"{without_shared_unit(first, last)}{_DASH}{last}"
+    return last if first == last else f"{without_shared_unit(first, last)}{DASH}{last}"
 
 
 def _in_unit_of(last: str, low_ms: float) -> str:
@@ -149,6 +150,11 @@ def plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
+def capital(words: str) -> str:
+    """The words with a capital in front, also where a name (`rank 3`) comes first."""
+    return words[:1].upper() + words[1:]
+
+
 def listing(parts: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
@@ -174,7 +180,7 @@ def runs_of(numbers: Iterable[int]) -> str:
     """Whole numbers with those in a row drawn together: 0, 1, 2, 5 as `0` to `2` with an en dash, then `, 5`."""
     in_a_row = groupby(enumerate(sorted(set(numbers))), key=lambda item: item[1] - item[0])
     rows = [[number for _, number in row] for _, row in in_a_row]
-    return ", ".join(str(row[0]) if len(row) == 1 else f"{row[0]}{_DASH}{row[-1]}" for row in rows)
+    return ", ".join(str(row[0]) if len(row) == 1 else f"{row[0]}{DASH}{row[-1]}" for row in rows)
 
 
 def plain(text: str) -> str:
@@ -232,5 +238,6 @@ FORMATS: Final[dict[str, Callable[[float], str]]] = {
     "number": number,
     "times_as_long": times_as_long,
     "count": lambda amount: f"{amount:,}",
+    "p_value": lambda p: f"p = {p:.3f}" if p >= _LEAST_P else f"p < {_LEAST_P}",
 }
 """The formats that numbers in texts may ask for, as `{share:percent}`."""

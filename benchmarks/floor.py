@@ -11,7 +11,7 @@ from isal import igzip
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.readers.kineto import read
-from advisor.inputs.readers.kineto.decode import KINETO, Event, Header
+from advisor.inputs.readers.kineto.fields import KINETO, Event, Header
 from advisor.inputs.readers.xplane import read as read_xplane
 
 

@@ -19,9 +19,9 @@ import polars as pl
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.engine import read
-from advisor.symbols import kernel_name
+from advisor.kernel_words import kernel_name
 from advisor.text import percent
 
 ROOT: Final = Path(__file__).parents[1]

@@ -77,7 +77,7 @@ def main() -> None:
             tried[job.name] = _tried(job, python, arguments.budget)
             sys.stdout.write("\n".join(_rows(job.name, tried[job.name])) + "\n")
             sys.stdout.flush()
-    PAGE.write_text(page(tried), "utf-8")
+            PAGE.write_text(page(tried), "utf-8")
 
 
 def _against_itself(python: str, runs: int) -> None:
@@ -107,7 +107,8 @@ def _tried(job: Job, python: str, budget_s: float) -> Trials:
     sessions = [Session(command, Options(budget_s=budget_s)).run()]
     if job.patches:
         sessions.append(Session(command, Options(patches=job.patches, budget_s=budget_s)).run())
-    known = {title(trial): trial for session in reversed(sessions) for trial in session.trials}
+    trials = [trial for session in reversed(sessions) for trial in session.trials]
+    known = {title(trial): trial for trial in sorted(trials, key=lambda trial: trial.gain is not None)}
     return sessions[-1].model_copy(update={"trials": tuple(known.values())})
 
 

@@ -21,7 +21,7 @@ from advisor.model.profile import Profile
 from advisor.model.report import Report
 from advisor.options import Options
 from advisor.resources import rules_folder
-from advisor.rules.book import Rule, load
+from advisor.rules.rule_file import Rule, load
 
 if TYPE_CHECKING:
     from simulator import Case

@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics import Measurements, measure
 from advisor.metrics.metric import JOB_MEASURES, MEASURES, RANK_MEASURES, Metric, Value, Values
 from advisor.model.intervals import Union
@@ -103,6 +103,10 @@ def view(made: Profile, choice: str = "all") -> DeviceView:
     """The only view of a profile."""
     (only,) = select_steps(made, choice).views
     return only
+
+
+def of_tensorflow(worker: DeviceView) -> DeviceView:
+    return replace(worker, process={**worker.process, "framework": "tensorflow"}, _computed={})
 
 
 def by_metric(function: Callable[..., Values]) -> Callable[..., dict[Metric, Value]]:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import typer
 
@@ -24,22 +24,22 @@ from advisor.cli.output import (
     config_of,
     content,
     file_kinds,
+    format_option,
     formats,
     kinds_of,
-    progress_of_files,
+    output_option,
     rendered,
     spare_start,
     write,
 )
+from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
+from advisor.vocabulary.rules import FAIL_ON
 
 if TYPE_CHECKING:
     from advisor.model.report import Unreadable
-
-FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
-_LEVELS: tuple[FailOn, ...] = ("high", "medium", "low", "never")
 
 _LINE: Final = 300  # characters of what was wrong with a file
 _OBJECTS: Final = 1_000_000  # looked for garbage after every 700, as by default, start-up takes a fifth longer
@@ -81,21 +81,11 @@ def check(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
     output: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Also write a report; its kind by suffix: .html .json .md .txt .sarif; or .svg .png, a picture of"
-            " where a step of the first run goes. Repeatable.",
-        ),
+        output_option("report", more="; .svg and .png are pictures of where a step of the first run goes"),
     ] = None,
     format_: Annotated[
         str,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help="Standard output: terminal, markdown, json, brief (JSON of at most 5 kB), html or sarif.",
-        ),
+        format_option("report", "; brief is JSON of at most 5 kB"),
     ] = "terminal",
     fail_on: Annotated[
         str,
@@ -142,10 +132,10 @@ def check(
     spare_start(paths)
     from advisor.engine import check as run_check
     from advisor.options import Options
-    from advisor.rules.book import Workload
+    from advisor.rules.rule_file import Workload
 
     standard = chosen("--format", format_, formats("report"))
-    level = chosen("--fail-on", fail_on, _LEVELS)
+    level = chosen("--fail-on", fail_on, FAIL_ON)
     files = kinds_of(output, file_kinds("report"))
     with progress_of_files() as progress:
         options = Options(
@@ -227,16 +217,11 @@ def compare(
     ] = None,
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help="Also write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+        output_option("comparison"),
     ] = None,
     format_: Annotated[
         str,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help="Standard output: terminal, markdown, json, brief (JSON of at most 5 kB) or html.",
-        ),
+        format_option("comparison", "; brief is JSON of at most 5 kB"),
     ] = "terminal",
     fail_on: Annotated[
         list[str] | None,

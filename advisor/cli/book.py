@@ -19,7 +19,7 @@ metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can
 @rules_app.command("list")
 def rules_list(config: ConfigPath = None) -> None:
     """One line per rule: its id, its severities and its title."""
-    from advisor.rules.overrides import rule_book
+    from advisor.rules.user_config import rule_book
 
     for rule in rule_book(config_of(config)).values():
         typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.heading()}")
@@ -29,7 +29,7 @@ def rules_list(config: ConfigPath = None) -> None:
 def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: ConfigPath = None) -> None:
     """The page of one rule: what it means, when it fires, what to change, where its numbers come from."""
     from advisor.present.reference import rule_page
-    from advisor.rules.overrides import rule_book
+    from advisor.rules.user_config import rule_book
 
     book = rule_book(config_of(config))
     if rule_id not in book:
@@ -47,8 +47,8 @@ def rules_test(
     """Lint the rules of a folder and run their cases; exit 2 if anything is wrong."""
     from advisor import metrics
     from advisor.resources import rules_folder
-    from advisor.rules.book import load
     from advisor.rules.lint import lint
+    from advisor.rules.rule_file import load
     from advisor.text import count
 
     tested = folder or rules_folder()

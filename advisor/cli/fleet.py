@@ -16,12 +16,14 @@ from advisor.cli.output import (
     chosen,
     content,
     file_kinds,
+    format_option,
     formats,
     kinds_of,
-    progress_of_runs,
+    output_option,
     rendered,
     write,
 )
+from advisor.cli.progress import progress_of_runs
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -166,16 +168,11 @@ def fleet_report(
     week: WeekName = None,
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help="Write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+        output_option("week"),
     ] = None,
     format_: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help="Standard output: terminal, markdown, json or html; by default terminal, with -o a summary.",
-        ),
+        format_option("week", "; by default terminal, with -o a summary"),
     ] = None,
     links: Annotated[
         str | None,

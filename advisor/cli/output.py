@@ -1,27 +1,23 @@
-"""What commands share: the kinds of output by suffix, rendering, writing whole files or none, progress on screen."""
+"""What commands share: the kinds of output by suffix, rendering, writing whole files or none."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
 from advisor.errors import AdvisorError, UsageError
-from advisor.text import lapse
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.fleet.engines import Progress as RunProgress
-    from advisor.options import Progress
-    from advisor.present.document import Kind
+    from advisor.inputs.saved import Kind
     from advisor.render.registry import Value
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
@@ -31,7 +27,6 @@ _Words = ParamSpec("_Words")
 
 _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
-_LINE_S = 30.0
 _JSON = ("json", "brief")
 
 ConfigPath = Annotated[
@@ -107,6 +102,20 @@ def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
     raise UsageError(f"-o {path}: nothing that is written here has that suffix; use one of {known}")
 
 
+def output_option(kind: Kind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options
+    """The option `--output`, for what can show this."""
+    from advisor.render.registry import RENDERERS
+
+    suffixes = " ".join(RENDERERS[name].suffixes[0] for name in file_kinds(kind) if RENDERERS[name].suffixes)
+    return typer.Option("--output", "-o", help=f"Also write it; its kind by suffix: {suffixes}{more}. Repeatable.")
+
+
+def format_option(kind: Kind, more: str = "") -> Any:  # noqa: ANN401 - as above
+    """The option `--format`, for what can show this as text."""
+    words = f"Standard output: {', '.join(formats(kind))}{more}."
+    return typer.Option("--format", "-f", metavar="FORMAT", help=words)
+
+
 def formats(kind: Kind) -> tuple[str, ...]:
     """The kinds of text that can show a report, comparison or week on standard output."""
     from advisor.render.registry import kinds
@@ -170,62 +179,3 @@ def _in_json(error: AdvisorError) -> str:
 
     answer = Failure(advisor_version=__version__, error=one_line(str(error)), exit_code=error.exit_code)
     return answer.model_dump_json(ensure_ascii=True) + "\n"
-
-
-@contextmanager
-def progress_of_files() -> Iterator[Progress]:
-    """A progress bar on standard error for large files; nothing where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    from advisor.inputs.storage import size
-
-    with Bar(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-
-        def started(file: str) -> Callable[[int], object]:
-            task = bar.add_task(Path(file).name, total=size(file))
-            return lambda count: bar.advance(task, count)
-
-        yield started
-
-
-@contextmanager
-def progress_of_runs() -> Iterator[RunProgress]:
-    """A bar that counts runs, on standard error; a line now and then where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lines_of_runs
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    with Bar(
-        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-
-        def started(runs: int) -> Callable[[int], object]:
-            task = bar.add_task("runs", total=runs)
-            return lambda count: bar.advance(task, count)
-
-        yield started
-
-
-def lines_of_runs(runs: int) -> Callable[[int], object]:
-    """Writes how many of the runs are done every half a minute, for a log."""
-    done, start = 0, time.monotonic()
-    last = start
-
-    def advance(count: int) -> None:
-        nonlocal done, last
-        done, now = done + count, time.monotonic()
-        if now - last >= _LINE_S and done < runs:
-            last, rest = now, (now - start) / done * (runs - done)
-            typer.echo(f"advisor: {done:,} of {runs:,} runs, about {lapse(rest * 1e9)} left", err=True)
-
-    return advance

@@ -1,22 +1,30 @@
-"""Lines on standard error on how trials go; on a terminal the last one is rewritten."""
+"""How far the work is, on standard error: bars of files and runs, lines of trials."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from advisor.text import count, ms, percent
+import typer
+
+from advisor.text import count, lapse, ms, percent
 
 if TYPE_CHECKING:
+    from advisor.fleet.engines import Progress as RunProgress
     from advisor.model.trials import Gain
+    from advisor.options import Progress
 
 _EVERY_S: Final = 0.5
+_LINE_S: Final = 30.0
 
 
-class Progress:
-    """Says what is tried and the interval so far."""
+class TrialProgress:
+    """Says what is tried and the interval so far; on a terminal the last line is rewritten."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
@@ -56,3 +64,62 @@ class Progress:
     def _clear(self) -> None:
         if self._live:
             sys.stderr.write("\r\033[K")
+
+
+@contextmanager
+def progress_of_files() -> Iterator[Progress]:
+    """A progress bar on standard error for large files; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from advisor.inputs.storage import size
+
+    with Bar(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+
+        def started(file: str) -> Callable[[int], object]:
+            task = bar.add_task(Path(file).name, total=size(file))
+            return lambda count: bar.advance(task, count)
+
+        yield started
+
+
+@contextmanager
+def progress_of_runs() -> Iterator[RunProgress]:
+    """A bar that counts runs, on standard error; a line now and then where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lines_of_runs
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+
+        def started(runs: int) -> Callable[[int], object]:
+            task = bar.add_task("runs", total=runs)
+            return lambda count: bar.advance(task, count)
+
+        yield started
+
+
+def lines_of_runs(runs: int) -> Callable[[int], object]:
+    """Writes how many of the runs are done every half a minute, for a log."""
+    done, start = 0, time.monotonic()
+    last = start
+
+    def advance(count: int) -> None:
+        nonlocal done, last
+        done, now = done + count, time.monotonic()
+        if now - last >= _LINE_S and done < runs:
+            last, rest = now, (now - start) / done * (runs - done)
+            typer.echo(f"advisor: {done:,} of {runs:,} runs, about {lapse(rest * 1e9)} left", err=True)
+
+    return advance

@@ -8,7 +8,17 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.output import chosen, content, file_kinds, formats, kinds_of, rendered, write
+from advisor.cli.output import (
+    chosen,
+    content,
+    file_kinds,
+    format_option,
+    formats,
+    kinds_of,
+    output_option,
+    rendered,
+    write,
+)
 from advisor.errors import UsageError
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
@@ -34,11 +44,9 @@ def try_(
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help="Also write it; its kind by suffix: .html .json .md .txt. Repeatable."),
+        output_option("trials"),
     ] = None,
-    format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal, markdown, json or html.")
-    ] = "terminal",
+    format_: Annotated[str, format_option("trials")] = "terminal",
     yes: Annotated[bool, typer.Option("--yes", help="Run the program again though it writes files.")] = False,
     scratch: Annotated[bool, typer.Option("--scratch", help="Run it in a copy of the working folder.")] = False,
     keep_trackers: Annotated[
@@ -49,12 +57,12 @@ def try_(
 
     Write the command behind `--`: advisor try -- python train.py
     """
-    from advisor.cli.progress import Progress
+    from advisor.cli.progress import TrialProgress
     from advisor.trials.session import Options, Session
 
     standard = chosen("--format", format_, formats("trials"))
     files = kinds_of(output, file_kinds("trials"))
-    with Progress() as progress:
+    with TrialProgress() as progress:
         options = Options(
             fixes=fix or (),
             patches=patch or (),

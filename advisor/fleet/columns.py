@@ -1,4 +1,4 @@
-"""The tables of the fleet's store and their columns.
+"""The tables of the fleet's store and their columns; `rows.py` and `examine.py` fill them.
 
 | table | one row per |
 | --- | --- |

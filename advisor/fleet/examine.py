@@ -15,7 +15,7 @@ from advisor import __version__
 from advisor.config import Config
 from advisor.engine import measured
 from advisor.errors import ReadError
-from advisor.fleet.columns import TABLES
+from advisor.fleet.columns import LABELS, TABLES
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
 from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set
@@ -24,9 +24,9 @@ from advisor.inputs.storage import listing, local, open_file, size
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
-from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.overrides import replaced, rule_book, suppressions
+from advisor.rules.rule_file import Rule
+from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.summary import judged_again, summarise
 from advisor.text import plain
 
@@ -109,7 +109,7 @@ def _ingest_columns(job: Job) -> Row:
         "started": job.started,
         "started_from": job.started_from,
         "ingested": dt.datetime.now(dt.UTC),
-        **{name: getattr(labels, name) for name in ("team", "job", "owner", "model", "commit", "gpu_hours", "price")},
+        **{name: getattr(labels, name) for name in (*LABELS, "gpu_hours", "price")},
         "labels": labels.canonical(),
     }
 

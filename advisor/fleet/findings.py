@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from advisor.fleet.expressions import LIKE, only, sum_of
+from advisor.fleet.gpu_hours import LIKE, only, sum_of
 from advisor.model.finding import SEVERITIES
 from advisor.model.week import JobFinding, Realised, RuleTotal
 

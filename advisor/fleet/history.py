@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.comparing.significance import contrast
-from advisor.fleet.expressions import HOURS, LIKE, only
+from advisor.fleet.gpu_hours import HOURS, LIKE, only
 from advisor.model.week import Change, Shift, Trend
 from advisor.vocabulary.parts import PARTS
 

@@ -25,7 +25,7 @@ from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
 from advisor.model.notes import Note
-from advisor.rules.overrides import rule_book
+from advisor.rules.user_config import rule_book
 from advisor.text import one_line, plain
 
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs

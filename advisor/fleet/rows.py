@@ -21,8 +21,8 @@ from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
-from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression
+from advisor.rules.rule_file import Rule
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]

@@ -14,8 +14,8 @@ from advisor import __version__
 from advisor.config import Fleet
 from advisor.errors import NoRuns
 from advisor.fleet.columns import UNPROFILED
-from advisor.fleet.expressions import HOURS, LIKE, only, sum_of
 from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
+from advisor.fleet.gpu_hours import HOURS, LIKE, only, sum_of
 from advisor.fleet.history import changes, shifts, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import STEP
-from advisor.inputs.periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
+from advisor.inputs.step_periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
 from advisor.model.intervals import nest
 from advisor.model.profile import END_NS, matches
 from advisor.text import plain
@@ -80,8 +80,8 @@ def steps(
 
     `marks` are the ranges on the host that begin steps, disjoint and in order: step, name, host_start_ns, host_dur_ns;
     where not given, those called `ProfilerStep#N`. A step owns the device ops whose runtime call begins in its period
-    on the host (see `advisor.inputs.periods`). Without such ranges there is none, and none where nothing joins the ops
-    of a device with the host and it lags behind it by a step or more.
+    on the host (see `inputs.step_periods`). Without such ranges there is none, and none where nothing joins the ops of
+    a device with the host and it lags behind it by a step or more.
     """
     periods = host_periods(profiler_steps(host) if marks is None else marks, host, device)
     called, lag_ns = launch_times(host, device, periods)

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, Selection
 from advisor.analysis.device.timeline import Timeline, worst_step
+from advisor.analysis.device.view import DeviceView, Selection
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
 from advisor.errors import contained
@@ -172,7 +172,7 @@ def _places_of(selection: Selection, metric: str, worker: int) -> pl.DataFrame:
     if where is None or not (rows := view.once(where).head(MOST_PLACES)).height:
         return pl.DataFrame()
     rows = rows.with_columns(id=pl.col("op") if "op" in rows.columns else pl.lit(None, pl.Int64))
-    ops = view.host.filter(pl.col("id").is_in(rows["id"].implode()))  # a few: names become text row by row
+    ops = view.host_of(rows["id"])  # a few: names become text row by row
     zero = view.process.get("zero_ns")
     names = ops.select("id", pl.col("stack").cast(pl.String), op_name=pl.col("name").cast(pl.String))
     names = names.with_columns(pl.coalesce("stack", _python_stacks(selection, names["id"])))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Final, Literal, TypeAlias
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.analysis.job.job import Job
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
@@ -64,13 +65,23 @@ RANK_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
 JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
-def measures(*metrics: Metric) -> Callable[[Measure], Measure]:
-    """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown."""
+def measures(*metrics: Metric, needs_steps: bool = True, framework: str = "") -> Callable[[Measure], Measure]:
+    """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown.
+
+    It is asked only where the view has used steps, unless it needs none, and of this framework alone.
+    """
 
     def register(function: Measure) -> Measure:
+        @wraps(function)
+        def measured(view: DeviceView) -> Values:
+            if needs_steps and not view.total_ns:
+                return {}
+            is_other = framework and view.process.get("framework") != framework
+            return Missing(f"{framework}_only") if is_other else function(view)
+
         _enter(metrics)
-        MEASURES.append((metrics, function))
-        return function
+        MEASURES.append((metrics, measured))
+        return measured
 
     return register
 

@@ -29,11 +29,14 @@ class Union:
         """Union of any intervals, in any order; those without length cover nothing."""
         start, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
         real = end > start
-        start, end = start[real], end[real]
+        if not real.all():
+            start, end = start[real], end[real]
         if not len(start):
             return EMPTY
-        order = np.argsort(start, kind="stable")
-        start, reach = start[order], np.maximum.accumulate(end[order])
+        if (start[1:] < start[:-1]).any():
+            order = np.argsort(start, kind="stable")
+            start, end = start[order], end[order]
+        reach = np.maximum.accumulate(end)
         first = np.concatenate(([True], start[1:] > reach[:-1]))
         last = np.concatenate((first[1:], [True]))
         return cls._sorted(start[first], reach[last])
@@ -91,13 +94,12 @@ class Union:
         count = np.searchsorted(other.starts, self.ends, "left") - first  # of the other's intervals that each meets
         own = np.repeat(np.arange(len(self.starts)), count)
         theirs = np.arange(len(own)) - np.repeat(np.cumsum(count) - count - first, count)
-        return Union.of(
-            np.maximum(self.starts[own], other.starts[theirs]), np.minimum(self.ends[own], other.ends[theirs])
-        )
+        starts = np.maximum(self.starts[own], other.starts[theirs])
+        return Union._sorted(starts, np.minimum(self.ends[own], other.ends[theirs]))
 
     def __sub__(self, other: Union) -> Union:
         """Time covered by this one and not by the other."""
-        return self & Union.of(*other.gaps(int(self.starts[0]), int(self.ends[-1]))) if len(self.starts) else EMPTY
+        return self & Union._sorted(*other.gaps(int(self.starts[0]), int(self.ends[-1]))) if len(self.starts) else EMPTY
 
     def bridged(self, longest: int) -> Union:
         """The same with the gaps covered that are no longer than so many ns."""

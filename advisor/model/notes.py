@@ -45,7 +45,10 @@ NOTES: Final = {
     "several_formats": "this folder holds {formats} profiles: each format is a separate run, even if of one job",
     # what the recording holds
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",
-    "fragment": "kernels cover {kernels:ms} of the {host:ms} of the host's ops: the recording may be a fragment",
+    "fragment": (
+        "kernels were recorded in only {kernels:ms} of the {host:ms} in which the host runs ops: some may be missing; "
+        "record again"
+    ),
     "whole_graphs": (
         "CUDA graphs recorded as a whole ({times:count time}): what runs, waits or idles inside one is unknown; "
         "--cuda-graph-trace=node records it"
@@ -116,8 +119,8 @@ NOTES: Final = {
     ),
     "different_gpus": f"the ranks use different GPUs ({{models}}): they {_ONE_JOB}",
     "one_rank_of_job": (
-        "1 of {job:count} ranks was recorded (rank {ranks}): its own numbers hold; to see who waits for whom, record "
-        "the others too"
+        "only rank {ranks} of {job:count} was recorded: its own times hold, but who waits for whom is not known; "
+        "record the others, too"
     ),
     "some_ranks_of_job": (
         "{here:count} of {job:count} ranks were recorded (ranks {ranks}): each rank's own numbers hold; waiting is "

@@ -54,6 +54,11 @@ def matches(pattern: str, column: str = "name") -> pl.Expr:
     return pl.col(column).map_batches(matching, return_dtype=pl.Boolean)
 
 
+def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
+    """The rows for which this holds; the table itself, not a copy, where it holds for all."""
+    return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
+
+
 _MOST_BYTES: Final = 1 << 50
 SCHEMAS: Final[dict[str, Schema]] = {
     "workers": {

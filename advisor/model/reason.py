@@ -1,4 +1,7 @@
-"""A clause in a report: its code and facts, and its words."""
+"""What a report has of a clause: its code and facts, and its words.
+
+A module of its own, because readers import clauses, and pydantic takes longer to import than they do.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from advisor.text import one_line
 class Reason(Frozen):
     """Why something is unknown, or a note: a code with its facts for programs, and `words` for people.
 
-    The codes are those of `advisor.model.reasons`, `notes` and `remarks`. A text alone is its own code.
+    The codes are those of `advisor.model.missing`, `notes` and `remarks`. A text alone is its own code.
     """
 
     code: str

@@ -7,7 +7,7 @@ from typing import Final
 from advisor.model.clause import Clause, Fact
 from advisor.model.reason import Reason
 
-_TESTED: Final = "(p = {p:number}, {base:count} against {head:count} steps)"
+_TESTED: Final = "({p:p_value}, {base:count} against {head:count} steps)"
 
 REMARKS: Final = {
     # what the verdict rests on

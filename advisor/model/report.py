@@ -14,11 +14,10 @@ from advisor.model.reason import Reason
 from advisor.model.source import Source
 from advisor.model.timeline import Timeline
 from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.rules import FailOn
 
 Row: TypeAlias = Mapping[str, Value]
 """A row of the metrics, by name."""
-
-FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
 
 SCHEMA_VERSION: Final = 2
 FINDINGS_EXIT_CODE: Final = 1

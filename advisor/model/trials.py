@@ -50,11 +50,6 @@ class Gain(Frozen):
         """Half the interval, as a share of the step without the patches."""
         return (self.high - self.low) / 2
 
-    @property
-    def saved_share(self) -> float:
-        """What is saved of the step; below zero where it takes longer."""
-        return 1 - self.ratio
-
 
 class Trial(Frozen):
     """One set of patches, tried.

@@ -10,7 +10,7 @@ from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
 from advisor.present.ranks import slowest_link
 from advisor.present.source import owner, place_name, whose
-from advisor.text import bytes_, count, ms, one_line
+from advisor.text import bytes_, capital, count, ms, one_line
 from advisor.vocabulary.parts import PARTS, part_short
 
 _LONGEST: Final = 40  # characters of a rank's name
@@ -116,7 +116,7 @@ def _ranks(run: Run) -> Chart | None:
         f"Where {window} of each {many} goes, colours as above. "
         f"The {many} that takes longest without its waits sets the pace of the job."
     )
-    return Chart("ranks", f"{_capital(many)} by {many}", says, {"bars": bars, "ranks": len(rows), "unit": _unit(run)})
+    return Chart("ranks", f"{capital(many)} by {many}", says, {"bars": bars, "ranks": len(rows), "unit": _unit(run)})
 
 
 def _heat(run: Run) -> Chart | None:
@@ -131,7 +131,7 @@ def _heat(run: Run) -> Chart | None:
     meaning = "time of the rank without its waits" if column == "own_ms" else "length of the step"
     many = whose(run.source)
     says = f"Darker is longer: {meaning}. A dark row is a slow {many}, a dark column a slow step."
-    title = f"{_capital(many)}s over the steps"
+    title = f"{capital(many)}s over the steps"
     return Chart("heat", title, says, {"cells": cells, "unit": column.replace("_ms", " ms")})
 
 
@@ -179,7 +179,7 @@ def _bandwidth(run: Run) -> Chart | None:
         else " These are least values: waiting for other ranks cannot be separated from the transfer."
     )
     link = slowest_link(run)
-    links = f" {_capital(link)}." if link else ""
+    links = f" {capital(link)}." if link else ""
     says = f"Bus bandwidth of each kind of collective against the size of its messages. {dashed}{bound}{links}"
     return Chart("bandwidth", "Bandwidth of the collectives", says, {"points": points})
 
@@ -230,10 +230,6 @@ def _capacity(run: Run) -> str:
 
 def _called(run: Run, position: Value, name: Value) -> str:
     return one_line(place_name(run.source, position, name), _LONGEST)
-
-
-def _capital(word: str) -> str:
-    return word[:1].upper() + word[1:]
 
 
 _CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (_steps, _ranks, _heat, _waits, _bandwidth, _memory)

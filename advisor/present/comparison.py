@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from advisor.kernel_words import kernel_name
 from advisor.model.comparison import (
     Amount,
     Comparison,
@@ -21,8 +22,7 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.symbols import kernel_name
-from advisor.text import count, interval, listing, ms, number, us, without_shared_unit
+from advisor.text import DASH, capital, count, interval, listing, ms, number, us, without_shared_unit
 from advisor.vocabulary.parts import part_short
 
 _TITLES: Final[dict[Verdict, str]] = {
@@ -43,7 +43,7 @@ STATUSES: Final[dict[FindingStatus, str]] = {
     "hidden": "hidden",
     "gone": "gone",
     "better": "better",
-    "uncovered": "was hidden",
+    "uncovered": "hidden before",
     "same": "as before",
     "unknown": "could not tell",
 }
@@ -72,7 +72,6 @@ _FEW_ADVICE: Final = 3
 _FEW_CHANGES: Final = 5
 _FEW_NOTES: Final = 3
 _FEW_RUNS: Final = 3
-_DASH: Final = "\N{EN DASH}"
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 _BEHIND: Final = doc.Level.BEHIND
 _SCREEN: Final = doc.Level.SCREEN
@@ -139,7 +138,7 @@ def certainty(comparison: Comparison) -> str:
     One step spans no interval.
     """
     reason = comparison.reason.words
-    why = "" if comparison.verdict == "inconclusive" else f"{reason[:1].upper()}{reason[1:]}. "
+    why = "" if comparison.verdict == "inconclusive" else f"{capital(reason)}. "
     return f"{why}{_span(comparison)}".rstrip()
 
 
@@ -155,7 +154,7 @@ def _span(comparison: Comparison) -> str:
 
 def _cautions(comparison: Comparison) -> doc.Section | None:
     """What else than a change of speed may explain the verdict."""
-    texts = [f"{caution.words[:1].upper()}{caution.words[1:]}." for caution in comparison.cautions]
+    texts = [f"{capital(caution.words)}." for caution in comparison.cautions]
     blocks = tuple(doc.Text(text, "warning") for text in texts)
     return doc.Section("Caution", blocks, id="cautions", is_titled=False, is_lead=True) if blocks else None
 
@@ -311,7 +310,7 @@ def _finding_pair(change: FindingChange) -> doc.Pair:
 def worth(finding: SideFinding | None) -> str:
     """What a fix saves on a side: `30-59 ms`; a dash where the side has no such finding."""
     if finding is None:
-        return _DASH
+        return DASH
     if finding.under:
         return "with its cause"
     if finding.saving is None or finding.saving.high_ms <= 0:
@@ -357,17 +356,17 @@ def work_size(change: WorkChange) -> str:
 
 def amount(of: Amount | None) -> str:
     """How often per step and how long each: `2 x 0.38 ms`; a dash where there is none."""
-    return _DASH if of is None else f"{number(round(of.per_step, 2))} \N{MULTIPLICATION SIGN} {us(of.mean_us)}"
+    return DASH if of is None else f"{number(round(of.per_step, 2))} \N{MULTIPLICATION SIGN} {us(of.mean_us)}"
 
 
 def _work(comparison: Comparison) -> doc.Section:
-    title = "Kernels and operators that differ"
+    title = "Kernels and ops that differ"
     if not comparison.work:
         none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
         return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
     lead = (
-        "Times are of a step, the largest change first. A share is that of all changes. The time of an operator is the"
-        " host's, without the operators inside it."
+        "Times are of a step, the largest change first. A share is that of all changes. The time of an op is the"
+        " host's, without the ops inside it."
     )
     blocks = (
         _changes(comparison.work, _SCREEN),

@@ -11,9 +11,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from advisor.inputs.saved import Kind
+
 Tone: TypeAlias = Literal["plain", "strong", "quiet", "good", "warning", "bad"]
 Severity: TypeAlias = Literal["high", "medium", "low"]
-Kind: TypeAlias = Literal["report", "comparison", "week", "trials"]
 WidgetKind: TypeAlias = Literal["chart", "timeline", "flame", "tables"]
 
 

@@ -23,6 +23,8 @@ from advisor.vocabulary.parts import POOLS
 from advisor.vocabulary.rules import SIDES
 
 FEW: Final = 5
+_FIRST: Final = 3
+_LEAST_SAVING: Final = 0.01  # of the step
 """How many findings the one screen shows."""
 
 _SPOTS: Final = 3  # places of one name
@@ -46,7 +48,18 @@ WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff
 def findings(run: Run) -> doc.Findings:
     """The run's findings in their order."""
     findings = tuple(_finding(finding, number, run) for number, finding in enumerate(run.findings, 1))
-    return doc.Findings(findings, few=FEW, more=_more(run.findings[FEW:]))
+    few = _few(run.findings)
+    return doc.Findings(findings, few=few, more=_more(run.findings[few:]))
+
+
+def _few(ordered: Sequence[Fact]) -> int:
+    """How many stand on one screen: at most five, behind the first three only up to the last that is not small."""
+    first = enumerate(ordered[:FEW], 1)
+    return max((number for number, finding in first if number <= _FIRST or _is_worth_it(finding)), default=0)
+
+
+def _is_worth_it(finding: Fact) -> bool:
+    return finding.severity != "low" or (finding.saving is not None and finding.saving.high_share >= _LEAST_SAVING)
 
 
 def _more(hidden: Sequence[Fact]) -> str:

@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from advisor.model.week import Hours
-from advisor.text import UNKNOWN, number, percent
-
-DASH: Final = "\N{EN DASH}"
-"""What stands in the place of a number that is none."""
+from advisor.text import DASH, UNKNOWN, number, percent
 
 _NO_LABEL: Final = "(no label)"
 _UNITS: Final = (("GPU-h", 1.0), ("GPU-min", 60.0), ("GPU-s", 3600.0))

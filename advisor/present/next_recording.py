@@ -6,8 +6,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from advisor.model.reasons import JAX_OPTIONS, NSYS_OPTIONS, TENSORFLOW_OPTIONS, TORCH_OPTIONS, Option, options
 from advisor.model.report import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What to record next time: an option of a profiler, and what it adds."""
+
+    option: str
+    adds: str
+    reasons: tuple[str, ...]
+
+
+_TORCH_OPTIONS: Final = (
+    Option("record_shapes=True", "the input shapes of every op", ("no_shapes",)),
+    Option("profile_memory=True", "how full the memory is", ("no_memory_profile",)),
+    Option(
+        "with_stack=True",
+        "the source lines; slows the host, so in a second recording",
+        ("no_stacks", "no_python_calls_pytorch", "no_python_calls_recorder"),
+    ),
+)
+_NSYS_OPTIONS: Final = (
+    Option("--cuda-graph-trace=node", "what runs in CUDA graphs", ("graphs_not_traced", "no_launch_dimensions_nsys")),
+    Option("--cuda-memory-usage=true", "how full the memory is", ("no_memory_usage",)),
+    Option("--cpuctxsw=process-tree", "when threads get no CPU", ("no_context_switches",)),
+    Option("--gpu-metrics-devices=all", "the device's counters", ("no_gpu_metrics",)),
+    Option("--pytorch=autograd-shapes-nvtx", "the input shapes of every op", ("no_pytorch_range_shapes",)),
+)
+_PYTHON_CALLS: Final = "the Python functions that run between the ops"
+_HOST_OPS: Final = "the ops of the host, and of tf.data"
+_TENSORFLOW_OPTIONS: Final = (Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),)
+_JAX_OPTIONS: Final = (
+    Option("python_tracer_level=1", _PYTHON_CALLS, ("no_python_calls_jax",)),
+    Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),
+)
 
 
 def recording(run: Run) -> str | None:
@@ -23,7 +56,8 @@ def recipe(run: Run) -> str:
 def missing_options(run: Run) -> list[Option]:
     """The profiler's options that would have recorded what this profile lacks."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
-    return options(_profiler(run).options, [why.code for why in reasons])
+    missing = {why.code for why in reasons}
+    return [option for option in _profiler(run).options if missing & set(option.reasons)]
 
 
 def _nsys(missing: Sequence[Option]) -> str:
@@ -81,10 +115,10 @@ class _Profiler:
     call: Callable[[Sequence[Option]], str]
 
 
-_TORCH: Final = _Profiler(TORCH_OPTIONS, _torch)
-_NSYS: Final = _Profiler(NSYS_OPTIONS, _nsys)
-_TENSORFLOW: Final = _Profiler(TENSORFLOW_OPTIONS, _tensorflow)
-_JAX: Final = _Profiler(JAX_OPTIONS, _jax)
+_TORCH: Final = _Profiler(_TORCH_OPTIONS, _torch)
+_NSYS: Final = _Profiler(_NSYS_OPTIONS, _nsys)
+_TENSORFLOW: Final = _Profiler(_TENSORFLOW_OPTIONS, _tensorflow)
+_JAX: Final = _Profiler(_JAX_OPTIONS, _jax)
 
 
 def _profiler(run: Run) -> _Profiler:

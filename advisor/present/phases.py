@@ -27,7 +27,7 @@ _NONE: Final = "none"
 _ARROW: Final = " \N{RIGHTWARDS ARROW} "
 _HEADS: Final = ("phase", *_AMOUNTS.values(), "step", *_SHARES.values(), "graphs")
 _MEANS: Final = (
-    "Means per step. Communication is a share of the time in which the device works, other shares are of the phase."
+    "Means per step. Communication is a share of the time in which the device works; other shares are of the phase."
 )
 _SPECULATION: Final = "Speculative decoding: drafts of tokens are checked."
 

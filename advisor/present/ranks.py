@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source
-from advisor.present.breakdown import run_row
+from advisor.present.headline_figures import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, whose
-from advisor.text import ms, percent, plural, quantity
+from advisor.text import capital, ms, percent, plural, quantity
 from advisor.vocabulary.kinds import POINT_TO_POINT, XLA_FRAMEWORKS
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
@@ -32,8 +32,8 @@ class _Pace(NamedTuple):
 def pace(run: Run) -> str | None:
     """One sentence on a job of several ranks: which sets the pace, which is the slowest, which the others wait for.
 
-    `Rank 3 sets the pace: it is the slowest (20 ms a step without waits, 2.9 ms more than the typical rank), and the
-    others wait for it most (7.8 ms a step, all ranks together).` None where the ranks' own times are not known.
+    `Rank 3 sets the pace: it is the slowest (20 ms a step without waits, 2.9 ms more than the typical rank). The
+    others wait for it most (7.8 ms a step, the sum of all ranks).` None where the ranks' own times are not known.
     """
     slowest, setter = _slowest(run), run.source.steps.worker
     if slowest is None or setter is None:
@@ -42,7 +42,7 @@ def pace(run: Run) -> str | None:
     is_same = slowest.row["worker"] == setter
     more = f", {ms(slowest.excess_ms)} more than the typical {whose(run.source)}" if _is_odd(slowest) else ""
     slow = f"{'it' if is_same else first} is the slowest ({ms(slowest.own_ms)}{_per(run)} without waits{more})"
-    return _capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
+    return capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
 
 
 def _per(run: Run) -> str:
@@ -63,9 +63,9 @@ def _awaited(run: Run, setter: str) -> str:
     awaited = max(waits, key=lambda rank: waits[rank], default=None)
     least_ms = _CLEAR * (run.source.steps.step_mean_ms or 0.0)
     if awaited is None or waits[awaited] <= least_ms:
-        return f"; the {whose(run.source)}s hardly wait for each other" if waits else ""
-    together = f"({ms(waits[awaited])}{_per(run)}, all {whose(run.source)}s together)"
-    return f", and the others wait for {'it' if awaited == setter else awaited} most {together}"
+        return f". The {whose(run.source)}s hardly wait for each other" if waits else ""
+    together = f"({ms(waits[awaited])}{_per(run)}, the sum of all {whose(run.source)}s)"
+    return f". The others wait for {'it' if awaited == setter else awaited} most {together}"
 
 
 def each_rank(run: Run) -> list[str]:
@@ -206,7 +206,3 @@ def _every(source: Source) -> str:
 
 def _gbs(value: float) -> str:
     return f"{quantity(value, 'number')} GB/s"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

@@ -8,7 +8,8 @@ from textwrap import indent
 from typing import Final, NamedTuple
 
 from advisor.metrics.metric import Metric
-from advisor.rules.book import Case, Fix, Parameter, Rule
+from advisor.rules.rule_file import Case, Fix, Rule
+from advisor.rules.thresholds import Threshold
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
@@ -136,13 +137,13 @@ class _Limit(NamedTuple):
     value: str
 
     @classmethod
-    def of(cls, condition: object, parameters: Mapping[str, Parameter]) -> _Limit | None:
+    def of(cls, condition: object, parameters: Mapping[str, Threshold]) -> _Limit | None:
         """None where the condition is no comparison of one metric with a number or a documented parameter."""
         match = _LIMIT.fullmatch(str(condition))
         if match is None:
             return None
         metric, side, name, of_step = match.groups()
-        parameter = Parameter(value=float(name), unit="number") if name.isdecimal() else parameters.get(name)
+        parameter = Threshold(value=float(name), unit="number") if name.isdecimal() else parameters.get(name)
         if parameter is None or parameter.unit is None:
             return None
         value = quantity(parameter.value, parameter.unit)

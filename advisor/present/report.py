@@ -12,16 +12,16 @@ from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
-from advisor.present.breakdown import figures, run_row
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
+from advisor.present.headline_figures import figures, run_row
 from advisor.present.next_recording import recording
 from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace
 from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified
-from advisor.text import bytes_, count, listing, ns
+from advisor.text import bytes_, capital, count, listing, ns
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 _FEW: Final = 3
@@ -138,7 +138,7 @@ def _ranks(run: Run) -> doc.Section | None:
         blocks.append(doc.Lines(tuple(lines[:_FEW]), level=_SCREEN))
         blocks += [*_more(len(lines) - _FEW, "line"), doc.Lines(tuple(lines), level=_BEHIND)]
     if links:
-        blocks.append(doc.Text(f"{links[:1].upper()}{links[1:]}."))
+        blocks.append(doc.Text(f"{capital(links)}."))
     title = f"The {whose(run.source)}s"
     return doc.Section(title, tuple(blocks), id="ranks", is_titled=False) if blocks else None
 
@@ -164,7 +164,7 @@ def _timeline(run: Run) -> doc.Section | None:
     longest = f" By itself, waiting excluded, this {whose(run.source)} takes longest for its steps." if several else ""
     every = "Whole step" if steps.marked else "Everything"
     words = (every, timeline_title(run))
-    widget = doc.Widget("timeline", "timeline", title, f"{says[:1].upper()}{says[1:]}.{longest}", words)
+    widget = doc.Widget("timeline", "timeline", title, f"{capital(says)}.{longest}", words)
     return doc.Section(title, (widget,), id="timeline", level=_BEHIND, is_wide=True)
 
 
@@ -201,7 +201,7 @@ def _charts(run: Run) -> Iterator[doc.Section]:
     topics = listing(list(dict.fromkeys(about[name] for name in names)))
     memory = peak(run) if "memory" in names else None
     blocks = (*_widgets(run, names), *((memory,) if memory else ()))
-    yield doc.Section(f"{topics[:1].upper()}{topics[1:]}", blocks, id="charts", level=_BEHIND)
+    yield doc.Section(capital(topics), blocks, id="charts", level=_BEHIND)
 
 
 def _widgets(run: Run, names: Sequence[str]) -> tuple[doc.Widget, ...]:

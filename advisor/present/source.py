@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
 
 from advisor.model.finding import Value
 from advisor.model.report import Run
 from advisor.model.source import Source, Steps
-from advisor.symbols import kernel_name
 from advisor.text import count, listing, ms, plural, runs_of
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
-
-_MOST_OF_NAME: Final = 40
 
 
 def facts(source: Source) -> tuple[str, ...]:
     """Format, kind of work, processes, devices and steps, a phrase each."""
     return (
         _format(source),
-        *_workload(source),
+        *(WORKLOADS.get(kind, kind) for kind in source.workload.kinds),
         _processes(source),
         _devices(source),
         f"{_steps(source.steps)}{_paced(source)}",
@@ -90,20 +86,6 @@ def _format(source: Source) -> str:
     if source.format == "nsys" and source.framework:  # not what the framework's own profiler records
         return f"nsys profile of {source.framework}"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
-
-
-def _workload(source: Source) -> Iterator[str]:
-    """`serving (step[DECODE bs=31])`: the kinds of work, with a name that shows each."""
-    for kind in source.workload.kinds:
-        first = next(sign for sign in source.workload.signs if sign.kind == kind)
-        name = _short(first.example or "")
-        yield f"{WORKLOADS.get(kind, kind)} ({f'`{name}`' if name else SIGNS.get(first.code, first.code)})"
-
-
-def _short(example: str) -> str:
-    """The name without its scope, of a kernel as people call it; empty if it is long all the same."""
-    name = kernel_name(example.rpartition("/")[2])
-    return name if len(name) <= _MOST_OF_NAME else ""
 
 
 def signs(source: Source) -> list[tuple[str, str]]:

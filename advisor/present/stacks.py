@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from advisor.frames import user_line
 from advisor.model.finding import Finding
 from advisor.present.document import SourceLine
+from advisor.user_frames import is_of_library, user_line
 
 _FRAMES: Final = 5
 _SEPARATOR: Final = re.compile(r"[;\n]")
-_INNER: Final = re.compile(r"site-packages|dist-packages|(?:^|/)torch/|/lib/python3|<built-in|<frozen|(?:^|/)runpy\.py")
 
 
 def frames(stack: str) -> list[str]:
     """The few frames of a stack that show most: the user's own, innermost first; of libraries where there are none."""
     every = [frame.strip() for frame in _SEPARATOR.split(stack) if frame.strip()]
-    own = [frame for frame in every if not _INNER.search(frame)]
+    own = [frame for frame in every if not is_of_library(frame)]
     return (own or every)[:_FRAMES]
 
 

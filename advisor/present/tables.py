@@ -9,7 +9,7 @@ from advisor.model.finding import Value
 from advisor.model.report import Run, number
 from advisor.model.source import Steps
 from advisor.present import document as doc
-from advisor.present.breakdown import run_row
+from advisor.present.headline_figures import run_row
 from advisor.text import bytes_, count, listing, ms, percent
 
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}

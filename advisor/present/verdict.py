@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from advisor.kernel_words import kernel_name
 from advisor.model.finding import OUTLIERS, Finding, Place, Saving
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.source import rank_name
-from advisor.symbols import kernel_name
 from advisor.text import count, interval, ms, one_line, percent, percents
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words

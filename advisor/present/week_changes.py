@@ -8,9 +8,9 @@ from typing import Final
 from advisor.model.week import Change, JobFinding, Realised, Shift, Trend, Week
 from advisor.present import document as doc
 from advisor.present import week_columns as columns
-from advisor.present.hours import DASH, label
+from advisor.present.hours import label
 from advisor.present.verdict import first_sentence
-from advisor.text import UNKNOWN, count, interval, listing, ms, percent, percents
+from advisor.text import DASH, UNKNOWN, count, interval, listing, ms, percent, percents
 
 ACTIONS: Final = 3
 """How many findings stand above all others, of all jobs and of each team's."""
@@ -30,7 +30,7 @@ def actions(week: Week) -> doc.Section | None:
             columns.texts("Finding", (doc.Cell(f.title, run=f.run_id, beside=_do(f)) for f in findings)),
             columns.texts("Job", (finding.job for finding in findings)),
             columns.texts("Owner", map(_owner, findings)),
-            columns.savings("Saves", [finding.expected for finding in findings]),
+            columns.savings([finding.expected for finding in findings]),
             columns.worth("Worth", [finding.money for finding in findings], week.prices.currency),
             columns.ranges("Range", [f.low for f in findings], [f.high for f in findings]),
         ],

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from advisor.present import document as doc
-from advisor.present.hours import DASH, hours_in, label, money_in
-from advisor.text import UNKNOWN, interval
+from advisor.present.hours import hours_in, label, money_in
+from advisor.text import DASH, UNKNOWN, interval
 
 FEW: Final = 8
 """Rows of a table that the one screen shows."""
@@ -71,9 +71,9 @@ def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> Column:
     return Column(f"{head}, {unit}", tuple(interval(low, high, write) if high else DASH for low, high in ends))
 
 
-def savings(head: str, amounts: Sequence[float]) -> Column:
+def savings(amounts: Sequence[float]) -> Column:
     """A column of GPU-hours that fixes save; a dash where there is no estimate."""
-    return hours(head, [amount or None for amount in amounts], none=DASH)
+    return hours("Saves", [amount or None for amount in amounts], none=DASH)
 
 
 def worth(head: str, amounts: Sequence[float | None], currency: str) -> Column:

@@ -8,9 +8,9 @@ from typing import Final
 from advisor.model.week import Group, JobFinding, Week
 from advisor.present import document as doc
 from advisor.present import week_columns as columns
-from advisor.present.hours import DASH, gpu_hours, label, paid_word, share
+from advisor.present.hours import gpu_hours, label, paid_word, share
 from advisor.present.week_changes import changes, realised
-from advisor.text import count, listing, percent
+from advisor.text import DASH, count, listing, percent
 
 MOST_ROWS: Final = 40
 """Rows of a table of groups."""
@@ -56,7 +56,7 @@ def _rules(week: Week) -> doc.Section | None:
             columns.texts(
                 "Owners or teams", ["", *(listing(rule.owners) or listing(rule.teams) or DASH for rule in rules)]
             ),
-            columns.savings("Saves", _sum([rule.expected for rule in rules])),
+            columns.savings(_sum([rule.expected for rule in rules])),
             columns.worth("Worth", columns.with_sum([rule.money for rule in rules]), week.prices.currency),
             columns.ranges("Range", low, high),
             columns.counts("New", [None if week.first else sum(rule.new for rule in rules), *new]),
@@ -86,7 +86,7 @@ def _findings(week: Week) -> doc.Section | None:
             columns.texts("Job", (finding.job for finding in findings)),
             columns.texts("Team", (label(finding.team) for finding in findings)),
             columns.texts("Status", (status(finding, first=week.first) for finding in findings)),
-            columns.savings("Saves", [finding.expected for finding in findings]),
+            columns.savings([finding.expected for finding in findings]),
             columns.worth("Worth", [finding.money for finding in findings], week.prices.currency),
             columns.counts("Runs", [None if f.status == "fixed" else f.runs for f in findings]),
         ],
@@ -125,7 +125,7 @@ def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None
             columns.hours("Idle", [of.wasted for of in hours]),
             columns.hours("Unknown", [of.unknown or None for of in hours], none=DASH),
             columns.Column("Busy, %", [share(of.busy, of.paid) for of in hours]),
-            columns.savings("Saves", [of.expected for of in hours]),
+            columns.savings([of.expected for of in hours]),
             columns.worth("Worth", [of.expected_money for of in hours], week.prices.currency),
             columns.counts("Runs", [of.runs for of in hours]),
         ],
@@ -159,7 +159,7 @@ def _runs(week: Week) -> doc.Section | None:
             columns.texts("Verdict", (run.verdict for run in runs)),
             columns.texts("Team", (label(run.team) for run in runs)),
             columns.Column("Paid", [_paid(run.paid, is_estimated=run.estimated) for run in runs]),
-            columns.savings("Saves", [run.expected for run in runs]),
+            columns.savings([run.expected for run in runs]),
             columns.worth("Worth", [run.money for run in runs], week.prices.currency),
         ],
         groups=[label(run.team) for run in runs],

@@ -20,10 +20,10 @@ from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
 from advisor.render import markdown
 from advisor.render.json import load, load_comparison
 from advisor.text import one_line, plain
+from advisor.vocabulary.rules import FAIL_ON
 
 _MOST_BYTES: Final = 256 << 20
 _ENDINGS: Final = (".json", ".md")
-_LEVELS: Final = ("high", "medium", "low", "never")
 _TAGS: Final = re.compile(r"<[^>]*>|^#+|[*`]")
 _NO_VERDICT: Final = "no verdict"
 
@@ -72,7 +72,7 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
 
 def _of_report(report: Report, fail_on: list[str]) -> Message:
     level = fail_on[-1] if fail_on else "never"
-    for known in _LEVELS:
+    for known in FAIL_ON:
         if level == known:
             drawing = document_of(report)
             verdict = drawing.overview if drawing.is_several else drawing.title
@@ -80,7 +80,7 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
             return Message(
                 verdict, _within_limits(partial(markdown.render, drawing)), bool(report.exit_code(known)), findings
             )
-    raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(_LEVELS)}")
+    raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(FAIL_ON)}")
 
 
 def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) -> Message:

@@ -13,20 +13,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from advisor import text
+from advisor.inputs.saved import Kind
 from advisor.present import document as doc
 from advisor.present.findings import WEB
 from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
 from advisor.resources import reports_folder
-from advisor.vocabulary.parts import look
+from advisor.vocabulary.parts import PARTS, look, variable
 
-_STYLES: Final[dict[doc.Kind, tuple[str, ...]]] = {
+_STYLES: Final[dict[Kind, tuple[str, ...]]] = {
     "report": ("report.css",),
     "comparison": ("report.css", "changes.css", "compare.css"),
     "week": ("report.css", "changes.css", "fleet.css"),
     "trials": ("report.css",),
 }
-_SCRIPTS: Final[dict[doc.Kind, tuple[str, ...]]] = {
+_SCRIPTS: Final[dict[Kind, tuple[str, ...]]] = {
     "report": ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js"),
     "comparison": ("report.js", "tables.js", "flame.js"),
     "week": ("report.js", "fleet.js"),
@@ -59,7 +60,7 @@ def render(document: doc.Document, payloads: Mapping[str, Payload], *, links: st
 
 def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **content: object) -> str:
     """A template of ours as a page that may load nothing, with what it shows; `report.js` is its script by default."""
-    style = Markup().join(map(asset, styles))
+    style = Markup().join([part_colours(), *map(asset, styles)])
     run = [asset("report.js")] if scripts is None else list(scripts)
     icon = Markup(_ICON)  # noqa: S704 - our own constant
     frame = {"style": style, "scripts": run, "policy": escape(_policy(style, run)), "icon": icon}
@@ -83,36 +84,28 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "capital": _capital,
+        "capital": text.capital,
         "code": _code,
-        "colour": colour,
+        "colour": lambda part: f"var({variable(part)})",
         "kind": lambda block: type(block).__name__,
         "level": lambda block: block.level.value,
         "lines": _lines,
         "link": _link,
         "points": _points,
         "prose": _prose,
-        "paint": _paint,
+        "paint": lambda part: look(part).colour.light,  # a notebook's cell has no style of its own
         "percent": text.percent,
         "ms": text.ms,
     }
     return environment
 
 
-def colour(part: str) -> str:
-    """The class of the colour of a part of the step."""
-    return f"c-{look(part).colour}"
-
-
 @cache
-def _paints() -> dict[str, str]:
-    """The page's colours for light surroundings, as its style gives them."""
-    return dict(re.findall(r"--c-([\w-]+): light-dark\((#[0-9a-f]{6}),", asset("report.css")))
-
-
-def _paint(part: str) -> str:
-    """The colour of a part of the step, for a notebook's cell, which has no style of its own."""
-    return _paints()[look(part).colour]
+def part_colours() -> Markup:
+    """The variables of the parts' colours, for light and dark surroundings."""
+    colours = {variable(code): part.look.colour for code, part in PARTS.items()}
+    lines = (f"  {name}: light-dark({colour.light}, {colour.dark});" for name, colour in colours.items())
+    return Markup("\n".join((":root {", *lines, "}", "")))  # noqa: S704 - our own constants
 
 
 @cache
@@ -166,11 +159,6 @@ def _code(value: str) -> Markup:
 def _lines(value: str) -> Markup:
     """Escaped lines that keep their breaks and indentation; not a string, which `_printable` would cut short."""
     return escape(text.shortened(text.plain(value).rstrip(), _LONGEST_CODE))
-
-
-def _capital(sentence: str) -> str:
-    """A sentence that begins with a capital, also where a name (`rank 3`) comes first."""
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _points(share: float) -> str:

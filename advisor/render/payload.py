@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from advisor.kernel_words import kernel_name
 from advisor.model.comparison import Amount, Comparison, WorkChange
 from advisor.model.finding import Value
 from advisor.model.report import Report, Run
@@ -13,7 +14,6 @@ from advisor.model.timeline import Timeline
 from advisor.present.charts import charts
 from advisor.present.comparison import work_name, work_size, work_status
 from advisor.present.report import track_label
-from advisor.symbols import kernel_name
 from advisor.text import one_line, plain
 from advisor.vocabulary.idle_causes import IDLE_WORDS, idle_part
 

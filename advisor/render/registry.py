@@ -11,11 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from advisor.inputs.saved import Kind
     from advisor.model.comparison import Comparison
     from advisor.model.report import Report
     from advisor.model.trials import Trials
     from advisor.model.week import Week
-    from advisor.present.document import Document, Kind
+    from advisor.present.document import Document
 
     Value: TypeAlias = Report | Comparison | Week | Trials
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
+from advisor.text import DASH
 from advisor.vocabulary import parts
 from advisor.vocabulary.parts import SHAPES
 
@@ -20,7 +21,7 @@ _DEEPEST: Final = 30  # columns that a line moves in
 _ROOMY: Final = 3  # so many findings have space between them and say all; of more, as many say one sentence
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
-_SAYS_NOTHING: Final = frozenset({"", "0", "\N{EN DASH}"})  # cells that a line of facts leaves out
+_SAYS_NOTHING: Final = frozenset({"", "0", DASH})  # cells that a line of facts leaves out
 
 _STYLES: Final[dict[doc.Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
 _TONES: Final[dict[doc.Tone, str]] = {
@@ -178,7 +179,7 @@ def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
 def look(part: str) -> tuple[str, str]:
     """The glyph and the style of a part of the step."""
     form = parts.look(part)
-    return form.glyph, form.style
+    return form.glyph, form.colour.style
 
 
 def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:

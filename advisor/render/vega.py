@@ -21,7 +21,7 @@ from advisor.present.charts import Chart
 from advisor.present.document import Article, Bars, Segment
 from advisor.resources import reports_folder
 from advisor.text import one_line
-from advisor.vocabulary.parts import PARTS, look, part_short
+from advisor.vocabulary.parts import PARTS, part_short, variable
 
 _SANS: Final = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Liberation Sans, sans-serif"
 _MANY_STEPS: Final = 120
@@ -57,16 +57,12 @@ def picture(article: Article, kind: str) -> bytes:
     return svg.encode()
 
 
-def color(part: str) -> str:
-    """The page's variable for the colour of a part of the step."""
-    return f"--c-{look(part).colour}"
-
-
 @cache
 def _light() -> dict[str, str]:
     """The page's colours for light surroundings, as its style gives them."""
     style = (reports_folder() / "templates" / "report.css").read_text("utf-8")
-    return dict(re.findall(r"(--[\w-]+): light-dark\((#[0-9a-f]{6}),", style))
+    parts = {variable(code): part.look.colour.light for code, part in PARTS.items()}
+    return parts | dict(re.findall(r"(--[\w-]+): light-dark\((#[0-9a-f]{6}),", style))
 
 
 def _var(name: str) -> str:
@@ -122,7 +118,7 @@ def _chart(rows: str) -> alt.Chart:
 
 
 def _colors(parts: Iterable[str]) -> list[str]:
-    return [_var(color(part)) for part in parts]
+    return [_var(variable(part)) for part in parts]
 
 
 _SCALE: Final = alt.Scale(domain=list(map(part_short, PARTS)), range=_colors(PARTS))

@@ -12,8 +12,8 @@ import polars as pl
 from advisor.metrics.metric import METRICS
 from advisor.model.finding import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, Severity
 from advisor.rules import wording
-from advisor.rules.book import Rule
 from advisor.rules.evaluation import Verdict
+from advisor.rules.rule_file import Rule
 from advisor.vocabulary.parts import SKEW, WORK
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching

@@ -16,14 +16,14 @@ from advisor.model.finding import Finding, NotEvaluable, Suppressed
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
-from advisor.rules.book import Applies, Rule
 from advisor.rules.candidates import Candidate, candidate
 from advisor.rules.causes import ranked
 from advisor.rules.evaluation import Verdict, verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
-from advisor.rules.parts import with_parts
 from advisor.rules.pools import Share, shares
+from advisor.rules.rule_file import Applies, Rule
+from advisor.rules.stand_ins import with_parts
 from advisor.rules.wording import is_tpu
 
 _T = TypeVar("_T")

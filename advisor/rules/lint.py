@@ -14,8 +14,8 @@ import polars as pl
 from advisor.errors import RuleError
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
-from advisor.rules.book import Case, Rule, RuleFile
 from advisor.rules.evaluation import fixes_in_order, verdicts
+from advisor.rules.rule_file import Case, Rule, RuleFile
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
@@ -117,6 +117,9 @@ def _name_problems(
     for name in rule.params:
         if name in metrics:
             yield ("params", name), "this is the name of a metric"
+    for key in ("title", "doubtful_title"):
+        if rule.id in (getattr(rule, key) or ""):
+            yield (key,), "leave out the rule's id: reports write it after the title"
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"

@@ -151,7 +151,7 @@ def prose(words: str, *, on_device: bool) -> str:
     """A rule's text for a job with a device or without: what begins with the condition of the other is left out."""
     own, other = (_WITH_DEVICE, _WITHOUT) if on_device else (_WITHOUT, _WITH_DEVICE)
     sentences = [own.sub("", each) for each in _SENTENCES.split(" ".join(words.split())) if not other.match(each)]
-    return " ".join(each[:1].upper() + each[1:] for each in sentences)
+    return " ".join(text.capital(each) for each in sentences)
 
 
 def formula(words: str, *, on_device: bool) -> str:

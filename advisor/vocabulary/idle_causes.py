@@ -1,11 +1,11 @@
-"""Why a device idles: the causes, how each is decided, and their words."""
+"""Why a device idles: the causes, how each is decided, and their words. Each is a part of the step too: `parts.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from advisor.vocabulary.limits import LAUNCH_GAP, LAUNCH_GAP_NS, QUEUED_GAP, SLOW_CALL
+from advisor.vocabulary.limits import LAUNCH_GAP, LAUNCH_GAP_NS, QUEUED_GAP, SLOW_CALL, UNRECORDED_WAIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ IDLE_CAUSES: Final = {
             "unrecorded",
             "the next op is queued but waits for work that was not recorded",
             "waits for work that was not recorded",
-            f"as dependency, for over {LAUNCH_GAP}, and the process uses no other device",
+            f"as dependency, for over {UNRECORDED_WAIT}, and the process uses no other device",
         ),
         IdleCause(
             "unknown",

@@ -9,6 +9,18 @@ from advisor.text import ns
 LAUNCH_GAP_NS: Final = 1_000_000
 """The longest gap that counts as the price of launching: in a longer one the host does something else."""
 
+DISPATCH_NS: Final = 1_000_000
+"""The longest stretch of Python between two ops that counts as their dispatch: a longer one does something else."""
+
+UNRECORDED_WAIT_NS: Final = 1_000_000
+"""An op that stays queued for longer, with no other device in the process, waits for work that was not recorded."""
+
+CODE_LOAD_NS: Final = 1_000_000
+"""A launch that takes so long loads the kernel's code."""
+
+WORKER_JOIN_NS: Final = 1_000_000
+"""A request for a batch that takes longer, and brings none, waits until the loader's processes have ended."""
+
 QUEUED_GAP_NS: Final = 5_000
 """A queued op starts this soon after the one before it (p90 of queued gaps in public H100 and B200 traces)."""
 
@@ -24,14 +36,23 @@ HEALTHY_SHARE: Final = 0.9
 Own choice: public traces of jobs that experts call healthy are at work for 91 to 99 % of their time.
 """
 
-LAUNCH_GAP, QUEUED_GAP, SLOW_CALL = map(ns, (LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS))
+LAUNCH_GAP, QUEUED_GAP, SLOW_CALL, UNRECORDED_WAIT = map(
+    ns, (LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS)
+)
 """The same in words."""
 
-_WORDS: Final = {"{launch_gap}": LAUNCH_GAP, "{queued_gap}": QUEUED_GAP, "{slow_call}": SLOW_CALL}
+_WORDS: Final = {
+    "{code_load}": ns(CODE_LOAD_NS),
+    "{dispatch}": ns(DISPATCH_NS),
+    "{launch_gap}": LAUNCH_GAP,
+    "{queued_gap}": QUEUED_GAP,
+    "{slow_call}": SLOW_CALL,
+    "{worker_join}": ns(WORKER_JOIN_NS),
+}
 
 
 def with_limits(text: str) -> str:
-    """A formula or a rule's text in which `{launch_gap}`, `{queued_gap}` and `{slow_call}` stand for these limits."""
+    """A formula or a rule's text in which `{launch_gap}`, `{slow_call}` and the like stand for these limits."""
     for name, limit in _WORDS.items():
         text = text.replace(name, limit)
     return text

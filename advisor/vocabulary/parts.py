@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from advisor.vocabulary.limits import LAUNCH_GAP
 
-POOLS: Final = {
+Pool: TypeAlias = Literal[
+    "compute", "memcpy", "memset", "collective", "input", "compile",
+    "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
+    "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
+]  # fmt: skip
+POOLS: Final[Mapping[str, str]] = {
     "compute": "the time in which kernels run",
     "memcpy": "the time in which copies run, and no kernel",
     "memset": "the time in which only memsets run",
@@ -28,19 +34,31 @@ POOLS: Final = {
     "skew": "the time in which ranks wait for the latest of them",
     "pipeline_wait": "the time in which ranks wait for another to send or receive",
 }
-"""Parts of a step that savings come out of; no two findings are promised the same time of one."""
+"""Parts of a step that savings come out of; no two of them share time, nor two findings the same time of one.
+
+`outliers`, `skew` and `pipeline_wait` are not of one worker's usual steps: the first is what left-out steps add to the
+mean of all, the others are the job's. `callback`, `host_ops` and `host_work` are of a worker without a device.
+"""
 
 SKEW: Final = "skew"
 """Of these, what ranks lose because they are not equally long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """How a part is drawn: a colour of `reports/templates/report.css`; a terminal's glyph, and its style there."""
+class Colour:
+    """A colour of parts: on a light page, on a dark one, and a terminal's style."""
 
-    colour: str
-    glyph: str
+    light: str
+    dark: str
     style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a part is drawn: its colour, which parts of one kind share, and its glyph in text."""
+
+    colour: Colour
+    glyph: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +81,41 @@ class Part:
 SHAPES: Final = {"high": "▲", "medium": "◆", "low": "●"}
 """How a severity is drawn in text."""
 
-_GREY: Final = "white"
-UNKNOWN_LOOK: Final = Look("unknown", "/", _GREY)
-"""Of time whose cause nobody knows, and of parts of another version."""
+# Blue where the device works, warm where it waits for the host, grey where nobody knows.
+_COMPUTE: Final = Colour("#3b4fd8", "#8495ff", "cyan")
+_MEMCPY: Final = Colour("#7d8bf0", "#5767d6", "magenta")
+_MEMSET: Final = Colour("#b4bdf5", "#3a458f", "bright_magenta")
+_COLLECTIVE: Final = Colour("#1d2875", "#b0bbff", "blue")
+_INPUT: Final = Colour("#e08a1e", "#f0a04b", "red")
+_LAUNCH: Final = Colour("#f0cf45", "#f2dc72", "yellow")
+_HOST: Final = Colour("#b8391b", "#e2552f", "bright_red")
+_COMPILE: Final = Colour("#0a5c52", "#258a76", "bright_yellow")
+_GC: Final = Colour("#7442ad", "#8036b4", "bright_blue")
+_ALLOCATOR: Final = Colour("#84553d", "#a8794f", "bright_green")
+_SYNC: Final = Colour("#c44a8f", "#f6a9ce", "green")
+_DEPENDENCY: Final = Colour("#3399b4", "#4ba3c9", "bright_cyan")
+_QUEUED: Final = Colour("#adb4c2", "#6d6f85", "white")
+_UNKNOWN: Final = Colour("#dde1e8", "#333944", "white")
 
 PARTS: Final = {
     part.code: part
     for part in (
-        Part("compute", "kernels", "kernels at work", Look("compute", "█", "cyan"), ("compute",), is_useful=True),
-        Part("memcpy", "copies", "copies that no kernel overlaps", Look("memcpy", "▓", "magenta"), ("memcpy",)),
-        Part(
-            "memset", "memsets", "memsets that no kernel overlaps", Look("memset", "▒", "bright_magenta"), ("memset",)
-        ),
+        Part("compute", "kernels", "kernels at work", Look(_COMPUTE, "█"), ("compute",), is_useful=True),
+        Part("memcpy", "copies", "copies that no kernel overlaps", Look(_MEMCPY, "▓"), ("memcpy",)),
+        Part("memset", "memsets", "memsets that no kernel overlaps", Look(_MEMSET, "▒"), ("memset",)),
         Part(
             "collective",
             "communication",
             "communication that no computation overlaps",
-            Look("collective", "░", "blue"),
+            Look(_COLLECTIVE, "░"),
             ("collective", "skew", "pipeline_wait"),
         ),
-        Part("input", "input", "waiting for the data loader", Look("input", "─", "red"), ("input",)),
+        Part("input", "input", "waiting for the data loader", Look(_INPUT, "─"), ("input",)),
         Part(
             "compile",
             "compilation",
             "waiting for code to be compiled",
-            Look("compile", "┄", "bright_yellow"),
+            Look(_COMPILE, "┄"),
             ("compile", "once"),
             remedy="Record later steps; if those compile too, keep the shapes of the inputs and all Python arguments.",
         ),
@@ -95,7 +123,7 @@ PARTS: Final = {
             "pipeline_build",
             "pipeline start",
             "the start of a tf.data pipeline, whose functions are built",
-            Look("input", "╌", "red"),
+            Look(_INPUT, "╌"),
             ("compile", "once"),
             remedy="Make the dataset and its iterator once, before the loop.",
         ),
@@ -103,89 +131,89 @@ PARTS: Final = {
             "gc",
             "garbage collection",
             "waiting for Python's garbage collector",
-            Look("gc", "%", "bright_blue"),
+            Look(_GC, "%"),
             ("gc_idle",),
         ),
         Part(
             "allocator",
             "allocation",
             "waiting for device memory to be allocated or freed",
-            Look("allocator", "+", "bright_green"),
+            Look(_ALLOCATOR, "+"),
             ("allocator_idle",),
         ),
         Part(
             "sync",
             "waits",
             "idle time after the host has waited for the device",
-            Look("sync", "~", "green"),
+            Look(_SYNC, "~"),
             ("sync_idle",),
         ),
         Part(
             "launch_gap",
             "launching",
             f"idle time of up to {LAUNCH_GAP} each before the next launch",
-            Look("launch", "═", "yellow"),
+            Look(_LAUNCH, "═"),
             ("launch_gap",),
         ),
         Part(
             "host_busy",
             "host",
             f"idle time in which the host launches nothing for over {LAUNCH_GAP}",
-            Look("host", "·", "bright_red"),
+            Look(_HOST, "·"),
             ("host_busy",),
         ),
-        Part("queued", "pauses", "pauses before ops that are queued", Look("queued", ":", _GREY), ("queued_idle",)),
+        Part("queued", "pauses", "pauses before ops that are queued", Look(_QUEUED, ":"), ("queued_idle",)),
         Part(
             "dependency",
             "dependencies",
             "waiting for another stream, device or rank",
-            Look("dependency", "=", "bright_cyan"),
+            Look(_DEPENDENCY, "="),
             ("dependency_idle",),
         ),
-        Part("unrecorded", "work not recorded", "waiting for work that was not recorded", Look("queued", "?", _GREY)),
+        Part("unrecorded", "work not recorded", "waiting for work that was not recorded", Look(_QUEUED, "?")),
         Part(
             "start_up",
             "start-up",
             "the start of CUDA or HIP, which happens once",
-            Look("compile", "^", "bright_yellow"),
+            Look(_COMPILE, "^"),
             ("once",),
         ),
-        Part("unknown", "cause not recorded", "idle time whose cause was not recorded", UNKNOWN_LOOK),
+        Part("unknown", "cause not recorded", "idle time whose cause was not recorded", Look(_UNKNOWN, "/")),
         Part(
             "callback",
             "Python callbacks",
             "Python that compiled code calls",
-            Look("gc", "%", "bright_blue"),
+            Look(_GC, "%"),
             ("callback",),
         ),
         Part(
             "no_cpu",
             "no CPU",
             "waiting for a CPU",
-            Look("dependency", "n", "bright_cyan"),
+            Look(_DEPENDENCY, "n"),
             remedy="Record on a quiet machine, or give the job more cores.",
         ),
         Part(
             "other_programs",
             "other programs",
             "waiting for a CPU that other programs use",
-            Look("dependency", "o", "bright_cyan"),
+            Look(_DEPENDENCY, "o"),
             remedy="Record on a quiet machine.",
         ),
         Part(
             "own_processes",
             "own processes",
             "waiting for a CPU that the job itself keeps busy",
-            Look("sync", "x", "green"),
+            Look(_SYNC, "x"),
         ),
         Part(
             "between",
             "outside of ops",
             "host time outside of the framework's ops",
-            Look("host", "·", "bright_red"),
+            Look(_HOST, "·"),
             ("host_work",),
         ),
-        Part("operators", "ops", "ops at work on the CPU", Look("compute", "█", "cyan"), ("host_ops",), is_useful=True),
+        Part("operators", "ops", "ops at work on the CPU", Look(_COMPUTE, "█"), ("host_ops",), is_useful=True),
     )
 }
 """The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
@@ -208,8 +236,13 @@ def part_gloss(code: str) -> str:
 
 
 def look(code: str) -> Look:
-    """How a part of the period is drawn."""
-    return PARTS[code].look if code in PARTS else UNKNOWN_LOOK
+    """How a part of the period is drawn; a code of another version like time whose cause nobody knows."""
+    return PARTS[code if code in PARTS else "unknown"].look
+
+
+def variable(code: str) -> str:
+    """The variable of a page's style that holds the colour of a part."""
+    return f"--part-{code if code in PARTS else 'unknown'}"
 
 
 def part_words(code: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
+FAIL_ON: Final[tuple[FailOn, ...]] = ("high", "medium", "low", "never")
+"""From which severity on a finding fails a check."""
 
 UNSEEN: Final = {
     "environment": "it has no environment variables",

@@ -3,11 +3,11 @@
 
 const ROW = 14, LABEL = 18, AXIS = 22, PAD = 6, DEEPEST = 10, SHORTEST_NS = 200;
 const COLOR_OF = {
-  kernel: "--c-compute", memcpy: "--c-memcpy", memset: "--c-memset", collective: "--c-collective",
-  op: "--op", runtime: "--call", sync: "--gap-sync", allocator: "--gap-allocator", input: "--gap-input",
-  compile: "--gap-compile", gc: "--gap-gc", annotation: "--range", module: "--range", step: "--range",
+  kernel: "--part-compute", memcpy: "--part-memcpy", memset: "--part-memset", collective: "--part-collective",
+  op: "--op", runtime: "--call", annotation: "--range", module: "--range", step: "--range",
 };
-const TEXT_ON = { "--c-compute": "--on-accent", "--call": "--paper", "--c-memcpy": "--on-accent", "--c-collective": "--on-accent", "--gap-input": "--on-gap", "--gap-sync": "--on-accent" };
+const colorOf = (kind, causes) => COLOR_OF[kind] ?? (causes[kind] && `--part-${kind}`);
+const TEXT_ON = { "--part-compute": "--on-accent", "--call": "--paper", "--part-memcpy": "--on-accent", "--part-collective": "--on-accent", "--part-input": "--on-gap", "--part-sync": "--on-accent" };
 
 const colors = () => {
   const probe = document.body.appendChild(make("i", { hidden: true })), found = {};
@@ -77,7 +77,7 @@ const drawTimeline = section => {
       const right = x(end);
       if (right - last[depth] < .5) continue;  // it would fall onto a pixel that is painted already
       last[depth] = right;
-      const top = track.top + depth * ROW, name = COLOR_OF[line.texts[events.kind[i]]] ?? "--op";
+      const top = track.top + depth * ROW, name = colorOf(line.texts[events.kind[i]], line.causes) ?? "--op";
       const wide = box(start, events.dur_ns[i], top, color(name));
       if (wide > 40) {
         pen.save();
@@ -137,7 +137,7 @@ const drawTimeline = section => {
       pen.fillText(row.label, 6, row.top - LABEL / 2 + 1);
     }
     if (plan.idle) idle.start_ns.forEach((start, i) => {
-      if (start + idle.dur_ns[i] >= view.from && start <= view.to) box(start, idle.dur_ns[i], plan.idle.top, color(`--gap-${idle.cause[i]}`));
+      if (start + idle.dur_ns[i] >= view.from && start <= view.to) box(start, idle.dur_ns[i], plan.idle.top, color(`--part-${idle.cause[i]}`));
     });
     plan.tracks.forEach(drawTrack);
     drawMarks();
@@ -257,8 +257,8 @@ const drawTimeline = section => {
 
   const key = section.querySelector(".key");
   const kinds = new Set(events.kind.map(kind => line.texts[kind]));
-  const entries = [...kinds].filter(kind => COLOR_OF[kind]).map(kind => [COLOR_OF[kind], kind]);
-  const causes = [...new Set(idle.cause)].map(cause => [`--gap-${cause}`, `idle: ${line.causes[cause] ?? cause}`]);
+  const entries = [...kinds].map(kind => [colorOf(kind, line.causes), kind]).filter(([variable]) => variable);
+  const causes = [...new Set(idle.cause)].map(cause => [`--part-${cause}`, `idle: ${line.causes[cause] ?? cause}`]);
   const named = new Map();
   for (const [variable, text] of [...causes, ...entries]) named.set(variable, [...(named.get(variable) ?? []), text]);
   key.append(...[...named].map(([variable, texts]) => make("li", {}, swatch(`var(${variable})`), texts.join(", "))));

@@ -107,7 +107,7 @@ def test_hostile_text_is_text(opened: Open):
 def test_the_bar_is_drawn_to_scale(opened: Open):
     made = opened("resnet")
     whole = made.page.locator("svg.breakdown").bounding_box()["width"]
-    part = made.page.locator("svg.breakdown .c-input").bounding_box()["width"]
+    part = made.page.locator("svg.breakdown [fill='var(--part-input)']").bounding_box()["width"]
     assert part / whole == pytest.approx(0.334, abs=0.002)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
 from advisor.metrics.steps import breakdown, step_times

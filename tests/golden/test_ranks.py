@@ -90,7 +90,7 @@ def test_a_wait_that_costs_more_than_the_device_idles_after_it_says_why():
     idle = next(e.value for e in waits.evidence if e.metric == "sync_idle_share")
     assert waits.saving
     assert waits.saving.low_share > idle
-    assert "which shortens other gaps too" in waits.says
+    assert "other gaps grow by the waits, too" in waits.says
 
 
 @recorded

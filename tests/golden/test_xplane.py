@@ -23,7 +23,7 @@ from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.options import Options
-from advisor.present.breakdown import figures
+from advisor.present.headline_figures import figures
 from advisor.present.ranks import hosts
 from advisor.rules.judge import judge
 from tests import profiles

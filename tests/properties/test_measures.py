@@ -11,15 +11,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from advisor.analysis.device.idle import CAUSES, gaps
+from advisor.analysis.device.idle import CAUSES, gaps, idle_for
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
 from advisor.metrics.copies import transfers
 from advisor.metrics.host import synchronisation
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
-from advisor.metrics.steps import breakdown, idle, step_times
+from advisor.metrics.steps import accounting, breakdown, idle, step_times
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
 from advisor.vocabulary.kinds import CATEGORIES
@@ -115,6 +115,7 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
         assert (
             frame.select(pl.sum_horizontal(f"{cause}_ns" for cause in CAUSES)).to_series().to_list() == length.tolist()
         )
+        assert all(idle_for(view, cause).total == frame[f"{cause}_ns"].sum() for cause in CAUSES)
         busy = view.busy.within(view.starts, view.ends)
         assert length.sum() == view.total_ns - busy.sum()
         assert not view.busy.within(frame["start_ns"], frame["end_ns"]).any()
@@ -126,7 +127,7 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
 @given(profiles())
 def test_the_accounting_adds_up_to_the_steps_to_the_nanosecond(made: Profile):
     for view in select_steps(made, "all").views:
-        parts = breakdown.accounting(view)
+        parts = accounting.accounting(view)
         assert parts["time_ns"].sum() == view.total_ns
         assert (parts["time_ns"] > 0).all()
         assert set(parts["part"]) <= PARTS.keys()

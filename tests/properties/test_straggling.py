@@ -63,14 +63,8 @@ def test_the_unchanged_replay_is_the_recording(ops):
 
 @some
 @given(loops())
-def test_changing_nothing_changes_nothing_and_changing_all_gives_every_step_its_ideal(ops):
+def test_changing_all_gives_every_step_its_ideal(ops):
     made = again(ops)
-    nothing, everything = np.zeros(len(made.ops), bool), np.ones(len(made.ops), bool)
-    if (made.step_ms - made.ideal_ms) / made.step_ms > 0.001:
-        assert made.explained(nothing) == pytest.approx(0, abs=1e-9)
-        assert made.explained(everything) == pytest.approx(1)
-    else:
-        assert made.explained(nothing) is made.explained(everything) is None
     assert made.steps["ideal_ms"].n_unique() == 1  # the steps are alike
     all_at_once = made.ops.with_columns(job=pl.lit("it"))
     whole = Replay(all_at_once, made.recorded, made.typical, made.graph, made.steps).by("job")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.model.reasons import REASONS
+from advisor.model.missing import REASONS
 from advisor.recording.inside import patches
 from advisor.recording.inside.patches import PATCHES, check_use
 

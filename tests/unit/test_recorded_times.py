@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
-from advisor.inputs.readers.kineto.noted import Noted, noted
-from advisor.metrics.host.debug_aids import RECORDED_RATIO, TRACING_SHARE, UNPROFILED_STEP_MS, profiling
+from advisor.inputs.readers.kineto.recorder_block import Noted, noted
+from advisor.metrics.host.recording_cost import RECORDED_RATIO, TRACING_SHARE, UNPROFILED_STEP_MS, profiling
 from advisor.model.missing import Missing
 from advisor.present.brief import Room, brief
 from advisor.present.source import facts

@@ -10,7 +10,7 @@ from advisor.cli import app
 from advisor.metrics import METRICS, topics
 from advisor.present.reference import metrics_page, rule_page
 from advisor.resources import rules_folder
-from advisor.rules.book import Rule, load
+from advisor.rules.rule_file import Rule, load
 from advisor.text import ns
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
 from tests import profiles
@@ -78,7 +78,7 @@ def test_limits_of_categories_stand_in_every_page_as_the_vocabulary_has_them():
         m.name for m in METRICS.values() if re.search(r"\{\w+_(?:gap|call)\}", m.meaning + m.formula + m.source)
     ]
     docs = ROOT / "docs"  # what is written by hand follows by hand
-    assert f"| launch gap | idle time of at most {gap} " in (docs / "glossary.md").read_text("utf-8")
+    assert f"| launching | idle time of at most {gap} " in (docs / "glossary.md").read_text("utf-8")
     assert f"Up to {gap} counts as the price of launching" in (docs / "design.md").read_text("utf-8")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import RuleError
-from advisor.rules.book import RuleFile
+from advisor.rules.rule_file import RuleFile
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, outermost, spans
 from advisor.inputs.names.calls import NODE
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import matches
 
 _LINEAR: Final = r": AddmmBackward"
 _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
@@ -41,7 +41,8 @@ def makers(view: DeviceView) -> pl.DataFrame:
     """
     of_nodes = view.once(nodes)
     numbers = of_nodes["sequence"].drop_nulls().unique()
-    bearers = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_in(numbers.implode()))
+    bears = pl.col("sequence").is_in(numbers.implode())
+    bearers = view.used_host.filter(pl.col("kind") == "op", bears).collect()
     forward = bearers.filter(~inside(spans(of_nodes), bearers))
     return forward.sort("start_ns").unique(["thread", "sequence"], keep="last", maintain_order=True)
 
@@ -71,11 +72,8 @@ def backward_passes(view: DeviceView) -> float:
 
 def _module_calls(view: DeviceView) -> float:
     """Calls of the module that takes most of the step, of those that no other module calls."""
-    modules = view.used_host.filter(pl.col("kind") == "module")
-    modules = modules.with_columns(end_ns=END_NS).sort("thread", "start_ns")
-    before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    outermost = modules.filter(before.is_null() | (pl.col("start_ns") >= before))
-    calls = outermost.group_by("name").agg(pl.len().alias("calls"), pl.sum("dur_ns")).sort("dur_ns", "calls")
+    modules = view.used_host.filter(pl.col("kind") == "module").collect()
+    calls = outermost(modules).group_by("name").agg(pl.len().alias("calls"), pl.sum("dur_ns")).sort("dur_ns", "calls")
     return calls["calls"][-1] / view.steps.height if calls.height else 0.0
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView, positions
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import above, nearest
 from advisor.model.profile import TEXT, matches
@@ -79,15 +79,20 @@ def _by_launch(view: DeviceView) -> _Tree:
     """By the ranges of the host that launched the device ops."""
     ops = view.used_ops.filter(~_has_scopes())
     rows = _by_id(view.host)
-    at = _positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
+    at = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
     return _grown(rows, at, ops["dur_ns"].to_numpy())
 
 
 def _on_host(view: DeviceView) -> _Tree:
     """By the host's own ranges; time inside another range of the thread is that range's."""
     rows = _by_id(view.host)
-    used = view.used_host.select("id", "kind", "dur_ns").filter(pl.col("kind").is_in(_FRAMES))
-    at = _positions(rows, used["id"])
+    return _grown(rows, *_own_times(view, rows))
+
+
+def _own_times(view: DeviceView, rows: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Which rows are frames of the used steps, and what each of them takes outside of those within it, in ns."""
+    used = view.used_host.filter(pl.col("kind").is_in(_FRAMES)).select("id", "dur_ns").collect()
+    at = positions(rows, used["id"])
     spent = used["dur_ns"].to_numpy().copy()
     parent = _parents(rows)
     outer = nearest(rows["kind"].is_in(_FRAMES).to_numpy(), parent)
@@ -96,26 +101,15 @@ def _on_host(view: DeviceView) -> _Tree:
     place[at] = np.arange(len(at))
     inside = (around >= 0) & (place[around] >= 0)
     np.subtract.at(spent, place[around[inside]], used["dur_ns"].to_numpy()[inside])
-    return _grown(rows, at, np.maximum(spent, 0))
+    return at, np.maximum(spent, 0)
 
 
 def _by_id(host: pl.DataFrame) -> pl.DataFrame:
     return host if host["id"].is_sorted() else host.sort("id")
 
 
-def _positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
-    """Where in `rows`, sorted by id, these ids are; -1 for null and unknown ones."""
-    known, sought = rows["id"].to_numpy(), ids.fill_null(-1).to_numpy()
-    if not len(known):
-        return np.full(len(sought), -1, np.int64)
-    if known[-1] - known[0] == len(known) - 1:  # none is missing
-        return np.where((sought >= known[0]) & (sought <= known[-1]), sought - known[0], -1)
-    at = np.minimum(np.searchsorted(known, sought), len(known) - 1)
-    return np.where(known[at] == sought, at, -1)
-
-
 def _parents(rows: pl.DataFrame) -> Ints:
-    return _positions(rows, rows["parent"])
+    return positions(rows, rows["parent"])
 
 
 def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
 
@@ -25,7 +25,7 @@ def device_collectives(view: DeviceView) -> pl.DataFrame:
 
 def host_collectives(view: DeviceView) -> pl.DataFrame:
     """The host's collectives (gloo, MPI) of the used steps."""
-    return view.used_host.filter(pl.col("kind") == "collective")
+    return view.used_host.filter(pl.col("kind") == "collective").collect()
 
 
 def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Union:

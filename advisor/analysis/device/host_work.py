@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, inside, rows_where, spans
+from advisor.analysis.device.view import DeviceView, by_start, inside, spans
 from advisor.inputs.names.calls import (
     JIT_CALL,
     LOGGING,
@@ -19,10 +19,10 @@ from advisor.inputs.names.calls import (
     WAITING_MODULES,
 )
 from advisor.model.intervals import EMPTY, Union
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, rows_where
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.limits import DISPATCH_NS, SLOW_CALL_NS
 
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
@@ -31,12 +31,6 @@ _OPTIMIZER: Final = r"^Optimizer\.step#(\w+)\.step$"
 _TYPED_OP: Final = r":[A-Za-z_]\w*$"
 _CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
-OP_COLUMNS: Final = (
-    *("id", "worker", "thread", "kind", "name", "start_ns", "dur_ns"),
-    *("step", "parent", "eager", "shapes"),
-)
-
-
 _EXECUTOR: Final = r"^ThunkExecutor::Execute"  # the program is under way, also where it waits for ops on other threads
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 
@@ -55,8 +49,7 @@ def _trains(view: DeviceView) -> pl.Expr:
 
     XPlane may record HIP's calls on lines of their own, apart from the thread of JAX that makes them.
     """
-    launching = pl.col("id").is_in(view.ops["launch"].drop_nulls().unique().implode())
-    launchers = view.host.select("id", "thread").filter(launching)["thread"]
+    launchers = view.host_of(view.ops["launch"])["thread"]
     callers = view.host_like(JIT_CALL)["thread"] if launchers.len() else launchers
     threads = pl.concat([launchers, callers, view.once(_step_threads)]).unique()
     of_threads = pl.col("thread").is_in(threads.implode()) | pl.lit(not threads.len())
@@ -80,10 +73,11 @@ def _marking_threads(view: DeviceView) -> pl.Series:
     ].unique()
 
 
-def step_ops(view: DeviceView) -> pl.DataFrame:
+def step_ops(view: DeviceView) -> pl.LazyFrame:
     """Framework ops of the used steps on the training threads, without the data loader's; with their `window`."""
-    ops = view.used_host.select(*OP_COLUMNS, "window").filter(pl.col("kind") == "op", view.once(_trains))
-    return ops.filter(~inside(view.host_spans("input"), ops))
+    host = view.windowed.with_columns(loads=inside(view.host_spans("input"), view.host)).lazy()
+    is_used = pl.col("window").is_not_null() & (pl.col("kind") == "op")
+    return host.filter(is_used, view.once(_trains), ~pl.col("loads")).drop("loads")
 
 
 def own_ns(ops: pl.DataFrame, time: str = "dur_ns") -> pl.Series:
@@ -119,7 +113,7 @@ def python_work(view: DeviceView) -> Union:
     Those of the steps left out as uneven are among them: they may be what made a step uneven.
     """
     between = between_ops(view, pl.concat([view.steps, view.outliers]))
-    return between.of_length(SLOW_CALL_NS, LAUNCH_GAP_NS)
+    return between.of_length(SLOW_CALL_NS, DISPATCH_NS)
 
 
 def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
@@ -147,8 +141,9 @@ def saving_frames(view: DeviceView) -> pl.DataFrame:
 
 def between_nodes(view: DeviceView) -> Union:
     """The moments from one node of autograd right to the next on a thread: its engine, in C++, chooses the next."""
-    ops = view.once(training_ops).filter(pl.col("kind") == "op").with_columns(is_node=matches(NODE))
-    beside = ops.filter(pl.col("is_node") | ~inside(spans(ops.filter("is_node")), ops)).sort("thread", "start_ns")
+    ops = view.once(training_ops).select("kind", "thread", "start_ns", "dur_ns", is_node=matches(NODE))
+    ops = ops.filter(pl.col("kind") == "op")
+    beside = by_start(ops.filter(pl.col("is_node") | ~inside(spans(ops.filter("is_node")), ops)))
     after = END_NS.shift(1).over("thread")
     follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")
     moments = beside.select(opens=after, closes="start_ns", follows=follows).filter("follows")

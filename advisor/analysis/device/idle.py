@@ -8,18 +8,23 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unrecorded_work import holes_in
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
-from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
 _OF_HOST: Final = ("sync", "host_bound")
+_OF_REST: Final = {"sync": ("start_ns", "late_ns"), "host_bound": ("late_ns", "due_ns")}
+"""What of a gap these causes own; of the device's own causes, what follows."""
+_ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 CAUSES: Final = tuple(IDLE_CAUSES)
+SHORT: Final = pl.col("host_bound_ns") <= LAUNCH_GAP_NS
+"""Whether what the host is late by is the price of launching."""
 
 
 def gaps(view: DeviceView) -> pl.DataFrame:
@@ -46,15 +51,15 @@ def gaps(view: DeviceView) -> pl.DataFrame:
 
 def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """Adds the op that ends each gap, and when the call that launched it returned."""
-    launches = view.host.select(launch="id", launched_ns=END_NS)
     ending = (
         view.ops.select("id", "launch", end_ns="start_ns")
         .join(frame, on="end_ns", how="semi")
         .sort("end_ns", "id")
         .unique("end_ns", keep="first", maintain_order=True)
         .select("end_ns", "launch", next="id")
-        .join(launches, on="launch", how="left")
     )
+    ending = view.with_host(ending, "launch", start_ns="start_ns", dur_ns="dur_ns")
+    ending = ending.select("end_ns", "launch", "next", launched_ns=END_NS)
     return frame.join(ending, on="end_ns", how="left", maintain_order="left")
 
 
@@ -88,7 +93,7 @@ def _launched(frame: pl.DataFrame, rest: npt.NDArray[np.str_]) -> Ints:
 
 def _late_cause(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
     """What a launched op waits for on an idle device: long, and with no other device, for what was not recorded."""
-    is_unrecorded = (wait_ns > LAUNCH_GAP_NS) & (view.devices == 1)
+    is_unrecorded = (wait_ns > UNRECORDED_WAIT_NS) & (view.devices == 1)
     return np.where(is_unrecorded, "unrecorded", "dependency")
 
 
@@ -164,14 +169,23 @@ def graph_holes_ns(view: DeviceView) -> int:
     return int(idle["unknown_ns"].filter(pl.Series(_beside_graphs(idle, view), dtype=pl.Boolean)).sum())
 
 
+def idle_for(view: DeviceView, cause: str, which: pl.Expr = _ANY) -> Union:
+    """When the device idles for this cause, in the gaps that satisfy `which`; as long as its `<cause>_ns` there."""
+    rows = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, which)
+    start, end = ("start_ns", "end_ns") if cause in HOST_RANGES else _OF_REST.get(cause, ("due_ns", "end_ns"))
+    idle = Union.of(rows[start].to_numpy(), rows[end].to_numpy())
+    before = HOST_RANGES[: HOST_RANGES.index(cause)] if cause in HOST_RANGES else HOST_RANGES
+    return (idle & view.host_spans(cause) if cause in HOST_RANGES else idle) - view.host_spans(*before)
+
+
 def launch_gaps(view: DeviceView) -> Union:
     """When the device waits at most 1 ms for the next launch; without what other causes account for."""
-    return _late(view, pl.col("host_bound_ns") <= LAUNCH_GAP_NS)
+    return idle_for(view, "host_bound", SHORT)
 
 
 def stalls(view: DeviceView) -> Union:
     """When the device waits longer than that for the next launch."""
-    return _late(view, pl.col("host_bound_ns") > LAUNCH_GAP_NS)
+    return idle_for(view, "host_bound", ~SHORT)
 
 
 def idle_after_waits(view: DeviceView) -> pl.DataFrame:
@@ -188,9 +202,3 @@ def idle_after_waits(view: DeviceView) -> pl.DataFrame:
     return waits.select(
         "window", "start_ns", "end_ns", "sync_ns", call=pl.when(pl.Series(still_open, dtype=pl.Boolean)).then(call)
     )
-
-
-def _late(view: DeviceView, which: pl.Expr) -> Union:
-    rows = view.once(gaps).filter(pl.col("host_bound_ns") > 0, which)
-    late = Union.of(rows["late_ns"].to_numpy(), rows["due_ns"].to_numpy())
-    return late - view.host_spans(*HOST_RANGES)

@@ -8,14 +8,16 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import executed
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
 from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
+from advisor.inputs.step_periods import PRODUCTS
 from advisor.model.arrays import Ints
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _SEED: Final = ("aten::item", "aten::random_", "aten::empty")  # of a new iterator, the last op first
 _OF_SAMPLER: Final = r"^aten::(?:randperm|resolve_conj|resolve_neg)$"  # that draws the first batches for processes
+_USE: Final = rf"{PRODUCTS}|^Torch-Compiled Region|^(?:## Call )?CompiledFxGraph"  # of a batch, by a model
 _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
 _FEW_OF_EPOCH: Final = 4  # the same for epochs of the training, whose loader is made once: three quarters
 _SEVERAL: Final = 2
@@ -52,6 +54,13 @@ def short_requests(view: DeviceView) -> pl.DataFrame:
     requests = view.once(_requests)
     short = requests.join(_short(_iterators(requests)), on=_OF_ITERATOR, maintain_order="left")
     return short.filter(~pl.col("trains") | ~pl.col("of_workers")).drop("nodes")
+
+
+def requests_at_once(view: DeviceView, requests: pl.DataFrame) -> int:
+    """How many of them a step makes before a model runs on any of their batches: two, of two zipped loaders."""
+    used = _with_uses(view, started_in(requests, view.starts, view.ends))
+    together = used.group_by("window", "thread", "uses", "nodes").len()["len"]
+    return int(together.median() or 1) if used["uses"].n_unique() > 1 else 1  # type: ignore[arg-type]
 
 
 def waits(view: DeviceView, requests: pl.DataFrame, windows: tuple[Ints, Ints] | None = None) -> Ints:
@@ -106,15 +115,42 @@ def _requests(view: DeviceView) -> pl.DataFrame:
 
     `nodes` is how many nodes of backward passes ran before.
     """
-    rows = _with_begins(view).with_columns(iterator=pl.col("begins").cum_sum().over("thread"))
+    rows = _with_evaluations(_with_uses(view, _with_begins(view)))
+    rows = rows.with_columns(iterator=pl.col("begins").cum_sum().over("thread"))
     so_far = {column: pl.col(column).cum_max().shift(1).over(_OF_ITERATOR) for column in ("dur_ns", "ops")}
-    is_less = {column: pl.col(column) < _END * longest for column, longest in so_far.items()}
-    is_end = is_less["ops"] | (is_less["dur_ns"] & ~pl.col("of_workers"))  # a batch of theirs may be there already
+    is_less = pl.any_horizontal(pl.col(column) < _END * longest for column, longest in so_far.items())
+    is_end = pl.when("of_workers").then("is_end").otherwise(is_less)  # a batch of theirs may be there already
     rows = rows.with_columns(is_end=is_end.fill_null(value=False))
     ended = pl.col("is_end").cum_sum().shift(1, fill_value=0).over(_OF_ITERATOR)
-    nodes = np.searchsorted(np.sort(view.host_like(NODE)["start_ns"].to_numpy()), rows["start_ns"].to_numpy())
     columns = ["id", *_OF_ITERATOR, "start_ns", "dur_ns", "is_end", "of_workers", "nodes"]
-    return rows.with_columns(nodes=pl.Series(nodes, dtype=pl.Int64)).filter(ended == 0).select(columns)
+    return rows.filter(ended == 0).select(columns)
+
+
+def _with_evaluations(rows: pl.DataFrame) -> pl.DataFrame:
+    """With `is_end`, of requests to processes, and with more `begins`: an evaluation by workers that stay has no seed.
+
+    Its batches go through a model, and no backward pass runs. The request that ends it brings none: nothing is loaded
+    in it, and no model runs before the next one, whose batch is for the loop around it.
+    """
+    learns, used = (pl.col(column).shift(-1).over("thread") > pl.col(column) for column in ("nodes", "uses"))
+    evaluates = (used & ~learns).fill_null(value=False)
+    before = evaluates.shift(1).over("thread")
+    is_end = pl.col("of_workers") & (pl.col("ops") == 0) & ~used & ~learns & before
+    rows = rows.with_columns(is_end=is_end.fill_null(value=False), evaluates=evaluates)
+    rows = rows.with_columns(
+        run=pl.col("evaluates").rle_id().over("thread"),
+        ends=pl.col("is_end").shift(-1, fill_value=False).over("thread"),
+    )
+    starts = pl.col("evaluates") & ~pl.col("evaluates").shift(1, fill_value=True).over("thread")
+    return rows.with_columns(begins=pl.col("begins") | (starts & pl.col("ends").any().over("thread", "run")))
+
+
+def _with_uses(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
+    """With how many `nodes` of backward passes, and `uses` of batches by a model, started before each request."""
+    start = rows["start_ns"].to_numpy()
+    starts = {"nodes": view.host_like(NODE), "uses": view.host_like(_USE)}
+    before = {name: np.searchsorted(np.sort(ops["start_ns"].to_numpy()), start) for name, ops in starts.items()}
+    return rows.with_columns(**{name: pl.Series(number, dtype=pl.Int64) for name, number in before.items()})
 
 
 def _with_begins(view: DeviceView) -> pl.DataFrame:
@@ -124,24 +160,18 @@ def _with_begins(view: DeviceView) -> pl.DataFrame:
     the next op, because processes of an iterator that nobody keeps are joined there.
     """
     requests = view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").select("id", *_EVENT)
-    ops = view.host.filter(pl.col("kind") == "op", pl.col("thread").is_in(requests["thread"].unique().implode()))
-    ops = ops.select("id", *_EVENT)
+    of_threads = pl.col("thread").is_in(requests["thread"].unique().implode())
+    ops = view.host.lazy().filter(pl.col("kind") == "op", of_threads).select("id", *_EVENT).collect()
     is_within = inside(spans(requests), ops)
     loads = np.sort(ops.filter(is_within)["start_ns"].to_numpy())
-    order = _outermost(pl.concat([requests, ops.filter(~is_within)])).filter(~matches(_OF_SAMPLER))
+    order = outermost(pl.concat([requests, ops.filter(~is_within)])).filter(~matches(_OF_SAMPLER))
+    order = order.with_columns(end_ns=END_NS)
     rows = _after_seeds(order).join(requests, on="id", how="semi", maintain_order="left")
     start = rows["start_ns"].to_numpy()
     within = np.searchsorted(loads, start + rows["dur_ns"].to_numpy()) - np.searchsorted(loads, start)
     begin_ns = pl.when(pl.col("begins") & pl.col("of_workers")).then("seed_ns").otherwise("start_ns")
     end_ns = pl.when("of_workers").then(pl.coalesce("next_ns", "end_ns")).otherwise("end_ns")
     return rows.with_columns(ops=pl.Series(within, dtype=pl.Int64), start_ns=begin_ns, dur_ns=end_ns - begin_ns)
-
-
-def _outermost(rows: pl.DataFrame) -> pl.DataFrame:
-    rows = rows.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-    rows = rows.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
-    before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    return rows.filter(before.is_null() | (pl.col("start_ns") >= before))
 
 
 def _after_seeds(rows: pl.DataFrame) -> pl.DataFrame:

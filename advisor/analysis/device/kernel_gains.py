@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.replay import UNPROFILED, Replay, trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import LAUNCH_GAP_NS

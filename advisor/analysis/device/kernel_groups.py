@@ -9,8 +9,10 @@ import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.kernels import TYPE, kernels
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
+from advisor.model.intervals import Union
 
+_HEADS: Final = 4  # own choice: fewer in a row may be those of two small layers
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
 _TRANSPARENT: Final = [
@@ -84,6 +86,22 @@ def part(view: DeviceView, name: str) -> pl.DataFrame:
     return view.once(parts).filter(pl.col("part") == name)
 
 
+def attention_loops(view: DeviceView) -> Union:
+    """When attention is computed head by head: from the first product to the last of four or more softmaxes.
+
+    Of a run of them, with what passes values on between them, and nothing else.
+    """
+    rows = view.once(parts).with_columns(attends=(pl.col("part") == "attention").fill_null(value=False))
+    ends = (~pl.col("attends") & ~pl.col("family").is_in(_TRANSPARENT)).fill_null(value=True)
+    rows = rows.with_columns(run=ends.cum_sum().over("stream")).filter("attends")
+    end_ns = (pl.col("start_ns") + pl.col("dur_ns")).max()
+    runs = rows.group_by("stream", "run").agg(
+        pl.min("start_ns"), end_ns=end_ns, softmaxes=(pl.col("family") == "softmax").sum()
+    )
+    loops = runs.filter(pl.col("softmaxes") >= _HEADS)
+    return Union.of(loops["start_ns"].to_numpy(), loops["end_ns"].to_numpy())
+
+
 def independent() -> pl.Expr:
     """Whether a kernel cannot work on what the one before it has written, as far as names and shapes tell.
 
@@ -105,9 +123,8 @@ def _with_part(rows: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> p
 
 def _in_optimizer(view: DeviceView, rows: pl.DataFrame) -> pl.Series:
     """Whether each kernel was launched while an optimizer updated its parameters."""
-    calls = view.host.select(launch="id", call_ns="start_ns")
-    launches = rows.select("launch", "start_ns").join(calls, on="launch", how="left", maintain_order="left")
-    call_ns = launches["call_ns"] if view.device is not None else launches["start_ns"]
+    launches = view.with_host(rows, "launch", call_ns="start_ns")
+    call_ns = launches["call_ns"] if view.device is not None else rows["start_ns"]
     at = call_ns.fill_null(0).to_numpy()
     during = view.once(optimizer_work).within(at, at + 1) > 0
     return pl.Series(during & call_ns.is_not_null().to_numpy(), dtype=pl.Boolean)

@@ -9,9 +9,9 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.op_work import factors, inputs, values_of, work
-from advisor.analysis.device.steps import DeviceView, classes, spans
+from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs.names.kernels import FAMILIES
-from advisor.symbols import kernel_name
+from advisor.kernel_words import kernel_name
 from advisor.text import ms
 
 _FLOATS: Final = {
@@ -108,9 +108,10 @@ def largest(view: DeviceView, rows: pl.DataFrame) -> str:
     """
     if not rows.height:
         return ""
-    op = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name").alias("op_name")
+    of_names = rows.group_by("op_name", "name").agg(pl.sum("dur_ns"))
+    op = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name")
     times: Counter[str] = Counter()
-    for of_type, name, ns in rows.group_by(op, "name").agg(pl.sum("dur_ns")).rows():
+    for of_type, name, ns in of_names.select(op, "name", "dur_ns").rows():
         times[of_type or kernel_name(name)] += ns
     top = sorted(times.items(), key=lambda item: (-item[1], item[0]))[:_MOST_NAMES]
     return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top)
@@ -131,7 +132,8 @@ def longest(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _on_host(view: DeviceView) -> pl.DataFrame:
     """Ops of the training threads that compute, for at least 10 us, four fifths of it outside the ops within them."""
-    ops = view.once(step_ops)
+    columns = ("id", "worker", "name", "start_ns", "dur_ns", "step", "window", "thread")
+    ops = view.once(step_ops).select(*columns, "parent").collect()
     bare = pl.col("name").cast(pl.String).str.strip_prefix("aten::")
     family = pl.coalesce(
         pl.when(bare.str.contains("(?x)" + pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST
@@ -142,7 +144,7 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
         families, on="name"
     )
     rows = leaves.select(
-        *("id", "worker", "name", "start_ns", "dur_ns", "step", "window"),
+        *columns[:-1],
         op="id",
         stream="thread",
         family=pl.col("family").fill_null("other").cast(FAMILIES),
@@ -158,7 +160,7 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
 def _ops(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
     """The launching ops; each kind of call is parsed once."""
     keys = ["name", "shapes", "dtypes", "details"]
-    ops = view.host.select("id", *keys).filter(pl.col("id").is_in(kernels["op"].drop_nulls().unique().implode()))
+    ops = view.host_of(kernels["op"]).select("id", *keys)
     kinds = ops.select(keys).unique(maintain_order=True)
     rows = [_op_columns(*row) for row in kinds.select(pl.all().cast(pl.String)).rows()]
     kinds = kinds.hstack(pl.DataFrame(rows, _OP_COLUMNS, orient="row"))

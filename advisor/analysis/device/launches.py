@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
-from advisor.inputs.periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
+from advisor.inputs.step_periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
@@ -32,7 +32,7 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     calls = host.select("id", "parent", "kind", "start_ns", "name").filter(
         pl.col("kind").is_in(DRIVER_CALLS), matches(LAUNCHING)
     )
-    has_op = pl.col("id").is_in(ops["launch"].drop_nulls().unique().implode())
+    has_op = pl.col("id").is_in(ops["launch"].drop_nulls().implode())
     nested = pl.col("parent").is_in(calls["id"].implode()) | pl.col("id").is_in(calls["parent"].drop_nulls().implode())
     rows = calls.with_columns(is_lost=~has_op).filter(has_op | ~nested.fill_null(value=False)).sort("start_ns")
     of_ops = rows.filter(~pl.col("is_lost"))["start_ns"]

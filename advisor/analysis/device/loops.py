@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.autograd import FEW_PASSES, makers
 from advisor.analysis.device.communication import C10D_CALLS
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work, step_ops
-from advisor.analysis.device.steps import DeviceView, inside
+from advisor.analysis.device.view import DeviceView, by_start, inside, outermost
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 
@@ -66,16 +66,14 @@ def loops(view: DeviceView) -> Loops:
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
     """The used steps' ops that lie in none but nodes of autograd, with `apart`: whether one is none of a loop's."""
-    end = END_NS
-    order = ["thread", "start_ns", "end_ns"]
-    ops = view.once(step_ops).with_columns(end_ns=end, is_node=matches(BACKWARD))
-    ops = ops.sort(order, descending=[False, False, True])
-    before = pl.col("end_ns").cum_max().shift(1).over("thread", "is_node")
-    outermost = ops.filter(pl.col("is_node") | before.is_null() | (pl.col("start_ns") >= before))
+    ops = view.once(step_ops).select("thread", "window", "name", "start_ns", "dur_ns").collect()
+    ops = ops.with_columns(is_node=matches(BACKWARD))
+    rows = by_start(pl.concat([ops.filter("is_node"), outermost(ops.filter(~pl.col("is_node")))]))
+    rows = rows.with_columns(end_ns=END_NS)
     making = np.sort(view.once(makers)["start_ns"].to_numpy())
-    first, last = (np.searchsorted(making, outermost[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
+    first, last = (np.searchsorted(making, rows[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
     of_model = matches(f"{_LAYER}|{_DISTRIBUTED}") | pl.col("is_node") | pl.Series(last > first)
-    return outermost.with_columns(apart=of_model | inside(view.once(optimizer_work), outermost))
+    return rows.with_columns(apart=of_model | inside(view.once(optimizer_work), rows))
 
 
 def _runs(ops: pl.DataFrame) -> pl.DataFrame:

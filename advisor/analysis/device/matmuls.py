@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import kernels
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs import hardware
 
 _SMALLEST_SIDE: Final = 64  # a multiplication with a shorter side is bound by memory, not by arithmetic

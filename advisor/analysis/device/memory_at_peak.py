@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.call_tree import ENGINE
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.intervals import above, nearest, nest
 
 _MOST_ROWS: Final = 12

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FRAMEWORK_RANGE
 from advisor.model.intervals import Union
 from advisor.model.profile import matches

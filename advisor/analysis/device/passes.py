@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView, classes
+from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import CACHE_WRITES, DECODE_ATTENTION, PREFILL_ATTENTION, SAMPLERS
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import matches
 
 PASS: Final = {
     "phase": pl.String,
@@ -78,11 +78,12 @@ def _names(view: DeviceView) -> pl.DataFrame:
 
 def _launched(view: DeviceView, names: pl.DataFrame) -> pl.DataFrame:
     """Kernels and copies in the order of their launches, with what each shows of its pass."""
-    calls = view.host.select(launch="id", called="start_ns", returned=END_NS, replays=matches(GRAPH_LAUNCH))
+    ops = view.ops.filter(pl.col("kind").is_in(_KINDS))
+    ops = view.with_host(ops, "launch", called="start_ns", call_ns="dur_ns", call="name").drop_nulls("called")
     layer = "writes" if names["writes"].any() else "attends"
     return (
-        view.ops.filter(pl.col("kind").is_in(_KINDS))
-        .join(calls, on="launch")
+        ops.with_columns(returned=pl.col("called") + pl.col("call_ns"), replays=matches(GRAPH_LAUNCH, "call"))
+        .drop("call_ns", "call")
         .join(names, on="name", how="left")
         .join(_queries(view), on="op", how="left")
         .sort("called", "start_ns")

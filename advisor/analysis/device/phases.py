@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.passes import PASS, passes
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import JAX_MARKS, STEP_MARKS, batch
-from advisor.inputs.periods import LAUNCHING
+from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Ints
 from advisor.model.profile import END_NS, matches
 
@@ -51,9 +51,9 @@ def work(view: DeviceView) -> pl.DataFrame:
     With `mark` (row of `engine_steps`) and `replays` (whether a launch of a CUDA graph runs it).
     """
     engine = view.once(engine_steps)
-    called = view.host.select(launch="id", called_ns="start_ns", replays=matches(GRAPH_LAUNCH))
     ops = view.ops.filter(pl.col("start_ns") >= (0 if view.has_marks else int(view.starts[0])))
-    ops = ops.join(called, on="launch").sort("called_ns", maintain_order=True)
+    ops = view.with_host(ops, "launch", called_ns="start_ns", call="name").drop_nulls("called_ns")
+    ops = ops.with_columns(replays=matches(GRAPH_LAUNCH, "call")).drop("call").sort("called_ns", maintain_order=True)
     begins = engine["start_ns"].to_numpy()
     nothing = np.iinfo(np.int64).min  # is before the first mark
     until = np.concatenate(([nothing], begins[1:], engine["end_ns"].tail(1).to_numpy()))

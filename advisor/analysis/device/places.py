@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS
+from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 
 _MOST_PLACES: Final = 10
@@ -41,23 +42,42 @@ def stretches(when: Union, name: str) -> pl.DataFrame:
 
 def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
     """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
-    used = view.used_host.select("id", step=_step(view))
-    return as_places(rows.drop("step").join(used, on="id"), "host_ops", op)
+    used = view.used_host.filter(pl.col("id").is_in(rows["id"].implode())).select("id", "window").collect()
+    return as_places(
+        rows.drop("step", "window", strict=False).join(used, on="id").with_columns(step=_step(view)), "host_ops", op
+    )
 
 
 def waits_that_cost(view: DeviceView) -> pl.DataFrame:
     """The calls that waited, each with the idle time that followed, as places to point at, the costliest first."""
-    calls = view.host.select("id", "parent", "dur_ns", call_start="start_ns", called="name")
-    after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns"))
-    costs = after.join(calls, left_on="call", right_on="id").sort("sync_ns", "call_start", descending=[True, False])
-    return costs.head(_MOST_PLACES).select(
+    after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns")).drop_nulls("call")
+    columns = {"parent": "parent", "dur_ns": "dur_ns", "call_start": "start_ns", "called": "name"}
+    costs = view.with_host(after, "call", **columns).sort("sync_ns", "call_start", descending=[True, False])
+    most = costs.head(_MOST_PLACES)
+    around = ops_around(view, most["call"])
+    return most.select(
         step=_step(view),
         start_ns="call_start",
         dur_ns="dur_ns",
-        op="parent",
+        op=pl.when(around != pl.col("call")).then(around).otherwise("parent"),
         table=pl.lit("host_ops"),
         name=pl.format("{}, then the device idles for {}", "called", _in_ms("sync_ns")),
     )
+
+
+def ops_around(view: DeviceView, calls: pl.Series) -> pl.Series:
+    """For each id of a call that of the outermost `aten::` op around it, else its own: `.item()` is aten::item."""
+    host = view.host
+    parent = host["parent"].fill_null(-1).to_numpy()
+    first = int(host["id"][0]) if host.height else 0  # ids of one worker are consecutive
+    is_op = host.select(matches("^aten::")).to_series().to_numpy()
+    best = calls.to_numpy() - first
+    at = best.copy()
+    while (climbing := np.flatnonzero(at >= 0)).size:
+        best[climbing] = np.where(is_op[at[climbing]], at[climbing], best[climbing])
+        above = parent[at[climbing]]
+        at[climbing] = np.where(above >= 0, above - first, -1)
+    return pl.Series("around", best + first, host["id"].dtype)
 
 
 def _step(view: DeviceView) -> pl.Expr:
@@ -71,12 +91,9 @@ def device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
     Only for as many as a report names: what follows is looked up for each.
     """
     first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
-    calls = view.host.select("parent", launch="id", called="name")
     idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
-    calls_and_gaps = (
-        first.with_columns(end_ns=END_NS)
-        .join(calls, on="launch", how="left", maintain_order="left")
-        .join(idle, on="end_ns", how="left", maintain_order="left")
+    calls_and_gaps = view.with_host(first.with_columns(end_ns=END_NS), "launch", parent="parent", called="name").join(
+        idle, on="end_ns", how="left", maintain_order="left"
     )
     by = pl.format(" by {}", "called").fill_null("")
     after = pl.format(", then the device idles for {}", _in_ms("idle_ns")).fill_null("")

@@ -18,13 +18,13 @@ from advisor.analysis.device.host_work import (
     thread_waits,
 )
 from advisor.analysis.device.loops import loops
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
-from advisor.inputs.periods import RANGES
+from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import DISPATCH_NS
 
 _MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
@@ -48,7 +48,7 @@ def _calls_again(view: DeviceView) -> float:
     """How often a step on a CPU calls the jitted function, or tf.function, that makes most of its calls."""
     if view.device is not None:
         return 1.0
-    rows = view.used_host.filter(matches(JIT_CALL) | matches(FUNCTION_CALL, "details"))
+    rows = view.used_host.filter(matches(JIT_CALL) | matches(FUNCTION_CALL, "details")).collect()
     calls = rows.filter(~pl.col("parent").fill_null(-1).is_in(rows["id"].implode()))["name"].value_counts()
     most = int(calls["count"].max() or 0)  # type: ignore[arg-type]  # integers
     return most / view.steps.height if most >= _MOST_CALLS * int(calls["count"].sum()) else 1.0
@@ -79,8 +79,10 @@ class PythonTime(NamedTuple):
 def python_time(view: DeviceView) -> PythonTime:
     """What Python takes of the used steps of a worker without a device."""
     between = _between(view)
-    long = between.of_length(LAUNCH_GAP_NS)
-    silent = (long - spans(view.host.filter(~pl.col("kind").is_in(RANGES)))) | (long & thread_waits(view))
+    long = between.of_length(DISPATCH_NS)
+    silent = (long - spans(view.host.select("kind", "start_ns", "dur_ns").filter(~pl.col("kind").is_in(RANGES)))) | (
+        long & thread_waits(view)
+    )
     recorded, in_loops = long - silent, view.once(loops).spans - view.host_spans("input")
     ops = _own_times(view, in_loops)
     tiny, large = pl.col("own_ns") < _TINY_NS, pl.col("own_ns") >= SMALL_NS
@@ -119,7 +121,7 @@ def _own_times(view: DeviceView, in_loops: Union) -> pl.DataFrame:
     `reads`: in a loop that reads values. `typical_ns` is the median of the op's name and shapes: a busy machine makes a
     view take milliseconds. Python dispatches an eager op; those of a graph are its executor's.
     """
-    ops = view.once(step_ops)
+    ops = view.once(step_ops).select("id", "parent", "name", "shapes", "start_ns", "dur_ns", "eager").collect()
     ops = ops.filter(~inside(view.once(optimizer_work), ops))
     of_graphs = view.process.get("framework") in XLA_FRAMEWORKS
     return ops.with_columns(own_ns=own_ns(ops)).select(

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
 
 OP_NS: Final = 1_000
@@ -70,7 +70,13 @@ def _is_of_recording(view: DeviceView, during_ms: float) -> bool:
 
 def _most_ns(view: DeviceView) -> float:
     """What recording costs a step at most; what takes longer is another change."""
-    return _MOST_OP_NS * view.used_host.height / view.steps.height
+    return _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
+
+
+def recorded(view: DeviceView) -> dict[str, int]:
+    """How many host ops of each kind the used steps have."""
+    kinds = view.used_host.group_by("kind").len().collect()
+    return dict(kinds.with_columns(pl.col("kind").cast(pl.String)).iter_rows())
 
 
 def measured_share(view: DeviceView) -> float | None:
@@ -84,7 +90,7 @@ def op_ns(view: DeviceView) -> int:
 
     The measured cost is shared out evenly over all recorded ops and calls of the steps.
     """
-    share, ops = measured_share(view), view.used_host.filter(pl.col("kind").is_in(RECORDED)).height
+    share, ops = measured_share(view), sum(view.once(recorded).get(kind, 0) for kind in RECORDED)
     return OP_NS if share is None or not ops else min(_MOST_OP_NS, int(share * view.total_ns / ops))
 
 

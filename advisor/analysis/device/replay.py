@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches
@@ -240,12 +240,14 @@ def _first_half(view: DeviceView, steps: pl.DataFrame) -> DeviceView:
 
 def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
     """Calls in [begin, end) that launch ops of this device, or wait."""
-    launching = view.ops["launch"].drop_nulls().unique()
-    return view.host.filter(
+    calls = view.host.lazy().filter(
         pl.col("kind").is_in(DRIVER_CALLS),
         pl.col("start_ns").is_between(begin, end, closed="left"),
-        pl.col("id").is_in(launching.implode()) | (pl.col("kind") == "sync") | (pl.col("dur_ns") > SLOW_CALL_NS),
-    ).sort("start_ns", "id")
+        pl.col("id").is_in(view.ops["launch"].implode())
+        | (pl.col("kind") == "sync")
+        | (pl.col("dur_ns") > SLOW_CALL_NS),
+    )
+    return calls.select("id", "kind", "name", "start_ns", "dur_ns").sort("start_ns", "id").collect()
 
 
 def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
@@ -297,7 +299,7 @@ def _launch_ns(ops: pl.DataFrame) -> int:
 def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
     """For how long after `begin` each stream is busy with what was called before, recorded or not."""
     end = END_NS
-    ops = view.ops.join(view.host.select(launch="id", called="start_ns"), on="launch", how="left")
+    ops = view.with_host(view.ops, "launch", called="start_ns")
     first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
     earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))
     return dict(ops.filter(earlier, end > begin).group_by(_STREAM).agg(end.max() - begin).rows())

@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import spans
+from advisor.analysis.device.view import spans
 from advisor.inputs.names.calls import NODE, WORKERS_LOADING
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import WORKER_JOIN_NS
 
 _DRAW: Final = r"^aten::random_$"
 _RANDOM: Final = r"^aten::rand(?:int|perm|n|_like|$)"  # ops of the program that draw within them
@@ -38,6 +38,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
     them, and so between two requests. The next request is to processes again. In between no backward pass runs, as it
     does after a request that brings a batch.
     """
+    host = host.select("kind", "name", "start_ns", "dur_ns")
     asks = spans(host.filter(pl.col("kind") == "input"))
     to_workers = spans(host.filter((pl.col("kind") == "input") & matches(WORKERS_LOADING)))
     draws = np.sort(host.filter(matches(_DRAW))["start_ns"].to_numpy())
@@ -45,7 +46,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
     nodes = np.sort(host.filter(matches(NODE))["start_ns"].to_numpy())
     ends, starts = asks.ends[:-1], asks.starts[1:]
     until, before = np.searchsorted(draws, starts), np.searchsorted(draws, ends)
-    joins = (ends - asks.starts[:-1] > LAUNCH_GAP_NS) & to_workers.covers(asks.starts[:-1])
+    joins = (ends - asks.starts[:-1] > WORKER_JOIN_NS) & to_workers.covers(asks.starts[:-1])
     trains = np.searchsorted(nodes, starts) > np.searchsorted(nodes, ends)
     at = np.flatnonzero((until > before) & joins & to_workers.covers(starts) & ~trains)
     seeds: Ints = draws[np.maximum(before, until - _DRAWS)[at]]

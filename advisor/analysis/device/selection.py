@@ -12,15 +12,15 @@ import polars as pl
 
 from advisor.analysis.device.launches import incomplete, launches
 from advisor.analysis.device.restarts import restarts
-from advisor.analysis.device.steps import DeviceView, Selection, first_uses, rows_where, spans, started_in
+from advisor.analysis.device.view import DeviceView, Selection, first_uses, spans, started_in
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
-from advisor.inputs.periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, Profile, matches
+from advisor.model.profile import END_NS, Profile, matches, rows_where
 from advisor.vocabulary.limits import THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
@@ -125,11 +125,15 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     """One window per device (or worker) from its first event to its last, where no steps are marked.
 
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
-    before a device's first op where that op had to wait: the device was at work that was not recorded.
+    before a device's first op where that op had to wait: the device was at work that was not recorded. Without one,
+    what follows the last op stays outside: nothing shows whether the job goes on.
     """
     end = END_NS
     on_host = profile.host_ops.group_by("worker").agg(
-        host_start=pl.min("start_ns"), host_end=end.max(), launches=matches(LAUNCHING).fill_null(value=False).any()
+        host_start=pl.min("start_ns"),
+        host_end=end.max(),
+        op_end=end.filter(pl.col("kind") == "op").max(),
+        launches=matches(LAUNCHING).fill_null(value=False).any(),
     )
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
     bounds = (
@@ -137,7 +141,8 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     )
     work = profile.workers.select("worker", *bounds)
     start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
-    stop = pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last"))
+    op_end = pl.when(pl.col("first").is_null()).then("op_end")
+    stop = pl.min_horizontal(op_end, pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last")))
     lacks = profile.lacks.get("device_ops")
     is_cut = pl.lit(lacks is not None and "cut_off" in lacks.values)  # Kineto writes the device's work last
     of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
@@ -153,7 +158,9 @@ def _recordings(profile: Profile) -> pl.DataFrame:
             start_ns=start,
             dur_ns=stop - start,
             host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
-            host_dur_ns=pl.when(of_host).then(pl.col("host_end") - pl.col("host_start")).otherwise(stop - start),
+            host_dur_ns=pl.when(of_host)
+            .then(pl.min_horizontal(op_end, "host_end") - pl.col("host_start"))
+            .otherwise(stop - start),
             mark_ns=pl.lit(None, pl.Int64),
             pause_ns=pl.lit(0, pl.Int64),
             incomplete=pl.when(pl.col("first").is_null()).then(
@@ -289,7 +296,7 @@ def _does_more(slow: Mask, steps: pl.DataFrame, profile: Profile) -> bool:
 
 def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
     """Whether an epoch's new workers are half or more of what a step takes longer than most."""
-    again = restarts(profile.host_ops.filter(pl.col("worker") == steps["worker"][0]))
+    again = restarts(rows_where(profile.host_ops, pl.col("worker") == steps["worker"][0]))
     start, length = steps["host_start_ns"].to_numpy(), steps["host_dur_ns"].to_numpy()
     anew = (again.ending | again.starting | again.waiting).within(start, start + length)
     beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
@@ -299,7 +306,8 @@ def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
 
 def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
     """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
-    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
+    host = profile.host_ops.select("worker", "kind", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
     if rows.height:
         return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
     return _begun(profile.device_ops.filter(pl.col("worker") == steps["worker"][0]), steps["start_ns"], steps["dur_ns"])
@@ -307,7 +315,8 @@ def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
 
 def _begun_like(names: str, steps: pl.DataFrame, profile: Profile) -> Ints:
     """How many ops and ranges of such names begin in each step on the host."""
-    rows = profile.host_ops.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
+    host = profile.host_ops.select("worker", "name", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
     return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
 
 
@@ -368,7 +377,7 @@ def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
     if device is None:
         return 0
     ops = profile.device_ops.filter(pl.col("worker") == worker)
-    uses = first_uses(profile.host_ops.filter(pl.col("worker") == worker), ops)
+    uses = first_uses(rows_where(profile.host_ops, pl.col("worker") == worker), ops)
     busy = spans(ops.filter(pl.col("device") == device))
     start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
     within = uses & Union.of([start], [start + length])

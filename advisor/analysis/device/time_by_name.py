@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import OP_COLUMNS, own_ns, training_ops
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.host_work import own_ns, training_ops
 from advisor.analysis.device.user_code import callers
+from advisor.analysis.device.view import DeviceView, outermost, spans
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
+from advisor.model.profile import matches
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -43,26 +43,25 @@ def _during(view: DeviceView, when: Union) -> pl.DataFrame:
     ops = view.once(_unmarked)
     start = ops["start_ns"].to_numpy()
     spent = when.within(start, start + ops["dur_ns"].to_numpy())
-    return ops.with_columns(ns=pl.Series(spent, dtype=pl.Int64)).filter(pl.col("ns") > 0)
+    return ops.with_columns(ns=pl.Series(spent, dtype=pl.Int64)).filter("works", pl.col("ns") > 0)
 
 
 def _unmarked(view: DeviceView) -> pl.DataFrame:
-    """What of `_WORK` ran on the training threads.
+    """What ran on the training threads, and which of it `works`; all columns but two are those of the host's table.
 
-    Marks of steps are none of it: what lies in one is part of what the mark lies in, a function that runs the loop say.
-    Nor are ranges around several steps, such as an epoch's.
+    Marks of steps do not: what lies in one is part of what the mark lies in, a function that runs the loop say. Nor do
+    ranges around several steps, such as an epoch's.
     """
-    marks = view.complete.select(kind=pl.lit("annotation", HOST_OP_KINDS), start_ns="host_start_ns", dur_ns="mark_ns")
-    ops = view.once(training_ops).select(OP_COLUMNS).filter(pl.col("kind").is_in(_WORK))
-    ops = ops.filter((pl.col("kind") != "annotation") | (_steps_begun(view, ops) < _SEVERAL))
-    of_kind = view.host.filter(pl.col("kind") == "step").select("id", "parent", *marks.columns)
-    all_marks = pl.concat([ops.join(marks, on=marks.columns, how="semi").select(of_kind.columns), of_kind])
-    return (
-        ops.join(marks, on=marks.columns, how="anti", maintain_order="left")
-        .join(all_marks.select(parent="id", outer="parent"), on="parent", how="left", maintain_order="left")
-        .with_columns(parent=pl.coalesce("outer", "parent"))
-        .drop("outer")
-    )
+    columns = ["id", "parent", "kind", "start_ns", "dur_ns"]
+    ops = view.once(training_ops).select(*columns, "thread", "name")
+    ranges = ops.select(columns).filter(pl.col("kind") == "annotation")
+    few = _steps_begun(view, ranges) < _SEVERAL
+    marks = view.complete.select(start_ns="host_start_ns", dur_ns="mark_ns")
+    of_steps = ranges.filter(few).join(marks, on=marks.columns, how="semi")
+    all_marks = pl.concat([of_steps, view.host.select(columns).filter(pl.col("kind") == "step")]).drop_nulls("parent")
+    apart = pl.concat([of_steps["id"], ranges.filter(~few)["id"]])
+    works = pl.col("kind").is_in(_WORK) & ~pl.col("id").is_in(apart.implode())
+    return ops.with_columns(pl.col("parent").replace(all_marks["id"], all_marks["parent"]), works=works)
 
 
 def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
@@ -77,14 +76,12 @@ def times_by_range(view: DeviceView, when: Union) -> pl.DataFrame:
     An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
     time is that of the ranges around, as in `times_by_name`.
     """
-    ops = _during(view, when).select("id", "thread", "name", "start_ns", "dur_ns", self_ns="ns", end_ns=END_NS)
+    ops = _during(view, when).select("id", "thread", "name", "start_ns", "dur_ns", self_ns="ns")
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
-    ranges = worth.filter(~matches(_WRAPPERS)).sort("thread", "start_ns", "end_ns", descending=[False, False, True])
-    before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    outermost = ranges.filter(before.is_null() | (pl.col("start_ns") >= before))
-    rest = times_by_name(view, when - spans(outermost))
+    ranges = outermost(worth.filter(~matches(_WRAPPERS)))
+    rest = times_by_name(view, when - spans(ranges))
     return (
-        pl.concat([by_place(view, outermost), rest])
+        pl.concat([by_place(view, ranges), rest])
         .group_by("name")
         .sum()
         .sort("self_ns", "name", descending=[True, False])

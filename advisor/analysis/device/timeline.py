@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, gaps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.profile import END_NS
 from advisor.text import numbered
 

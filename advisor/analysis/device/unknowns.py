@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.idle import at_edges, gaps
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.idle import CAUSES, at_edges, gaps
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -75,5 +75,5 @@ def undirected_copies(view: DeviceView) -> Missing | None:
     return Missing("copy_direction_unknown", share=share) if share >= _UNKNOWN_SHARE else None
 
 
-DOUBTFUL: Final = ("host_bound", "sync", "queued", "dependency", "unrecorded")
+DOUBTFUL: Final = tuple(cause for cause in CAUSES if cause not in {*HOST_RANGES, "unknown"})
 """Causes of idle time of which nothing is told where too much of it has an unknown one."""

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device import launches as calls
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.arrays import Ints, Mask
 from advisor.model.profile import END_NS
 
@@ -38,7 +38,7 @@ def holes_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:
 
 def _called(gaps: pl.DataFrame, view: DeviceView) -> tuple[Ints, Ints]:
     """When the ops around each gap were launched; in no order where either is unknown."""
-    ops = view.ops.join(view.host.select(launch="id", called="start_ns"), on="launch")
+    ops = view.with_host(view.ops, "launch", called="start_ns").drop_nulls("called")
     ends = ops.group_by(dry=END_NS).agg(before=pl.max("called"))
     dry = pl.Series(view.busy.last_end(gaps["start_ns"].to_numpy()), dtype=pl.Int64)
     around = (

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
-from advisor.frames import user_line
+from advisor.analysis.device.view import DeviceView
+from advisor.user_frames import user_line
 
 _SCRIPT: Final = ": <module>"  # as a whole it tells nothing
 _SCHEMA: Final = {"id": pl.Int64, "caller": pl.String}

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
-from advisor.inputs.periods import PRODUCTS, without_graph
+from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS
 

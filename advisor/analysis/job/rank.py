@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.analysis.device.host_work import BACKWARD, running
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.hardware import Gpu
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
@@ -113,8 +113,7 @@ def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.S
     begun = kernels["start_ns"]
     low, high = begun.search_sorted(pl.Series(start)), begun.search_sorted(pl.Series(end))
     first = kernels[pl.select(pl.when(high > low).then(low)).to_series()]
-    calls = view.host.select(launch="id", called_ns="start_ns")
-    first = first.join(calls, on="launch", how="left", maintain_order="left")
+    first = view.with_host(first, "launch", called_ns="start_ns")
     return (high - low).cast(pl.Int64).to_numpy(), first["start_ns"], first["called_ns"]
 
 
@@ -137,11 +136,10 @@ def _calls(view: DeviceView) -> pl.DataFrame:
 def _in_forward(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
     """Whether each op was launched in DistributedDataParallel's forward; null where its launch was not recorded."""
     forward = spans(view.host_like(r"^DistributedDataParallel\.forward$"))
-    calls = view.host.select("id", called_ns="start_ns")
-    called = ops.select("launch").join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
-    at = called["called_ns"].fill_null(0).to_numpy()
+    called_ns = view.with_host(ops, "launch", called_ns="start_ns")["called_ns"]
+    at = called_ns.fill_null(0).to_numpy()
     inside = pl.Series(forward.within(at, at + 1) > 0, dtype=pl.Boolean)
-    return pl.select(pl.when(called["called_ns"].is_not_null()).then(inside)).to_series()
+    return pl.select(pl.when(called_ns.is_not_null()).then(inside)).to_series()
 
 
 def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
@@ -151,8 +149,9 @@ def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
 
 def trains(view: DeviceView) -> bool | None:
     """Whether a backward pass ran; None where no framework op tells."""
-    name = view.host.filter(pl.col("kind") == "op")["name"].unique().cast(pl.String)
-    return bool(name.str.contains(BACKWARD).any()) if len(name) else None
+    if not (view.host["kind"] == "op").any():
+        return None
+    return not view.host_like(BACKWARD, "op").is_empty()
 
 
 def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:

@@ -97,25 +97,6 @@ class Replay:
         )
         return frame.sort("explained_share", "slowdown", descending=True, nulls_last=True, maintain_order=True)
 
-    def by_step(self, column: str) -> pl.DataFrame:
-        """As `by`, for each step: step, column, slowdown. Tells one that is always late from one that was once."""
-        values, alone, _ = self._each(column)
-        ideal = self.steps["ideal_ms"].to_numpy()[:, None] * 1e6
-        steps = self.steps["step"]
-        return pl.DataFrame(
-            {
-                "step": np.repeat(steps.to_numpy(), len(values)),
-                column: pl.concat([values] * len(steps)) if len(values) else values,
-                "slowdown": (alone / ideal).ravel(),
-            },
-        )
-
-    def explained(self, chosen: Mask) -> float | None:
-        """The share of the slow-down that goes with these operations (mask over `ops`) taken together."""
-        durations = np.where(chosen, self.typical, self.recorded)
-        share = self._share(self.graph.step_ns(durations[:, None]).mean(axis=0) / 1e6)[0]
-        return None if share is None else float(share)
-
     def _each(self, column: str) -> tuple[pl.Series, Floats, Floats]:
         """Values of the column; T by step and value, in ns: with only these as recorded, with only these typical."""
         codes, values = _codes(self.ops[column])

@@ -14,7 +14,7 @@ from advisor.analysis.device.communication import (
     host_exposed,
     per_step_ms,
 )
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
@@ -52,18 +52,17 @@ REPEATED_REDUCTION_MS = Metric(
 _ACCUMULATION: Final = (REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS)
 
 
-@measures(*_ACCUMULATION)
+@measures(*_ACCUMULATION, framework="pytorch")
 def accumulation(view: DeviceView) -> Values:
     """Reductions that `no_sync` spares; no time where none repeats another."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
+    if not view.host.select((pl.col("kind") == "op").any()).item():
         return Missing("no_host_op")
     passes = _passes(view)
     repeated = passes.filter("repeated")
     if not repeated.height:
         return {REDUCING_PASSES_PER_UPDATE: float(passes.height > 0), REPEATED_REDUCTION_MS: 0.0}
-    of_updates = passes.group_by("update").agg(pl.col("repeated").sum())["repeated"]
+    complete = passes.filter(pl.col("update") >= 0)  # the recording may begin within an update
+    of_updates = (complete if complete.height else passes).group_by("update").agg(pl.col("repeated").sum())["repeated"]
     when = Union.of(repeated["start_ns"].to_numpy(), repeated["end_ns"].to_numpy())
     return {
         REDUCING_PASSES_PER_UPDATE: 1 + float(np.median(of_updates.to_numpy())),
@@ -74,7 +73,8 @@ def accumulation(view: DeviceView) -> Values:
 def _passes(view: DeviceView) -> pl.DataFrame:
     """A row per backward pass that reduces: its forward pass, the update it is for, and whether a later one repeats it.
 
-    `start_ns` is when its first reduction is requested, `end_ns` when the next forward pass begins.
+    `start_ns` is when its first reduction is requested, `end_ns` when the next forward pass begins. Those before the
+    first recorded update are for an update -1; if its first passes were not recorded, other updates prove that all add.
     """
     begins = np.sort(view.host_like(_FORWARD)["start_ns"].to_numpy())
     updates = np.sort(view.host_like(_UPDATE)["start_ns"].to_numpy())
@@ -86,9 +86,15 @@ def _passes(view: DeviceView) -> pl.DataFrame:
     passes = passes.join(adds.with_columns(adds=True), on=_KEY, how="left").sort(_KEY)
     ends = np.append(begins, np.iinfo(np.int64).max)[passes["forward"].to_numpy() + 1]
     first, last = (pl.col("forward") == edge("forward").over("update") for edge in (pl.min, pl.max))
-    adds_up = (pl.col("adds").fill_null(value=False) ^ first).all().over("update")
+    is_added = pl.col("adds").fill_null(value=False)
     alike = pl.col("sizes").n_unique().over("update") == 1
-    return passes.with_columns(end_ns=pl.Series(ends), repeated=adds_up & alike & ~last)
+    passes = passes.with_columns(
+        end_ns=pl.Series(ends),
+        repeated=(is_added ^ first).all().over("update") & alike & ~last,
+        goes_on=(is_added | first).all().over("update") & alike & ~last & (pl.col("update") < 0),
+    )
+    proven = pl.col("sizes").is_in(passes.filter("repeated")["sizes"].implode())
+    return passes.with_columns(repeated=pl.col("repeated") | (pl.col("goes_on") & proven))
 
 
 def _within(view: DeviceView, names: str, ranges: str) -> pl.DataFrame:
@@ -98,13 +104,13 @@ def _within(view: DeviceView, names: str, ranges: str) -> pl.DataFrame:
 
 
 def _numbered(ops: pl.DataFrame, begins: Ints, updates: Ints) -> pl.DataFrame:
-    """The ops with the numbers of the forward pass and the update before each, without those before the first."""
+    """The ops with the numbers of the update and the forward pass before each, without those before the first pass."""
     start = ops["start_ns"].to_numpy()
     numbers = {
         name: np.searchsorted(at, start, side="right") - 1 for name, at in zip(_KEY, (updates, begins), strict=True)
     }
     numbered = ops.with_columns(**{name: pl.Series(of, dtype=pl.Int64) for name, of in numbers.items()})
-    return numbered.filter(pl.min_horizontal(_KEY) >= 0)
+    return numbered.filter(pl.col("forward") >= 0)
 
 
 def _exposed_ms(view: DeviceView, when: Union) -> float:

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.communication import device_collectives
 from advisor.analysis.device.host_work import BACKWARD
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Ints
 
@@ -33,11 +33,9 @@ FORWARD_REDUCTIONS_PER_STEP = Metric(
 @measures(FORWARD_REDUCTIONS_PER_STEP)
 def of_activations(view: DeviceView) -> Mapping[Metric, Value]:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
-    if not view.steps.height:
-        return {}
     is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
     large = view.once(device_collectives).filter(is_large)
-    calls = view.host.filter(pl.col("id").is_in(large["launch"].implode()))
+    calls = view.host_of(large["launch"])
     return {FORWARD_REDUCTIONS_PER_STEP: int(_is_forward(view, _begins(calls)).sum()) / view.steps.height}
 
 

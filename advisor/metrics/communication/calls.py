@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.communication import C10D_CALLS, device_collectives, per_step_ms
 from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
@@ -49,8 +49,6 @@ COLLECTIVE_CALL_IDLE_MS = Metric(
 @measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
 def calling(view: DeviceView) -> Mapping[Metric, Value]:
     """What collectives cost the host; zero where none of their calls was recorded."""
-    if not view.total_ns:
-        return {}
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
         return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
@@ -81,11 +79,9 @@ COLLECTIVE_LOOP_IDLE_MS = Metric(
 @measures(BUFFER_BROADCAST_IDLE_MS, COLLECTIVE_LOOP_IDLE_MS)
 def idle_in_calls(view: DeviceView) -> Mapping[Metric, Value]:
     """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
-    if not view.total_ns:
-        return {}
-    short = view.once(launch_gaps)
+    short, sends = view.once(launch_gaps), _buffer_broadcasts(view)
     return {
-        BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, _buffer_broadcasts(view) & (short | view.once(stalls))),
+        BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, (sends & short) | (sends & view.once(stalls))),
         COLLECTIVE_LOOP_IDLE_MS: per_step_ms(view, _loops(view) & short),
     }
 
@@ -116,8 +112,8 @@ def _loops(view: DeviceView) -> Union:
     if not view.collectives.height:
         return EMPTY
     facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String))
-    launches = view.host.select(launch="id", called_ns="start_ns")
-    ops = view.ops.select("id", "kind", "launch").join(launches, on="launch").join(facts, on="id", how="left")
+    ops = view.with_host(view.ops.select("id", "kind", "launch"), "launch", called_ns="start_ns")
+    ops = ops.drop_nulls("called_ns").join(facts, on="id", how="left")
     order = ops.sort("called_ns", "id").with_row_index("place").filter(pl.col("kind") == "collective")
     pairs = order.with_columns(pl.col("place", "called_ns", "does").shift(-1).name.prefix("next_")).filter(
         pl.col("does") == pl.col("next_does"),

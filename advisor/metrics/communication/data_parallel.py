@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
@@ -57,12 +57,10 @@ SYNCHRONISED_NORMS_PER_STEP = Metric(
 _COPIES: Final = (BUCKET_COPIES_PER_STEP, BUCKET_COPY_MS, BUCKET_COPY_LEAST_GAIN_MS, BUCKET_COPY_GAIN_MS)
 
 
-@measures(*_COPIES)
+@measures(*_COPIES, framework="pytorch")
 def bucket_copies(view: DeviceView) -> Values:
     """Copies between buckets and gradients; zero where there are none."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows = _copies(view)
     least, most = gains_ms(view, rows, pl.col("dur_ns") * _LEAST_PART, pl.lit(0))
@@ -74,12 +72,10 @@ def bucket_copies(view: DeviceView) -> Values:
     }
 
 
-@measures(SYNCHRONISED_NORMS_PER_STEP)
+@measures(SYNCHRONISED_NORMS_PER_STEP, framework="pytorch")
 def synchronised_norms(view: DeviceView) -> Values:
     """Batch norms that wait for all ranks."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
+    if not view.host.select((pl.col("kind") == "op").any()).item():
         return Missing("no_host_op")
     return {SYNCHRONISED_NORMS_PER_STEP: view.used_like(_NORM).height / view.steps.height}
 

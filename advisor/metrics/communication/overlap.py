@@ -9,11 +9,11 @@ import polars as pl
 
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms, per_step_ms
 from advisor.analysis.device.kernels import longest
-from advisor.analysis.device.steps import DeviceView, rows_where, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, rows_where
 from advisor.text import ms
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
@@ -44,8 +44,6 @@ EXPOSED_COLLECTIVES = Metric(
 @measures(OVERLAP_ROOM_MS, EXPOSED_COLLECTIVES)
 def exposed_work(view: DeviceView) -> Mapping[Metric, Value]:
     """What could hide communication, and what is not hidden."""
-    if not view.steps.height:
-        return {}
     ops = view.once(device_collectives)
     free = (view.once(computation) - spans(ops)).within(view.starts, view.ends).sum()
     times = [(exposed_ms(view, of_kind), str(op)) for (op,), of_kind in ops.group_by("does", maintain_order=True)]
@@ -67,8 +65,6 @@ COMPUTE_STREAM_COMMUNICATION_MS = Metric(
 @measures(COMPUTE_STREAM_COMMUNICATION_MS)
 def on_compute_streams(view: DeviceView) -> Mapping[Metric, Value]:
     """Communication in the queue of the computation."""
-    if not view.steps.height:
-        return {}
     ops = view.once(device_collectives).filter(_computes(view))
     busy = rows_where(view.used_ops, pl.col("stream").is_in(ops["stream"].unique().implode()))
     return {COMPUTE_STREAM_COMMUNICATION_MS: 0.0 if _overlapping(busy) else exposed_ms(view, ops)}
@@ -103,8 +99,6 @@ LATE_GATHER_MS = Metric(
 @measures(GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS)
 def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
     """Whether parameters are gathered ahead of the layer that needs them."""
-    if not view.steps.height:
-        return {}
     collectives = view.once(device_collectives)
     if not collectives.height or not view.host_like(_SHARDED).height:
         return dict.fromkeys((GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS), 0.0)
@@ -160,8 +154,6 @@ EXPERT_WAIT_MOST_MS = Metric(
 @measures(EXPERT_TRANSFER_MS, EXPERT_WAIT_MS, EXPERT_WAIT_MOST_MS)
 def experts(view: DeviceView) -> Mapping[Metric, Value]:
     """What expert parallelism exchanges, and what of it is waiting; zero where no such kernel ran."""
-    if not view.steps.height:
-        return {}
     ops = view.once(device_collectives).filter(matches(_EXPERTS))
     waits, transfers = ops.filter(pl.col("does") == "barrier"), ops.filter(pl.col("does") == "all_to_all")
     waiting_ms, exchange_ms = exposed_ms(view, waits), exposed_ms(view, transfers)
@@ -209,10 +201,9 @@ def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
     A kernel of its stream that no communication is only prepares it: FSDP copies the shards into one buffer.
     """
     ends = view.ops.filter(pl.col("kind") == "collective").select("stream", freed_ns=END_NS).sort("freed_ns")
-    calls = view.host.select(launch="id", called_ns="start_ns")
     rows = ops.with_row_index("row").sort("start_ns")
     freed = rows.join_asof(
         ends, left_on="start_ns", right_on="freed_ns", by="stream", check_sortedness=False, coalesce=False
     )
-    both = freed.join(calls, on="launch", how="left").sort("row")
+    both = view.with_host(freed, "launch", called_ns="start_ns").sort("row")
     return both.select(pl.max_horizontal("freed_ns", "called_ns").fill_null(0)).to_series().to_numpy()

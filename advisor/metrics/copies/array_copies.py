@@ -8,11 +8,10 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import by_place, in_words
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
-from advisor.model.missing import Missing
 
 # NumPy's functions with Python's calls recorded; what JAX and PjRt call the way onto the device, on any thread.
 _COPIES: Final = (
@@ -37,13 +36,9 @@ ARRAY_COPY_CALLS = Metric(
 )
 
 
-@measures(ARRAY_COPY_SHARE, ARRAY_COPY_CALLS)
+@measures(ARRAY_COPY_SHARE, ARRAY_COPY_CALLS, framework="jax")
 def array_copies(view: DeviceView) -> Values:
     """Copies of arrays in the steps of JAX without a device."""
-    if view.process.get("framework") != "jax":
-        return Missing("jax_only")
-    if not view.total_ns:
-        return {}
     if view.device is not None:
         return {ARRAY_COPY_SHARE: 0.0, ARRAY_COPY_CALLS: ""}
     steps = Union.of(view.starts, view.ends)

@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import undirected_copies
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 
@@ -115,8 +115,6 @@ _OF_EXPOSED: Final = (
 @measures(*_OF_EXPOSED, EXPOSED_COPY_OF)
 def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies to the device; zero where all of them are hidden or there are none."""
-    if not view.total_ns:
-        return {}
     if reason := undirected_copies(view):
         return dict.fromkeys((EXPOSED_COPY_SHARE, EXPOSED_COPY_MS, COPY_GAIN_MS), reason)
     copies = _copies(view)

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
@@ -54,8 +54,6 @@ SMALL_COPY_GAIN_MS = Metric(
 @measures(SMALL_COPIES_PER_STEP, SMALL_COPY_BYTES_PER_STEP, SMALL_COPY_GAIN_MS)
 def small_copies(view: DeviceView) -> Values:
     """Small copies and what joining them gives back."""
-    if not view.total_ns:
-        return {}
     if view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"].null_count():
         return Missing("no_copy_sizes")
     copies = _small(view)

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import device_places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 
@@ -81,8 +81,6 @@ MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "uni
 )
 def transfers(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies in the used steps; a step without pageable copies has zero of them."""
-    if not view.total_ns:
-        return {}
     pageable = _pageable(view.used_ops)
     copies = spans(pageable)
     hiding = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))

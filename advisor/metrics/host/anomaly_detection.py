@@ -11,13 +11,14 @@ import polars as pl
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
-_CHECKS: Final = ["aten::isnan", "aten::_is_any_true", "aten::any", "aten::is_nonzero", "aten::item"]
+_CHECKS: Final = r"^aten::(?:isnan|_is_any_true|any|is_nonzero|item)$"
+_SEARCH: Final = r"^aten::isnan$"
 _NOTES_STACK: Final = r"traceback\.py\(\d+\): format_stack$"
 _VIEWS: Final = r"^aten::(?:t|view|transpose|permute|expand|select|slice|unsqueeze|squeeze|_reshape_alias|alias)$"
 _VIEW_NS: Final = 10_000  # a view that notes no stack takes less
@@ -74,15 +75,18 @@ class _Notes(NamedTuple):
     is_recorded: bool
 
 
-@measures(ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMALY_LEAST_GAIN_MS, ANOMALY_GAIN_MS)
+_ANOMALY: Final = (ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMALY_LEAST_GAIN_MS, ANOMALY_GAIN_MS)
+
+
+@measures(*_ANOMALY)
 def anomaly_detection(view: DeviceView) -> Mapping[Metric, Value]:
     """A debugging aid that reads each gradient and notes the stack of each forward op."""
-    if not view.total_ns:
-        return {}
     checks = _checks(view)
-    notes = _notes(view) if checks.height else _Notes(EMPTY, 0, is_recorded=False)
+    if checks.is_empty():
+        return dict.fromkeys(_ANOMALY, 0.0)
+    notes = _notes(view)
     return {
-        ANOMALY_CHECKS_PER_STEP: checks.filter(pl.col("name").cast(pl.String) == _CHECKS[0]).height / view.steps.height,
+        ANOMALY_CHECKS_PER_STEP: checks.filter(matches(_SEARCH)).height / view.steps.height,
         ANOMALY_MS: view.per_step_ms(spans(checks).total),
         ANOMALY_STACKS_MS: view.per_step_ms(notes.when.total),
         ANOMALY_LEAST_GAIN_MS: _SURE_PART * _least_gain_ms(view, checks, notes),
@@ -91,17 +95,14 @@ def anomaly_detection(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 def _checks(view: DeviceView) -> pl.DataFrame:
-    of_nodes = view.once(nodes)["id"]
-    if not len(of_nodes):
-        return view.used_host.clear()
-    name = pl.col("name").cast(pl.String)
-    return view.used_host.filter(pl.col("parent").is_in(of_nodes.implode())).filter(name.is_in(_CHECKS))
+    checks = view.used_like(_CHECKS)
+    return checks.filter(pl.col("parent").is_in(view.once(nodes)["id"].implode()))
 
 
 def _notes(view: DeviceView) -> _Notes:
     """Stacks are noted in the time that forward ops take for themselves; recorded calls of Python show when."""
     forward = view.once(makers)
-    within = view.used_host.filter(pl.col("parent").is_in(forward["id"].implode()))
+    within = view.used_host.filter(pl.col("parent").is_in(forward["id"].implode())).collect()
     inner = within.filter(pl.col("kind").is_in(["op", "collective", *DRIVER_CALLS]))
     alone = spans(forward) - spans(inner)
     frames = within.filter(pl.col("kind") == "python", matches(_NOTES_STACK))
@@ -118,7 +119,7 @@ def _least_gain_ms(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> flo
     part = notes.sure_ns / max(1, notes.when.total)
     if view.once(trusted_replay):
         return _replayed_ms(view, spans(checks), notes.when, part)
-    ops = view.used_host.filter(pl.col("kind") == "op")
+    ops = view.used_host.filter(pl.col("kind") == "op").select("start_ns").collect()
     recorded = int(inside(spans(checks), ops).sum())
     return view.per_step_ms(without_recording(view, spans(checks).total, recorded) + notes.sure_ns)
 

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
@@ -29,7 +29,7 @@ _SOURCE: Final = "CUDA runtime API, API synchronization behavior; nsys analyze, 
 
 def _launched_by(view: DeviceView, ops: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Those device ops whose launching call is called so and not asynchronous, with its name (`called`)."""
-    calls = view.host.filter(pl.col("id").is_in(ops["launch"].drop_nulls().implode()))
+    calls = view.host_of(ops["launch"])
     runtime = calls.filter(pl.col("kind").is_in(["runtime", "sync"])).select(
         launch="id", called=pl.col("name").cast(pl.String)
     )
@@ -67,7 +67,7 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
 
 
 def _calls(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
-    return view.host.filter(pl.col("id").is_in(ops["launch"].unique().implode()))
+    return view.host_of(ops["launch"])
 
 
 def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, float]:
@@ -149,8 +149,6 @@ SYNC_COPY_GAIN_MS = Metric(
 )
 def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies that block the host; zero where there are none."""
-    if not view.total_ns:
-        return {}
     copies = _copies(view)
     share = view.share(_cost(view, copies)) or 0.0
     least, most = _gains(view, copies, share)
@@ -206,8 +204,6 @@ SYNC_MEMSET_GAIN_MS = Metric(
 @measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS)
 def synchronous_memsets(view: DeviceView) -> Mapping[Metric, Value]:
     """Memsets that block the host; zero where there are none."""
-    if not view.total_ns:
-        return {}
     memsets = _memsets(view)
     share = view.share(_cost(view, memsets)) or 0.0
     least, most = _gains(view, memsets, share)

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import callbacks
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import PYTHON_CALL
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
@@ -36,8 +36,6 @@ CALLBACK_FUNCTION = Metric(
 @measures(CALLBACK_SHARE, CALLBACK_FUNCTION)
 def callback_time(view: DeviceView) -> Mapping[Metric, Value]:
     """What compiled code spends in Python."""
-    if not view.total_ns:
-        return {}
     if view.device is not None:
         return {CALLBACK_SHARE: 0.0, CALLBACK_FUNCTION: ""}
     calls = view.once(callbacks)

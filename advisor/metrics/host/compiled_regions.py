@@ -11,8 +11,8 @@ from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import EMPTY, Union
@@ -97,13 +97,9 @@ _BETWEEN: Final = (BETWEEN_REGIONS_SHARE, BETWEEN_REGIONS_LEAST_GAIN_MS, BETWEEN
 _GUARDS: Final = (GUARD_SHARE, GUARD_MS, GUARD_GAIN_MS)
 
 
-@measures(*_REGIONS)
+@measures(*_REGIONS, framework="pytorch")
 def regions(view: DeviceView) -> Values:
     """What of the step torch.compile compiled; zero where nothing."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns:
-        return {}
     rows = _regions(view)
     return {
         COMPILED_REGIONS_PER_STEP: rows.height / view.steps.height,
@@ -112,12 +108,10 @@ def regions(view: DeviceView) -> Values:
     }
 
 
-@measures(*_BETWEEN, *_GUARDS)
+@measures(*_BETWEEN, *_GUARDS, framework="pytorch")
 def breaks(view: DeviceView) -> Values:
     """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     if why := unknown_waits(view):
         return why
@@ -168,7 +162,7 @@ LATE_LOADS_STEPS_SHARE = Metric(
 @measures(LATE_LOADS_SHARE, LATE_LOADS_PER_STEP, LATE_LOADS_STEPS_SHARE)
 def late_loads(view: DeviceView) -> Values:
     """Loading in steps that are used, which first uses before them should have done."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     if not view.has_marks:
         return Missing("no_marks")

@@ -1,4 +1,4 @@
-"""Programs that XLA compiled, as JAX dispatches them: one for the step, or one for every op."""
+"""Programs that XLA compiled: as JAX dispatches them, one for the step or one for every op; what runs outside."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.kernels import kernels, largest, longest
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import number
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 _MOST_NAMES: Final = 4
 _NEEDS: Final = ("device_ops.hlo_module",)
@@ -49,8 +51,6 @@ EXECUTABLE_NAMES = Metric(
 @measures(EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES)
 def executables(view: DeviceView) -> Values:
     """What JAX dispatches; unknown of other frameworks, and where no kernel bears its module."""
-    if not view.total_ns:
-        return {}
     if view.process.get("framework") != "jax":
         return _ELSEWHERE
     runs = _runs(view) if view.device is not None else _host_runs(view)
@@ -67,7 +67,7 @@ def executables(view: DeviceView) -> Values:
 
 def _host_runs(view: DeviceView) -> pl.DataFrame:
     """A row per program that runs on the CPU: module (the jitted function called last), kernels (ops, all alike)."""
-    host = view.used_host.sort("start_ns")
+    host = view.used_host.select("kind", "name", "start_ns").sort("start_ns").collect()
     calls = host.filter(matches(_CALL)).select("start_ns", module=pl.col("name").cast(pl.String).str.extract(_CALL))
     runs = host.filter(matches(_RUN)).select("start_ns")
     ops = host.filter(pl.col("kind") == "op").height / max(1, runs.height)
@@ -79,3 +79,50 @@ def _runs(view: DeviceView) -> pl.DataFrame:
     kernels = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("hlo_module").is_not_null())
     ordered = kernels.sort("stream", "start_ns").select("stream", module=pl.col("hlo_module").cast(pl.String))
     return ordered.group_by("stream", "module", run=pl.struct("stream", "module").rle_id()).agg(kernels=pl.len())
+
+
+XLA_SHARE = Metric(
+    "xla_share",
+    "share",
+    "Part of the kernel time that XLA compiled.",
+    "time of kernels that belong to an XLA module / time of kernels",
+    needs=("device_ops",),
+)
+OUTSIDE_COMPILATION_SHARE = Metric(
+    "outside_compilation_share",
+    "share",
+    "Part of the kernel time outside XLA's modules, in a job that uses XLA.",
+    "1 - xla_share; 0 where XLA compiled nothing",
+    "XProf's overview page, ops that run outside compilation",
+    ("device_ops",),
+    lambda view: longest(_uncompiled(view)),
+)
+OUTSIDE_COMPILATION_OPS = Metric(
+    "outside_compilation_ops",
+    "text",
+    "The ops that launched kernels outside XLA's modules.",
+    "the three with the most time",
+    needs=("device_ops",),
+)
+
+
+@measures(XLA_SHARE, OUTSIDE_COMPILATION_SHARE, OUTSIDE_COMPILATION_OPS)
+def compilation(view: DeviceView) -> Values:
+    """What XLA compiled of the kernels."""
+    if view.process.get("framework") not in XLA_FRAMEWORKS:
+        return _ELSEWHERE
+    ran = view.once(kernels)
+    total = int(ran["dur_ns"].sum())
+    if not total:
+        return {}
+    outside = _uncompiled(view)
+    share = float(outside["dur_ns"].sum()) / total
+    return {
+        XLA_SHARE: 1 - share,
+        OUTSIDE_COMPILATION_SHARE: share if share < 1 else 0.0,
+        OUTSIDE_COMPILATION_OPS: largest(view, outside),
+    }
+
+
+def _uncompiled(view: DeviceView) -> pl.DataFrame:
+    return view.once(kernels).filter(pl.col("hlo_module").is_null())

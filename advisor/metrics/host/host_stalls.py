@@ -19,9 +19,9 @@ from advisor.analysis.device.host_work import (
 from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import no_frames, unknown_waits
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -86,8 +86,6 @@ _HOST_OPS: Final = (HOST_OP_SHARE, HOST_OP_NAMES, HOST_OP_LEAST_GAIN_MS, HOST_OP
 @measures(*_HOST_OPS, BOUNCED_COPIES_PER_STEP)
 def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
     """Framework ops on the CPU that the device waits for."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return dict.fromkeys(_HOST_OPS, why)
     waiting, ops = view.once(launch_gaps) | view.once(stalls), view.once(_cpu_ops)
@@ -157,8 +155,6 @@ STALL_UPDATE_PART = Metric(
 @measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_UPDATE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
 def stalling(view: DeviceView) -> Values:
     """Long gaps in which the host does something else than launching."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return why
     idle = view.once(stalls)
@@ -201,10 +197,9 @@ def _is_most(part: Union, total: Union) -> bool:
 def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
     """Calls that launched something (a kernel's first use, `once`), and the framework ops right around them."""
     ops = view.ops.sort("start_ns").unique("name", keep="first") if once else view.ops
-    calls = view.host.join(ops.select(id="launch").drop_nulls().unique(), on="id", how="semi")
-    framework = view.host.filter(pl.col("kind") == "op")
-    around = framework.join(calls.select(id="parent").unique(), on="id", how="semi")
-    inner = framework.join(around.select(parent="id"), on="parent", how="semi")
+    calls = view.host_of(ops["launch"])
+    around = view.host_of(calls["parent"]).filter(pl.col("kind") == "op")
+    inner = view.host.lazy().filter(pl.col("kind") == "op").select("parent").collect()
     return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
 
 
@@ -242,8 +237,6 @@ def logging(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _in_frames(view: DeviceView, metric: Metric, rows: Callable[[DeviceView], pl.DataFrame]) -> Mapping[Metric, Value]:
     """The metric's part of the step in these frames."""
-    if not view.total_ns:
-        return {}
     if why := no_frames(view):
         return {metric: why}
     frames = spans(rows(view))
@@ -275,10 +268,6 @@ def _bounced(view: DeviceView) -> Value:
 def _cpu_ops(view: DeviceView) -> pl.DataFrame:
     """Framework ops of 50 µs or more on the training threads that contain neither calls nor other ops."""
     ops = view.once(training_ops)
-    computing = ops.filter(
-        pl.col("kind") == "op",
-        pl.col("dur_ns") >= _LONG_OP_NS,
-        matches("^aten::") & ~matches(_METADATA),
-        ~pl.col("id").is_in(ops["parent"].drop_nulls().unique().implode()),
-    )
+    long = ops.filter(pl.col("kind") == "op", pl.col("dur_ns") >= _LONG_OP_NS).filter(matches("^aten::"))
+    computing = long.filter(~matches(_METADATA), ~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
     return computing.filter(~inside(view.host_spans("input", "compile"), computing))

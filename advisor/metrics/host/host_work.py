@@ -8,8 +8,8 @@ from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import callbacks, optimizer_work, python_work, running
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.recording_cost import unprofiled_ms
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 
@@ -26,8 +26,6 @@ HOST_LOOPS_SHARE = Metric(
 @measures(HOST_LOOPS_SHARE)
 def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
     """The waits for launches that have a cause other than the launches."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return {HOST_LOOPS_SHARE: why}
     loops = view.once(python_work) | view.once(optimizer_work)
@@ -55,8 +53,8 @@ HOST_WORK_SHARE = Metric(
 @measures(HOST_OPS_SHARE, HOST_WORK_SHARE)
 def host_work(view: DeviceView) -> Mapping[Metric, Value]:
     """What a saving on a CPU comes out of."""
-    if not view.total_ns or view.device is not None:
-        return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0) if view.total_ns else {}
+    if view.device is not None:
+        return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0)
     apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
     busy = 1 - (view.share(apart) or 0.0)
     is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work

@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.analysis.device.idle import gaps, launch_gaps
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
@@ -38,8 +38,6 @@ CAPTURE_GAIN_MS = Metric(
 @measures(LAUNCH_LEAST_GAIN_MS, CAPTURE_GAIN_MS)
 def capturing(view: DeviceView) -> Mapping[Metric, Value]:
     """Gains of launching many kernels at once."""
-    if not view.total_ns:
-        return {}
     trusted, waiting_ns = view.once(trusted_replay), view.once(launch_gaps).total
     if trusted is None:
         return {LAUNCH_LEAST_GAIN_MS: 0.0, CAPTURE_GAIN_MS: view.per_step_ms(waiting_ns)}

@@ -14,11 +14,11 @@ from advisor.analysis.device.host_work import BACKWARD, optimizer_work
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, inside, spans
-from advisor.inputs.names.calls import NODE
-from advisor.inputs.periods import PRODUCTS, without_graph
+from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
+from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import Metric, Value, Values, measures
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -32,7 +32,12 @@ _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
 _SHAPE: Final = re.compile(r"\[[\d, ]*\]")
 _TRAINS: Final = rf"{BACKWARD}|^Optimizer\."
+_ADDS: Final = r"^aten::add_$"
 _FEWEST_STEPS: Final = 3
+_CLEARED: Final = 2  # steps: what they store anew was cleared in between
+_UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
+_PRODUCT: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|convolution)$"  # of those within each other, the one with the node
+_SEVERAL: Final = 2
 _HALF: Final = 0.5
 _OF_WEIGHTS: Final = 0.75
 
@@ -62,8 +67,16 @@ UNUSED_GRADIENTS = Metric(
     "number",
     "Gradients that a step computes for parameters, or inputs, which no optimizer updates.",
     "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range / steps; 0 if none has it, and "
-    "in jobs of several ranks, whose optimizers update parts",
+    "in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "anew, because they add up, and fewer than eight steps update anything",
     "Kineto's shapes",
+)
+UNUSED_GRADIENTS_CLEARED = Metric(
+    "unused_gradients_cleared",
+    "count",
+    "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
+    "used steps with such an AccumulateGrad without aten::add_ in it",
+    "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
 )
 UNUSED_GRADIENTS_SHARE = Metric(
     "unused_gradients_share",
@@ -106,15 +119,26 @@ REPEATED_BACKWARD_GAIN_MS = Metric(
 GRAPH_OPS_PER_STEP = Metric(
     "graph_ops_per_step",
     "number",
-    "Ops that build a graph for a backward pass, if none ever runs.",
-    "different numbers of autograd's / steps; 0 with a backward pass or an optimizer in the recording, with fewer than "
-    "three steps, and where products build no graph",
+    "Ops that build a graph which no backward pass goes through.",
+    "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
+    "steps or more whose products build a graph; else those of unused_forward_share",
+)
+UNUSED_FORWARD_SHARE = Metric(
+    "unused_forward_share",
+    "share",
+    "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
+    "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
+    "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
+    "build no graph, and where several threads build graphs",
+    "PyTorch numbers the ops of a thread as they come, and a node as its op",
+    where=lambda view: stretches(view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
 )
 GRAPH_GAIN_MS = Metric(
     "graph_gain_ms",
     "ms",
     "Step time saved at most without such a graph.",
-    "half of the step without input, or with a device of its host-bound gaps; 0 without such a graph",
+    "inference: half of the step without input, or with a device of its host-bound gaps; training: replay without the "
+    "forward passes of unused_forward_share" + ELSE + "their kernels' time, without a device their time / steps",
     "of five models on a CPU, `inference_mode` saved 0, 24, 27, 33 and 43 %",
 )
 
@@ -122,8 +146,6 @@ GRAPH_GAIN_MS = Metric(
 @measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
 def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
     """Activation checkpointing; zero without it."""
-    if not view.total_ns:
-        return {}
     again = view.once(_recomputations)
     return {
         RECOMPUTED_SHARE: view.share(again),
@@ -132,48 +154,80 @@ def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
     }
 
 
-@measures(UNUSED_GRADIENTS, UNUSED_GRADIENTS_SHARE, UNUSED_GRADIENTS_LEAST_GAIN_MS, UNUSED_GRADIENTS_GAIN_MS)
+@measures(
+    UNUSED_GRADIENTS,
+    UNUSED_GRADIENTS_CLEARED,
+    UNUSED_GRADIENTS_SHARE,
+    UNUSED_GRADIENTS_LEAST_GAIN_MS,
+    UNUSED_GRADIENTS_GAIN_MS,
+)
 def unused_gradients(view: DeviceView) -> Values:
     """Gradients of what is not trained; zero without any."""
-    if not view.total_ns:
-        return {}
     stored = view.used_like(_GRADIENT, "op")
     if stored.height and not stored["shapes"].count() and not _has_ranks(view):
         return Missing("no_shapes")
     needless, of_weights = view.once(_needless), view.once(_gradients)
+    unused = of_weights.filter("is_unused")
+    cleared = unused.filter(~pl.col("adds"))["window"].n_unique()
+    if unused.height and cleared < _CLEARED and _updating_steps(view) < _UPDATES_IN_TURN:
+        return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
     least = _gain_ms(view, needless)
     before = of_weights.filter(~inside(needless, of_weights))
     layers = view.used_like(LAYER, "op")
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(needless, layers))["dur_ns"].sum())
-    unused = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
     return {
-        UNUSED_GRADIENTS: int(of_weights["is_unused"].sum()) / view.steps.height,
+        UNUSED_GRADIENTS: unused.height / view.steps.height,
+        UNUSED_GRADIENTS_CLEARED: cleared,
         UNUSED_GRADIENTS_SHARE: view.share(needless),
         UNUSED_GRADIENTS_LEAST_GAIN_MS: least,
-        UNUSED_GRADIENTS_GAIN_MS: least + unused * view.per_step_ms(layers_ns),
+        UNUSED_GRADIENTS_GAIN_MS: least + part * view.per_step_ms(layers_ns),
     }
 
 
 @measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
 def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
     """Several backward passes through one graph; zero without them."""
-    if not view.total_ns:
-        return {}
     again = spans(view.once(_repeated))
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
 
-@measures(GRAPH_OPS_PER_STEP, GRAPH_GAIN_MS)
+@measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, GRAPH_GAIN_MS)
 def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
-    """Inference that builds a graph as training does."""
-    if not view.total_ns:
-        return {}
+    """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
     if not _builds_only(view):
-        return {GRAPH_OPS_PER_STEP: 0, GRAPH_GAIN_MS: 0.0}
-    numbers = view.used_host.filter(pl.col("kind") == "op")["sequence"].drop_nulls().n_unique()
+        passes, ops = view.once(_unused_forwards)
+        return {
+            GRAPH_OPS_PER_STEP: ops / view.steps.height,
+            UNUSED_FORWARD_SHARE: view.share(passes),
+            GRAPH_GAIN_MS: _gain_ms(view, passes),
+        }
+    numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total
     most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
-    return {GRAPH_OPS_PER_STEP: numbers / view.steps.height, GRAPH_GAIN_MS: view.per_step_ms(_HALF * most)}
+    gain_ms = view.per_step_ms(_HALF * most)
+    return {
+        GRAPH_OPS_PER_STEP: len(numbers.drop_nulls().unique()) / view.steps.height,
+        UNUSED_FORWARD_SHARE: 0.0,
+        GRAPH_GAIN_MS: gain_ms,
+    }
+
+
+def _unused_forwards(view: DeviceView) -> tuple[Union, int]:
+    """Forward passes of the used steps whose graph no backward pass goes through, and how many ops they number."""
+    nodes, ops = view.host_like(NODE), view.once(_numbered).sort("start_ns")
+    numbers = nodes["sequence"].drop_nulls()
+    if not numbers.len():
+        return EMPTY, 0
+    unused = ~pl.col("sequence").is_in(numbers.implode()) & (pl.col("sequence") < numbers.max())
+    ops = ops.filter(~inside(spans(nodes), ops)).with_columns(run=unused.rle_id(), unused=unused).filter("unused")
+    products = ops.filter(matches(_PRODUCT)).with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    builds = pl.col("sequence").is_unique().all()
+    passes = products.group_by("run").agg(pl.min("start_ns"), pl.max("end_ns"), builds=builds).filter("builds")
+    if passes.height < _SEVERAL or products["thread"].n_unique() > 1:
+        return EMPTY, 0
+    of_passes = ops.filter(pl.col("run").is_in(passes["run"].implode()))["sequence"].n_unique()
+    return Union.of(passes["start_ns"].to_numpy(), passes["end_ns"].to_numpy()), of_passes
 
 
 def _builds_only(view: DeviceView) -> bool:
@@ -188,7 +242,7 @@ def _builds_only(view: DeviceView) -> bool:
 def _recomputations(view: DeviceView) -> Union:
     """When nodes of backward passes run layers again: a union with one interval for each such node."""
     nodes, inner = _nodes(view)
-    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null(), ~matches(BACKWARD))
+    ops = view.once(_numbered)
     ops = ops.filter(~inside(inner, ops)).with_columns(layer=matches(_MODULE)).sort("start_ns")
     within = ops.join_asof(nodes, on="start_ns", by="thread", check_sortedness=False)
     last = (pl.col("start_ns") + pl.col("dur_ns")).max()
@@ -199,6 +253,12 @@ def _recomputations(view: DeviceView) -> Union:
         .filter("layer")
     )
     return Union.of(again["start_ns"].to_numpy(), again["last_ns"].to_numpy())
+
+
+def _numbered(view: DeviceView) -> pl.DataFrame:
+    """The ops outside of backward passes that bear a number of autograd's: name, thread, sequence, start_ns, dur_ns."""
+    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null())
+    return ops.select("name", "thread", "sequence", "start_ns", "dur_ns").collect().filter(~matches(BACKWARD))
 
 
 def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
@@ -213,7 +273,7 @@ def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
-    """The gradients of the used steps that are stored: window, start_ns, end_ns and `is_unused`.
+    """The gradients that the used steps store: window, start_ns, end_ns, `is_unused`, and `adds` to earlier ones.
 
     None where no optimizer updates anything of such a shape, and in jobs of several ranks.
     """
@@ -225,11 +285,17 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     )
     updates = view.host_like(_UPDATES, "op")
     updates = updates.filter(inside(optimizer_work(view), updates))
+    added = np.sort(view.host_like(_ADDS, "op")["start_ns"].to_numpy())
+    edges = [np.searchsorted(added, rows[column].to_numpy()) for column in ("start_ns", "end_ns")]
     written = updates["shapes"].cast(pl.String).unique().drop_nulls().to_list()
     updated = {shape for shapes in written for shape in _SHAPE.findall(shapes)}
-    rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)))
+    rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)), adds=pl.Series(edges[1] > edges[0]))
     is_known = not rows["is_unused"].null_count() and not rows["is_unused"].all() and not _has_ranks(view)
     return rows if is_known else rows.clear()
+
+
+def _updating_steps(view: DeviceView) -> int:
+    return view.used_like(OPTIMIZER_STEP)["window"].n_unique()
 
 
 def _has_ranks(view: DeviceView) -> bool:
@@ -252,7 +318,7 @@ def _needless(view: DeviceView) -> Union:
 def _repeated(view: DeviceView) -> pl.DataFrame:
     """The nodes that an earlier backward pass of their step evaluated too."""
     nodes = view.used_like(NODE, "op").filter(pl.col("sequence").is_not_null()).sort("start_ns")
-    ops = view.used_host.filter(pl.col("kind") == "op", pl.col("sequence").is_not_null(), ~matches(BACKWARD))
+    ops = view.once(_numbered)
     if ops["thread"].n_unique() > 1 or inside(spans(nodes), ops).any():
         return nodes.clear()
     number = pl.int_range(pl.len()).over("window", "name", "sequence")

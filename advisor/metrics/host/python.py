@@ -24,9 +24,9 @@ from advisor.analysis.device.places import stretches
 from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.replay import ELSE, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -55,7 +55,7 @@ PYTHON_BOUND_SHARE = Metric(
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, but for calls of jitted functions / step time; "
     "without a device, time outside framework ops, input, compilation, "
-    "collectives, updates of parameters, logging, saving and stretches of over {launch_gap} in which nothing was "
+    "collectives, updates of parameters, logging, saving and stretches of over {dispatch} in which nothing was "
     "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
     "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes or 5 % in loops over small ops "
     "if those stretches are longer, and 5 % of the step",
@@ -75,7 +75,7 @@ PYTHON_LEAST_GAIN_MS = Metric(
     "Step time that moving Python's work out of the way saves at least.",
     "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
     "a quarter of (that time - 1 µs per op recorded), of PyTorch "
-    "only the part of it in stretches of over {launch_gap} in which Python was recorded, as much as each step has, or "
+    "only the part of it in stretches of over {dispatch} in which Python was recorded, as much as each step has, or "
     "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
     "single rows take in ops of 100 µs or more",
     "three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
@@ -86,7 +86,7 @@ PYTHON_GAIN_MS = Metric(
     "ms",
     "Step time that moving Python's work out of the way saves at most.",
     f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
-    "and all of the stretches of over {launch_gap} in it in which Python was recorded: no framework needs those; of "
+    "and all of the stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of "
     "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
     "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
     "PyTorch all of that time and, from 8 passes on, all but one pass of the other ops that, by the median of their "
@@ -119,8 +119,6 @@ _PYTHON: Final = (
 @measures(*_PYTHON)
 def python_bound(view: DeviceView) -> Values:
     """Python as what sets the pace."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return why
     return _python_with_device(view) if view.device is not None else _python_alone(view)
@@ -151,8 +149,8 @@ def _shows_dispatch(view: DeviceView) -> bool:
 
 
 def _python_alone(view: DeviceView) -> dict[Metric, Value]:
-    ops = view.once(step_ops)
-    if not (ops.height or handed_over(view).total):
+    ops = view.once(step_ops).select(pl.len()).collect().item()
+    if not (ops or handed_over(view).total):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
     work = view.once(python_time)
     unknown_ns, is_loop = silent_ns(view, work), repetitions(view) > max(1, backward_passes(view))
@@ -185,7 +183,7 @@ def _gains_alone(view: DeviceView, work: PythonTime) -> tuple[float, float]:
 
 def _looped_ns(view: DeviceView) -> float:
     """What all calls but one of a function take: dispatch, Python, waits for the result, and half of small ops."""
-    ops = view.once(step_ops)
+    ops = view.once(step_ops).select("id", "parent", "start_ns", "dur_ns").collect()
     apart = view.host_spans("input", "compile", "collective")
     large = spans(ops.filter(own_ns(ops) >= SMALL_NS)) | apart
     work = ((view.share(large) or 0.0) + (view.share(spans(ops) | apart) or 0.0)) / 2

@@ -8,8 +8,8 @@ from typing import Final
 from advisor.analysis.device.autograd import row_gradients
 from advisor.analysis.device.loops import NO_LOOPS, loops
 from advisor.analysis.device.python_time import python_time, repetitions, silent_ns
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.time_by_name import in_words, times_by_name
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
 _CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
@@ -29,7 +29,7 @@ PYTHON_LOOP_SHARE = Metric(
     "python_loop_share",
     "share",
     "Part of the step in loops of Python over small ops, beside the model and its optimizer.",
-    "time of those loops without pauses of over {launch_gap} in which nothing was recorded and, unless a pass reads a "
+    "time of those loops without pauses of over {dispatch} in which nothing was recorded and, unless a pass reads a "
     "value, ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
     "more, none of a layer, followed by autograd, of a collective or an optimizer; 0 with a device, without marks of "
     "steps and of other frameworks than PyTorch",
@@ -50,8 +50,8 @@ PYTHON_LOOP_READS = Metric(
 PYTHON_STRETCH_SHARE = Metric(
     "python_stretch_share",
     "share",
-    "Part of the step in which Python surely works for over {launch_gap} at a time.",
-    "the least that any step has of stretches of over {launch_gap} in which Python was recorded / mean step; 0 with a "
+    "Part of the step in which Python surely works for over {dispatch} at a time.",
+    "the least that any step has of stretches of over {dispatch} in which Python was recorded / mean step; 0 with a "
     "device",
     "what a busy machine adds to a function differs from step to step",
 )
@@ -90,30 +90,24 @@ _LOOP: Final = (PYTHON_LOOP_SHARE, PYTHON_LOOP_GAIN_MS, PYTHON_LOOP_PASSES, PYTH
 @measures(ROW_GRADIENTS_MS)
 def gradients_of_rows(view: DeviceView) -> Mapping[Metric, Value]:
     """Gradients that a loop over the rows of a tensor fills one by one."""
-    if not view.total_ns:
-        return {}
     return {ROW_GRADIENTS_MS: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0}
 
 
 @measures(RECURRENT_CELLS_PER_STEP)
 def recurrent_cells(view: DeviceView) -> Mapping[Metric, Value]:
     """Recurrent networks as loops."""
-    return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height} if view.total_ns else {}
+    return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height}
 
 
 @measures(PYTHON_STRETCH_SHARE)
 def python_stretches(view: DeviceView) -> Mapping[Metric, Value]:
     """Work of Python that a step of a CPU does at a time: numpy, strings, files."""
-    if not view.total_ns:
-        return {}
     return {PYTHON_STRETCH_SHARE: view.once(python_time).steady / view.total_ns if view.device is None else 0.0}
 
 
 @measures(*_LOOP)
 def small_op_loops(view: DeviceView) -> Mapping[Metric, Value]:
     """Loops over samples, classes or parameters that a loss, a metric or a log runs op by op."""
-    if not view.total_ns:
-        return {}
     in_steps = view.once(loops) if view.device is None else NO_LOOPS
     if not in_steps.spans.total:
         return dict.fromkeys(_LOOP, 0.0) | {PYTHON_LOOP_OPS: ""}
@@ -131,4 +125,4 @@ def small_op_loops(view: DeviceView) -> Mapping[Metric, Value]:
 @measures(PASSES_PER_STEP)
 def passes(view: DeviceView) -> Mapping[Metric, Value]:
     """Work that a loop repeats within the step."""
-    return {PASSES_PER_STEP: repetitions(view)} if view.total_ns else {}
+    return {PASSES_PER_STEP: repetitions(view)}

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
+from advisor.analysis.device.places import ops_around
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.profile import matches
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -39,15 +39,14 @@ SYNC_CALLS = Metric(
 @measures(SYNCS_PER_STEP, SYNC_CALLS)
 def syncs(view: DeviceView) -> Mapping[Metric, Value]:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
-    if not view.total_ns:
-        return {}
-    calls = view.used_host.filter(pl.col("kind") == "sync")
+    calls = view.used_host.filter(pl.col("kind") == "sync").select("id").collect()
     idle = view.once(idle_after_waits).drop_nulls("call")
-    by_call = idle.group_by(call=_around(view, idle["call"])).agg(pl.sum("sync_ns")) if idle.height else idle
-    top = by_call.select("call", "sync_ns").sort("sync_ns", "call", descending=[True, False]).head(_MOST_CALLS)
+    by_op = idle.with_columns(id=ops_around(view, idle["call"])).join(view.host.select("id", "name"), on="id")
+    by_name = by_op.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("sync_ns"))
+    top = by_name.sort("sync_ns", "name", descending=[True, False]).head(_MOST_CALLS)
     return {
         SYNCS_PER_STEP: calls.height / view.steps.height,
-        SYNC_CALLS: ", ".join(f"{call} ({ms(view.per_step_ms(ns))})" for call, ns in top.rows()),
+        SYNC_CALLS: ", ".join(f"{op} ({ms(view.per_step_ms(ns))})" for op, ns in top.rows()),
     }
 
 
@@ -65,8 +64,6 @@ READING_GAIN_MS = Metric(
 @measures(READING_GAIN_MS)
 def reading(view: DeviceView) -> Mapping[Metric, Value]:
     """What the replay gives back without waits and without the small copies that they are for."""
-    if not view.total_ns:
-        return {}
     trusted = view.once(trusted_replay)
     if trusted is None:
         return {READING_GAIN_MS: view.per_step_ms(int(view.once(gaps)["sync_ns"].sum()))}
@@ -76,18 +73,3 @@ def reading(view: DeviceView) -> Mapping[Metric, Value]:
     ids = read["id"].to_numpy()
     unread = trusted.without_waits().without_calls(calls).with_durations(ids, np.zeros_like(ids))
     return {READING_GAIN_MS: trusted.saved_ms(unread)}
-
-
-def _around(view: DeviceView, calls: pl.Series) -> pl.Series:
-    """For each call the outermost `aten::` op around it, else the call itself: `.item()` shows as aten::item."""
-    host = view.host
-    parent = host["parent"].fill_null(-1).to_numpy()
-    first = int(host["id"][0])  # ids of one worker are consecutive
-    is_op = host.select(matches("^aten::")).to_series().to_numpy()
-    best = calls.to_numpy() - first
-    at = best.copy()
-    while (climbing := np.flatnonzero(at >= 0)).size:
-        best[climbing] = np.where(is_op[at[climbing]], at[climbing], best[climbing])
-        above = parent[at[climbing]]
-        at[climbing] = np.where(above >= 0, above - first, -1)
-    return host["name"].gather(best).cast(pl.String)

@@ -13,9 +13,9 @@ from advisor.analysis.device.host_work import (
     waiting_function,
 )
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import no_frames
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
@@ -41,8 +41,6 @@ WAITING_CALLS = Metric(
 @measures(THREAD_WAIT_SHARE, WAITING_CALLS)
 def waits(view: DeviceView) -> Values:
     """Waits in functions of Python."""
-    if not view.total_ns:
-        return {}
     if view.device is not None:
         return {THREAD_WAIT_SHARE: 0.0, WAITING_CALLS: ""}
     if why := no_frames(view):

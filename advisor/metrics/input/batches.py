@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.iterators import lasting
-from advisor.analysis.device.steps import DeviceView, spans, started_in
+from advisor.analysis.device.iterators import lasting, requests_at_once
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.vocabulary.limits import SLOW_CALL_NS
 
@@ -19,8 +19,8 @@ _FEW_SAMPLES: Final = 8  # own choice: labels apart from their samples are fewer
 BATCHES_PER_STEP = Metric(
     "batches_per_step",
     "number",
-    "Batches that the main process loads in a step.",
-    "requests to its data loaders, without those to short iterators / steps",
+    "Batches that the main process loads in a step of one loader.",
+    "requests to its data loaders, without those to short iterators / steps / max(1, batches_at_once)",
 )
 INDEXED_SAMPLES = Metric(
     "indexed_samples",
@@ -41,11 +41,9 @@ COLLATING_PART = Metric(
 @measures(BATCHES_PER_STEP, INDEXED_SAMPLES, COLLATING_PART)
 def batches(view: DeviceView) -> Values:
     """How batches are made; zero where no loader of the main process was recorded."""
-    if not view.total_ns:
-        return {}
     requests = started_in(view.once(lasting).sort("start_ns"), view.starts, view.ends)
     return {
-        BATCHES_PER_STEP: requests.height / view.steps.height,
+        BATCHES_PER_STEP: requests.height / view.steps.height / requests_at_once(view, requests),
         INDEXED_SAMPLES: _indexed(view, requests),
         COLLATING_PART: _collating(view, requests),
     }

@@ -10,13 +10,15 @@ import polars as pl
 from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_requests, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans, started_in
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.metrics.metric import Metric, Values, measures
 
 _SEVERAL: Final = 2
 _SOURCE: Final = (
     "an iterator begins with a request right after the seed that it draws (aten::empty, random_, item); it ends where "
-    "a request takes, or runs, under a tenth of one before, or where the next one begins; short: two or more of fewer "
+    "a request takes, or runs, under a tenth of one before, or where the next one begins; with worker processes also "
+    "requests, each with a model's ops and no backward pass after it, up to one in which nothing is loaded, and after "
+    "which no model runs before the next; short: two or more of fewer "
     "than ten batches, or than four if a backward pass runs before its last request"
 )
 
@@ -107,8 +109,6 @@ ITERATORS_TRAIN = Metric(
 )
 def short_iterators(view: DeviceView) -> Values:
     """What short iterators load, and others; zero without any."""
-    if not view.total_ns:
-        return {}
     requests, epochs = view.once(short_requests), batches_of_epochs(view).to_numpy()
     iterators = _iterators(started_in(requests, view.starts, view.ends))
     return {

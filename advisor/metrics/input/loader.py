@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
-from advisor.analysis.device.iterators import lasting, lasting_of_workers, waits
+from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans, started_in
 from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
@@ -56,11 +56,18 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
 LOADING_MS = Metric(
     "loading_ms",
     "ms",
-    "Time that one process takes to load the batches of a step.",
+    "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
-    "where there is no DataLoader, in the used steps / used steps; where the step waits for "
+    "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
     "workers, loader_workers x step time",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
+)
+BATCHES_AT_ONCE = Metric(
+    "batches_at_once",
+    "count",
+    "Batches that a step asks for before a model runs on any of them; 0 where it asks for one.",
+    "median number of requests in a step without ops of layers or of a backward pass between them",
+    "zip(loader_a, loader_b) asks for two",
 )
 LOADER_WORKERS = Metric(
     "loader_workers",
@@ -82,7 +89,7 @@ WORKERS_NEEDED = Metric(
     "workers_needed",
     "count",
     "Loader processes that keep up with the rest of the step.",
-    "loading_ms / (step time - wait for the loader), rounded up; loader_workers if the batches of workers are ready: "
+    "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
     "the loop waits for one for 2 ms or less on average",
     "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
     "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
@@ -107,9 +114,11 @@ WORKERS_PACE_MS = Metric(
     "ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
     "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
-    "processes of the job ran in a recorded step, as advisor record notes, else loading_ms + step time - wait for the "
-    "loader. Where the cores are not known: four, without a device two",
-    "own model: no core idles; without the noted work, both compute all the time",
+    "processes of the job ran in a recorded step, as advisor record notes, else max(1, batches_at_once) x loading_ms + "
+    "step time - wait for the loader, the latter on all cores without a device. Where the cores are not known: four, "
+    "without a device two",
+    "own model: no core idles; without the noted work, both compute all the time, and without a device the framework's "
+    "threads take all cores",
 )
 LOADING_CALLS = Metric(
     "loading_calls",
@@ -145,6 +154,7 @@ _METRICS: Final = (
     SINGLE_PROCESS_INPUT_SHARE,
     WORKER_INPUT_SHARE,
     LOADING_MS,
+    BATCHES_AT_ONCE,
     LOADER_WORKERS,
     WORKERS_NEEDED,
     WORKERS_FACTOR,
@@ -160,18 +170,18 @@ _METRICS: Final = (
 @measures(*_METRICS)
 def loader(view: DeviceView) -> Mapping[Metric, Value]:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
-    if not view.total_ns:
-        return {}
     of_single, of_workers = (
         _wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(lasting_of_workers))
     )
     workers, cpus = _workers(view), view.process.get("cpus")
     loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
-    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total)
+    at_once = requests_at_once(view, view.once(lasting_of_workers if of_workers else lasting))
+    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total) / at_once
     rest_ms = view.per_step_ms(view.total_ns - _wait_ns(view, _input(view)))
     is_ready = _is_ready(view)
     needed = workers if is_ready else _needed(loading_ms, rest_ms)
-    cores_ms = _work_ms(view, loading_ms, rest_ms) / (cpus or _few_cores(view))
+    cores = cpus or _few_cores(view)
+    cores_ms = _work_ms(view, at_once, loading_ms, rest_ms, cores) / cores
     advised = _needed(loading_ms, max(rest_ms, cores_ms)) if cpus and needed and not is_ready else needed
     advised = min(_MOST_WORKERS, advised) if isinstance(advised, int) else advised
     return {
@@ -183,6 +193,7 @@ def loader(view: DeviceView) -> Mapping[Metric, Value]:
         WORKERS_NEEDED: needed,
         WORKERS_FACTOR: 1.0 if is_ready else 1 / (1 - of_workers) if of_workers < 1 else None,
         WORKERS_ADVISED: advised,
+        BATCHES_AT_ONCE: at_once if at_once > 1 else 0,
         WORKERS_PACE_MS: _pace_ms(loading_ms, advised, cores_ms),
         LOADING_CALLS: _calls(view, loading),
         EPOCH_WAIT_PART: _epoch_part(view),
@@ -250,14 +261,14 @@ def _workers(view: DeviceView) -> int | Missing:
     return 0 if view.host_like(OWN_LOADING, "input").height else Missing("no_loader")
 
 
-def _work_ms(view: DeviceView, loading_ms: float | Missing, rest_ms: float) -> float:
-    """What all cores run in a step; as if nothing waited where it was not noted."""
-    unknown_ms = 0.0 if isinstance(loading_ms, Missing) else loading_ms + rest_ms
-    return float(view.process.get("cpu_ms") or unknown_ms)
+def _work_ms(view: DeviceView, at_once: int, loading_ms: float | Missing, rest_ms: float, cores: int) -> float:
+    """What all cores run in a step; where it was not noted, as if nothing waited."""
+    loaded_ms = 0.0 if isinstance(loading_ms, Missing) else at_once * loading_ms
+    return float(view.process.get("cpu_ms") or loaded_ms + rest_ms * (cores if view.device is None else 1))
 
 
 def _is_ready(view: DeviceView) -> bool:
-    """Whether the workers' batches are there when the loop asks for them, and are only handed over."""
+    """Whether the workers' batches may be there when the loop asks for them, so that they are only handed over."""
     requests = started_in(view.once(lasting_of_workers).sort("start_ns"), view.starts, view.ends)
     return requests.height > 0 and int(requests["dur_ns"].sum()) <= _HAND_OVER_NS * requests.height
 
@@ -280,9 +291,8 @@ def _pace_ms(loading_ms: float | Missing, advised: int | Missing | None, cores_m
 
 
 def _unnamed(view: DeviceView) -> str:
-    inputs = (
-        view.used_host.filter(pl.col("kind") == "input").group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    )
+    asks = view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect()
+    inputs = asks.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
     most = inputs.sort("dur_ns", "name", descending=[True, False])["name"].first()
     if not isinstance(most, str) or re.search(_LOADS, most):
         return ""

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.restarts import Restarts, restarts
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
@@ -17,9 +17,9 @@ from advisor.model.intervals import Union
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _SOURCE: Final = (
-    "the request that ends an epoch takes over {launch_gap}, because the processes end in it, the iterator of the next "
-    "one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows without a "
-    "backward pass in between"
+    "the request that ends an epoch takes over {worker_join}, because the processes end in it, the iterator of the "
+    "next one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows "
+    "without a backward pass in between"
 )
 
 
@@ -72,8 +72,6 @@ OUTLIER_RESTART_PART = Metric(
 @measures(WORKER_RESTARTS, EPOCH_STEPS, WORKER_RESTART_MS, FIRST_BATCH_WAIT_MS, OUTLIER_RESTART_PART)
 def worker_restarts(view: DeviceView) -> Values:
     """What new processes of each epoch cost; zero where none start."""
-    if not view.total_ns:
-        return {}
     again = view.once(_restarts)
     begins = np.flatnonzero(again.waiting.within(view.starts, view.ends))
     numbers = view.steps["step"].to_numpy()[begins]

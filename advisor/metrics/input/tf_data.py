@@ -8,14 +8,15 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.unknowns import undirected_copies
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _NOT_RECORDED: Final = Missing("no_iterators")
@@ -124,8 +125,6 @@ TF_DATA_SLOW_CALLS_PER_STEP = Metric(
 )
 def pipeline(view: DeviceView) -> Values:
     """The iterator that holds up the steps; where nothing waits, its share is zero."""
-    if not view.total_ns:
-        return {}
     rows = view.once(iterators)
     if not rows.height and _asks(view):
         return _NOT_RECORDED
@@ -219,8 +218,6 @@ PIPELINE_BUILD_PART = Metric(
 @measures(PIPELINE_BUILD_PART)
 def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
     """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
-    if not view.total_ns:
-        return {}
     return {PIPELINE_BUILD_PART: view.once(builds).total / max(1, view.host_spans("compile").total)}
 
 
@@ -239,8 +236,6 @@ ENQUEUE_SHARE = Metric(
 @measures(*STAGES_MS.values(), ENQUEUE_SHARE)
 def stages(view: DeviceView) -> Mapping[Metric, Value]:
     """The four stages of the host's side of input."""
-    if not view.total_ns:
-        return {}
     return {**_host_stages(view), ENQUEUE_SHARE: _enqueue_share(view)}
 
 
@@ -286,3 +281,38 @@ def iterator_table(view: DeviceView) -> pl.DataFrame:
         | pl.lit(slowest).str.starts_with(pl.concat_str(pl.col("iterator"), pl.lit("::"))),
         bottleneck=pl.col("iterator") == slowest,
     )
+
+
+INPUT_DURING_LAUNCH_SHARE = Metric(
+    "input_during_launch_share",
+    "share",
+    "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
+    "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",
+    "XProf's overview page: kernel launch may be held up by tf.data; here seen on the threads",
+    where=lambda view: places(view, view.host.filter(_launching())),
+)
+INPUT_DURING_LAUNCH_PART = Metric(
+    "input_during_launch_part",
+    "share",
+    "How much of TensorFlow's launching passes while tf.data works on other threads.",
+    "the same / idle time in calls and `ExecutorState::Process`",
+)
+
+
+@measures(INPUT_DURING_LAUNCH_SHARE, INPUT_DURING_LAUNCH_PART)
+def contention(view: DeviceView) -> Values:
+    """Launching that competes with tf.data for processors."""
+    if view.device is None:
+        return Missing("no_device_used")
+    waits = spans(view.host.filter(_launching())) - (view.busy | view.host_spans("input"))
+    launching = waits & Union.of(view.starts, view.ends)
+    both = (launching & view.host_spans("pipeline")).total
+    return {
+        INPUT_DURING_LAUNCH_SHARE: both / view.total_ns,
+        INPUT_DURING_LAUNCH_PART: both / launching.total if launching.total else 0.0,
+    }
+
+
+def _launching() -> pl.Expr:
+    executes = matches("^ExecutorState::Process")
+    return pl.col("kind").is_in(DRIVER_CALLS) | executes

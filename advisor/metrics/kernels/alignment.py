@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
@@ -69,8 +69,6 @@ MISALIGNED_GAIN_MS = Metric(
 )
 def alignment(view: DeviceView) -> Values:
     """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""
-    if not view.total_ns:
-        return {}
     products = _on_tensor_cores(view)
     if products.height and not (products["alignment"].count() or products["n"].count()):
         return Missing("alignment_unknown")

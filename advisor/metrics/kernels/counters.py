@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -65,8 +65,6 @@ COMPUTE_BOUND_SHARE = Metric(
 @measures(SM_ACTIVE_SHARE, TENSOR_ACTIVE_SHARE, DRAM_SHARE, MEMORY_BOUND_SHARE, COMPUTE_BOUND_SHARE)
 def counters(view: DeviceView) -> Values:
     """Means and limits from the samples in the used steps; a counter that was not sampled is unknown."""
-    if not view.total_ns:
-        return {}
     samples = _samples(view)
     if samples.height < _ENOUGH:
         return Missing("few_samples", samples=samples.height, needed=_ENOUGH)

@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
@@ -73,8 +73,6 @@ DOUBLE_GAIN_MS = Metric(
 @measures(DOUBLE_PRODUCT_SHARE, DOUBLE_PRODUCT_MS, DOUBLE_PRODUCT_OPS, DOUBLE_LEAST_GAIN_MS, DOUBLE_GAIN_MS)
 def double_precision(view: DeviceView) -> Values:
     """What is computed in 64 bits, and what 32 would save."""
-    if not view.total_ns:
-        return {}
     if why := _untyped(view):
         return why
     products = view.once(_products)

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 
@@ -80,8 +80,6 @@ CHAIN_GAIN_MS = Metric(
 )
 def elementwise(view: DeviceView) -> Mapping[Metric, Value]:
     """Chains of elementwise kernels; zero where there are none."""
-    if not view.total_ns:
-        return {}
     kernels, dur = part(view, "chain"), pl.col("dur_ns")
     is_first = pl.int_range(pl.len()).over("run") == 0
     computed = pl.when(matches(_FUNCTIONS)).then(dur).otherwise(0).sum()  # of ops: kernels have no such names

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 
@@ -57,7 +57,7 @@ EARLIER_ATTENTION_GAIN_MS = Metric(
 )
 def earlier_attention(view: DeviceView) -> Mapping[Metric, Value]:
     """What FlashAttention-2 takes where a later one would be faster; zero elsewhere."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows = _kernels(view)
     slow, fast = (pl.col("dur_ns") * rest for rest in _RESTS)

@@ -11,7 +11,7 @@ from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
 _FOREACH: Final = r"^aten::_foreach_"
@@ -76,7 +76,7 @@ FOREACH_GAIN_MS = Metric(
 )
 def foreach_updates(view: DeviceView) -> Mapping[Metric, Value]:
     """What the separate operations take, and what one kernel would; zero where there are none."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     kernels = _kernels(view)
     now, fused = _accesses(kernels), _fused_accesses(view, kernels)

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.profile import matches
 
@@ -53,7 +53,7 @@ FP8_CAST_OPS = Metric(
 @measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS)
 def fp8(view: DeviceView) -> Mapping[Metric, Value]:
     """What runs in 8 bits and what leads there; zero where nothing does."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     products = _products(view)
     casts = _casts(view) if products.height else products

@@ -10,9 +10,8 @@ import polars as pl
 
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
-from advisor.model.missing import Missing
 from advisor.text import ms, number
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
@@ -97,6 +96,9 @@ _SCHEMA: Final = {
 }
 
 
+_COLUMNS: Final = ("id", "stream", "start_ns", "op", "op_name", "op_dtype", "work", "elements", "least_bytes")
+
+
 class _Kernel(NamedTuple):
     id: int
     letter: str
@@ -156,12 +158,19 @@ FUSION_GAIN_MS = Metric(
 )
 
 
-@measures(FUSION_SHARE, FUSION_MS, FUSION_KINDS, FUSION_FIRST, FUSION_BYTES, FUSION_LEAST_GAIN_MS, FUSION_GAIN_MS)
+@measures(
+    FUSION_SHARE,
+    FUSION_MS,
+    FUSION_KINDS,
+    FUSION_FIRST,
+    FUSION_BYTES,
+    FUSION_LEAST_GAIN_MS,
+    FUSION_GAIN_MS,
+    framework="pytorch",
+)
 def fusions(view: DeviceView) -> Values:
     """What fused kernels would save; zero where there is nothing to fuse."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows, dur = view.once(_members), pl.col("dur_ns")
     some = extent(view, rows)
@@ -187,26 +196,28 @@ def _members(view: DeviceView) -> pl.DataFrame:
     )
     node = pl.col("node").replace_strict(_NODES, default=None, return_dtype=pl.String)
     size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
-    rows = _with_nodes(view, view.once(kernels)).sort("stream", "start_ns")
-    rows = rows.with_columns(letter=pl.coalesce(node, letter), size=size)
-    members = [member for stream in rows.partition_by("stream") for member in _of_stream(stream)]
-    return rows.join(pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left")
+    rows = view.once(kernels)
+    letters = _with_nodes(view, rows.select(*_COLUMNS)).with_columns(letter=pl.coalesce(node, letter), size=size)
+    streams = letters.sort("stream", "start_ns").partition_by("stream")
+    members = [member for stream in streams for member in _of_stream(stream)]
+    return rows.sort("stream", "start_ns").join(
+        pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left"
+    )
 
 
 def _with_nodes(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     """With `node`, what of autograd called the op of a kernel; null outside of norms' gradients."""
     nodes = view.host_like(rf"^(?:{'|'.join(_NODES)})$").select(parent="id", node=pl.col("name").cast(pl.String))
-    calls = view.host.select(op="id", parent="parent").join(nodes, on="parent")
-    return rows.join(calls.select("op", "node"), on="op", how="left", maintain_order="left")
+    return view.with_host(rows, "op", parent="parent").join(nodes, on="parent", how="left", maintain_order="left")
 
 
 def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
     """The members of every sequence of one stream, each with what the sequence saves per member."""
-    text = "".join(rows["letter"])
-    all_kernels = [_Kernel(*row) for row in rows.select(*_Kernel._fields).rows()]
+    text, columns = rows["letter"].str.join("").item(), rows.select(*_Kernel._fields)
     for fusion in _FUSIONS:
         for match in fusion.pattern.finditer(text):
-            members = [k for k in all_kernels[match.start() : match.end()] if k.letter not in fusion.apart]
+            all_kernels = (_Kernel(*row) for row in columns[match.start() : match.end()].rows())
+            members = [kernel for kernel in all_kernels if kernel.letter not in fusion.apart]
             now, fused = _bytes(fusion, members)
             if now > fused:
                 saving = ((now - fused) / len(members), 1 - fused / now)

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -193,8 +193,6 @@ LOW_OCCUPANCY_OPS = Metric(
 )
 def grids(view: DeviceView) -> Values:
     """How kernels fill the device, as far as their launch dimensions tell."""
-    if not view.total_ns:
-        return {}
     if view.once(parts).height and not view.once(_launched)["blocks_per_sm"].count():
         return Missing("sm_count_unknown")
     few, thin = _few_blocks(view), _few_threads(view)

@@ -7,9 +7,8 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
-from advisor.model.missing import Missing
 
 _NATIVE: Final = r"^aten::_?(?:slow|thnn)_conv"
 _OF_ONEDNN: Final = ["fp32", "bf16"]
@@ -43,13 +42,9 @@ NATIVE_CONVOLUTION_OPS = Metric(
 )
 
 
-@measures(NATIVE_CONVOLUTION_SHARE, NATIVE_CONVOLUTION_MS, NATIVE_CONVOLUTION_OPS)
+@measures(NATIVE_CONVOLUTION_SHARE, NATIVE_CONVOLUTION_MS, NATIVE_CONVOLUTION_OPS, framework="pytorch")
 def host_convolutions(view: DeviceView) -> Values:
     """Convolutions outside oneDNN."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns:
-        return {}
     some = extent(view, _native(view))
     return {
         NATIVE_CONVOLUTION_SHARE: some.share,

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
-from advisor.analysis.device.steps import DeviceView, classes, spans
+from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.text import count
@@ -72,8 +72,6 @@ OCCUPANCY = Metric(
 @measures(KERNELS_PER_STEP, KERNEL_MS, MEDIAN_KERNEL_US, SMALL_KERNEL_SHARE, GPU_UTILIZATION, SM_EFFICIENCY, OCCUPANCY)
 def kernels(view: DeviceView) -> Mapping[Metric, Value]:
     """Counts and lengths over the used steps, utilisation over the span that holds them."""
-    if not view.total_ns:
-        return {}
     durations = _kernels(view)["dur_ns"].to_numpy()
     return {
         KERNELS_PER_STEP: len(durations) / view.steps.height,
@@ -120,9 +118,8 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
     of kernels that communicate, and of a device without.
     """
     kernels = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    launching = view.host.filter(pl.col("id").is_in(kernels["op"].drop_nulls().unique().implode()))
-    ops = launching.select("shapes", op="id", op_name="name")
-    kernels = kernels.join(ops, on="op", how="left").join(view.once(verdicts), on="id", how="left")
+    kernels = view.with_host(kernels, "op", shapes="shapes", op_name="name")
+    kernels = kernels.join(view.once(verdicts), on="id", how="left")
     groups = kernels.group_by("name", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
         registers=pl.max("registers"),
         occupancy=pl.mean("occupancy"),

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -81,8 +81,6 @@ LAYOUT_GAIN_MS = Metric(
 )
 def layouts(view: DeviceView) -> Mapping[Metric, Value]:
     """Conversions around convolutions; zero where there are none."""
-    if not view.total_ns:
-        return {}
     kernels = part(view, "layout")
     some = extent(view, kernels)
     least, most = gains_ms(view, kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0))

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.text import ms, number, percent
 
@@ -95,7 +95,7 @@ FUSABLE_MS = Metric(
 @measures(MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS)
 def data_movement(view: DeviceView) -> Mapping[Metric, Value]:
     """What moves data and what of it could be one kernel; nothing without a device."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows, links = view.once(_moving_kernels), view.once(_links)
     all_ns = int(view.once(parts)["dur_ns"].sum())
@@ -138,7 +138,7 @@ CASTS_PER_STEP = Metric(
 @measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP)
 def casts(view: DeviceView) -> Mapping[Metric, Value]:
     """Casts that are kernels of their own; nothing without a device."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows = _casts(view)
     share, time_ms, _ = extent(view, rows)

@@ -15,8 +15,8 @@ from advisor.analysis.device.kernel_groups import part, parts
 from advisor.analysis.device.kernels import extent, largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.steps import DeviceView, inside, spans
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.arrays import Ints
@@ -131,8 +131,6 @@ UPDATE_MS = Metric(
 )
 def optimizers(view: DeviceView) -> Values:
     """The optimizer's loop over tensors; zero where there is none, unknown where nothing shows whether there is."""
-    if not view.total_ns:
-        return {}
     updates = _kernels(view) if view.device is not None else _ops(view)
     if (view.device is None or not updates.height) and (why := _unknown(view)):
         return why
@@ -154,8 +152,6 @@ def optimizers(view: DeviceView) -> Values:
 @measures(UPDATE_SHARE, UPDATE_MS)
 def updates(view: DeviceView) -> Mapping[Metric, Value]:
     """What the step pays once, whatever the batch; zero where nothing is updated."""
-    if not view.total_ns:
-        return {}
     some = extent(view, _updates(view))
     return {UPDATE_SHARE: some.share, UPDATE_MS: some.ms}
 
@@ -171,7 +167,7 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
 
 def _ops(view: DeviceView) -> pl.DataFrame:
     """The outermost framework ops of the used steps inside an optimizer's step, each on one tensor."""
-    ops = view.once(step_ops)
+    ops = view.once(step_ops).select("id", "parent", "name", "start_ns", "dur_ns").collect()
     ran = ops.filter(inside(view.once(_dense_work), ops))
     return ran.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()), ~matches(_OF_MANY))
 
@@ -215,7 +211,7 @@ def _gains_ms(view: DeviceView, kernels: pl.DataFrame, waits_ns: int) -> tuple[f
 
 
 def _host_gains_ms(view: DeviceView, waits_ns: int) -> tuple[float, float]:
-    recorded = int(inside(view.once(optimizer_work), view.once(step_ops)).sum())
+    recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
     return view.per_step_ms(without_recording(view, waits_ns, recorded) / 2), view.per_step_ms(waits_ns)
 
 

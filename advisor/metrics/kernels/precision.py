@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns, 
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
@@ -90,7 +90,7 @@ TF32_GAIN_MS = Metric(
 def tf32(view: DeviceView) -> Values:
     """What TF32 would speed up; zero where the device has none that is faster."""
     gpu = view.chip
-    if gpu is None or not view.total_ns:
+    if gpu is None:
         return no_peaks(view)
     kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
     slow, fast = (_faster(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
@@ -153,7 +153,7 @@ SIXTEEN_BIT_GAIN_MS = Metric(
 def mixed_precision(view: DeviceView) -> Values:
     """What 16-bit types would speed up."""
     gpu = view.chip
-    if gpu is None or not view.total_ns:
+    if gpu is None:
         return no_peaks(view)
     half = next((dtype for dtype in ("bf16", "fp16") if gpu.supports(dtype)), None)
     if half is None:

@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, no_peaks
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.roofs import calls
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import Metric, Values, measures, tabulates
 from advisor.model.missing import Missing
@@ -55,7 +55,7 @@ _ALL: Final = (FLOPS_OF_PEAK_SHARE, MATRIX_TFLOPS, FLOPS_KNOWN_SHARE)
 @measures(*_ALL)
 def utilisation(view: DeviceView) -> Values:
     """FLOPs of the step; unknown where too few of the kernels tell theirs, or none multiplies."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     if view.gpu is None:
         return no_peaks(view)
@@ -120,7 +120,7 @@ FAR_BELOW_GAIN_MS = Metric(
 @measures(FAR_BELOW_ROOF_MS, FAR_BELOW_ROOF_REACHED, FAR_BELOW_ROOF_OPS, FAR_BELOW_LEAST_GAIN_MS, FAR_BELOW_GAIN_MS)
 def far_below(view: DeviceView) -> Values:
     """Ops that a naive kernel computes; zero where each is within reach of the roof, or small."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     if view.gpu is None:
         return no_peaks(view)

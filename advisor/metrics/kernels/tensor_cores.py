@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.matmuls import candidates, has_tensor_cores
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 

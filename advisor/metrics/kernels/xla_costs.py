@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.text import ms, percent
@@ -50,7 +50,7 @@ _ALL: Final = (XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS)
 @measures(*_ALL)
 def xla_costs(view: DeviceView) -> Values:
     """FLOPs and bytes of the step's ops against the peaks; unknown where the profile holds too few."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     peak, rate = view.facts.get("peak_tflops"), view.facts.get("memory_gbs")
     ran = view.used_ops.filter(pl.col("kind") == "kernel")

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -26,7 +26,7 @@ _REMAINDER: Final = 0.3  # of the calls' cost that may stay
 
 def _calls(view: DeviceView) -> pl.DataFrame:
     """Calls of the used steps that take or free device memory; pinned host memory is another matter."""
-    return view.used_host.filter(pl.col("kind") == "allocator", ~matches(_HOST_MEMORY))
+    return view.used_host.filter(pl.col("kind") == "allocator").collect().filter(~matches(_HOST_MEMORY))
 
 
 ALLOCATOR_CALLS_PER_STEP = Metric(
@@ -96,8 +96,6 @@ RESERVED_MEMORY_SHARE = Metric(
 )
 def churn(view: DeviceView) -> Mapping[Metric, Value]:
     """What taking and freeing device memory costs; zero where no step does."""
-    if not view.total_ns:
-        return {}
     calls = _calls(view)
     frees = calls.filter(_NAME.str.contains(_FREES))
     ops = view.host.filter(pl.col("kind") == "op").select(parent="id")

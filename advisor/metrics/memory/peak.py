@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.memory_at_peak import blocks_at_peak
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.missing import Missing
 
@@ -102,6 +102,7 @@ FRAGMENTATION = Metric(
     LIFETIME_PEAK_MEMORY_BYTES,
     RESERVED_MEMORY_BYTES,
     FRAGMENTATION,
+    needs_steps=False,
 )
 def memory(view: DeviceView) -> Values:
     """Peaks over the whole recording: the memory must suffice for every step, used here or not."""
@@ -150,11 +151,6 @@ def _fullest(allocations: pl.DataFrame) -> pl.DataFrame:
     return totals.sort(in_use, "at_ns", descending=[True, False]).head(1)
 
 
-def _start_ns(view: DeviceView) -> int:
-    times = (view.host["start_ns"], view.ops["start_ns"], view.allocations["at_ns"])
-    return min(int(time.to_numpy().min()) for time in times if len(time))
-
-
 def _or_missing(value: object) -> Value:
     return int(value) if isinstance(value, int) else _OF_BFC
 
@@ -162,7 +158,8 @@ def _or_missing(value: object) -> Value:
 @tabulates("memory")
 def memory_curve(view: DeviceView) -> pl.DataFrame:
     """Memory over the recording: start_ns, allocated_bytes, reserved_bytes; the fullest moment of each of 600 spans."""
-    totals = view.allocations.filter(pl.col("allocated_bytes").is_not_null()).sort("at_ns", maintain_order=True)
+    events = view.allocations.select("at_ns", "allocated_bytes", "reserved_bytes")
+    totals = events.drop_nulls("allocated_bytes").sort("at_ns", maintain_order=True)
     at = pl.col("at_ns")
     length = ((at.max() - at.min()) // _MOST_POINTS).clip(1)
     spans = totals.group_by(((at - at.min()) // length).alias("span"), maintain_order=True)

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_class
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, GRAPH_LAUNCH, OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
@@ -85,12 +85,11 @@ SIXTEEN_BIT_REDUCTION_SHARE = Metric(
     ATTENTION_CALLS_PER_STEP,
     DENSE_EMBEDDINGS_PER_STEP,
     DDP_FORWARDS_PER_STEP,
+    framework="pytorch",
 )
 def uses(view: DeviceView) -> Values:
     """What names of ranges and ops show; unknown where no framework op was recorded."""
-    if view.process.get("framework") != "pytorch":
-        return Missing("pytorch_only")
-    if not view.total_ns or not view.host.select((pl.col("kind") == "op").any()).item():
+    if not view.host.select((pl.col("kind") == "op").any()).item():
         return Missing("no_host_op")
     return {
         COMPILED_CALLS_PER_STEP: _compiled(view),
@@ -105,14 +104,12 @@ def uses(view: DeviceView) -> Values:
 @measures(GRAPH_LAUNCHES_PER_STEP)
 def graphs(view: DeviceView) -> Mapping[Metric, Value]:
     """Launches of CUDA graphs, where calls of the driver were recorded."""
-    if not view.steps.height:
-        return {}
     if not view.host.select(pl.col("kind").is_in(DRIVER_CALLS).any()).item():
         return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls")}
     return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, GRAPH_LAUNCH)}
 
 
-@measures(SIXTEEN_BIT_REDUCTION_SHARE)
+@measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False)
 def reductions(view: DeviceView) -> Mapping[Metric, Value]:
     """In how many bits gradients travel."""
     calls = view.collectives.filter(matches(_REDUCES, "op"), pl.col("dtype").is_not_null(), pl.col("bytes") > 0)

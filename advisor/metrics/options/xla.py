@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.tf_data import iterators
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
@@ -56,21 +56,17 @@ _PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MA
 @measures(TF_FUNCTION_CALLS_PER_STEP, JITTED_CALLS_PER_STEP)
 def functions(view: DeviceView) -> Mapping[Metric, Value]:
     """Calls of compiled functions."""
-    if not view.total_ns:
-        return {}
     framework, steps = view.process.get("framework"), max(1, view.steps.height)
-    host = view.used_host
+    functions = view.used_host.select("details").filter(matches(FUNCTION_CALL, "details"))
     return {
-        TF_FUNCTION_CALLS_PER_STEP: host.filter(matches(FUNCTION_CALL, "details")).height / steps
+        TF_FUNCTION_CALLS_PER_STEP: functions.collect().height / steps
         if framework == "tensorflow"
         else Missing("tensorflow_only"),
-        JITTED_CALLS_PER_STEP: host.filter(matches(JIT_CALL)).height / steps
-        if framework == "jax"
-        else Missing("jax_only"),
+        JITTED_CALLS_PER_STEP: view.used_like(JIT_CALL).height / steps if framework == "jax" else Missing("jax_only"),
     }
 
 
-@measures(*_PIPELINE)
+@measures(*_PIPELINE, needs_steps=False)
 def pipelines(view: DeviceView) -> Values:
     """What the tree of tf.data's iterators holds."""
     rows = view.once(iterators)

@@ -17,8 +17,8 @@ from advisor.analysis.job.own_steps import (
     typical,
     unknown_split,
 )
-from advisor.metrics.identity import Identity
 from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.metrics.rank_identity import Identity
 from advisor.model.arrays import Floats
 
 _MORE_KERNELS: Final = 0.05  # more kernels than the typical rank: fewer are not named

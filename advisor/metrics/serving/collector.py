@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 
 _NEEDS: Final = ("device_ops", "host_ops")
@@ -38,7 +38,7 @@ GC_PAUSES_MS = Metric(
 @measures(GC_PAUSE_MS, GC_PAUSES_MS)
 def pauses(view: DeviceView) -> Mapping[Metric, Value]:
     """Idle time in collections; zero where none was recorded."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows = _collections(view)
     steps = view.complete  # those that a collection made uneven too

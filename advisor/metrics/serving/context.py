@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.phases import steps_by_phase
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import DECODING, PREFILLING
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
@@ -47,8 +47,6 @@ PREFILL_LAUNCH_PART = Metric(
 @measures(PREFILL_IDLE_SHARE, PREFILL_LAUNCH_SHARE, PREFILL_LAUNCH_PART)
 def launching(view: DeviceView) -> Values:
     """How steps with prompts are launched."""
-    if not view.total_ns:
-        return {}
     rows = _of(view, PREFILLING)
     if not rows.height:
         return Missing("no_prefill_step") if view.once(steps_by_phase).height else Missing("no_engine_steps")
@@ -84,8 +82,6 @@ PREFILL_COMMUNICATION_SHARE = Metric(
 @measures(DECODE_COMMUNICATION_SHARE, PREFILL_COMMUNICATION_SHARE)
 def communication(view: DeviceView) -> Values:
     """How much of the device's work in each phase is communication."""
-    if not view.total_ns:
-        return {}
     if not view.once(steps_by_phase).height:
         return Missing("no_engine_steps")
     phases = {DECODE_COMMUNICATION_SHARE: DECODING, PREFILL_COMMUNICATION_SHARE: PREFILLING}

@@ -18,9 +18,9 @@ from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
 from advisor.analysis.device.places import stretches
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
@@ -76,8 +76,6 @@ DECODE_LAUNCH_PART = Metric(
 @measures(DECODE_IDLE_SHARE, DECODE_LAUNCH_SHARE, DECODE_SINGLE_KERNELS, DECODE_LAUNCH_PART)
 def launching(view: DeviceView) -> Values:
     """How the decode steps are launched."""
-    if not view.total_ns:
-        return {}
     if why := _unknown(view) or unknown_waits(view):
         return why
     rows, late = view.once(decode_steps), view.once(launch_gaps)
@@ -133,8 +131,6 @@ DECODE_GAP_CAUSES = Metric(
 @measures(DECODE_GAP_SHARE, DECODE_GAP_US, DECODE_GAP_MS, DECODE_BUSY_MS, DECODE_GAP_CAUSES)
 def gaps(view: DeviceView) -> Values:
     """What passes between two decode steps."""
-    if not view.total_ns:
-        return {}
     if why := _unknown(view) or unknown_waits(view):
         return why
     idle = view.once(idle_between) & Union.of(view.starts, view.ends)
@@ -167,8 +163,6 @@ GRAPH_LAUNCH_WAIT_MS = Metric(
 @measures(GRAPH_LAUNCH_WAIT_SHARE, GRAPH_LAUNCH_WAIT_MS)
 def graphs(view: DeviceView) -> Values:
     """Launches of graphs that nothing hides; zero where no graph is launched."""
-    if not view.total_ns:
-        return {}
     if why := unknown_waits(view):
         return why
     wait = (graph_launches(view) - view.busy) & Union.of(view.starts, view.ends)
@@ -203,8 +197,6 @@ SAMPLING_MS = Metric("sampling_ms", "ms", "Time per step of kernels that sample.
 @measures(SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS)
 def sampling(view: DeviceView) -> Values:
     """What the choice of the next tokens costs the device."""
-    if not view.total_ns:
-        return {}
     if why := _unknown(view):
         return why
     rows = view.once(sampling_kernels)

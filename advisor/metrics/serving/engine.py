@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from advisor.analysis.device.phases import steps_by_phase
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import ENGINES
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
@@ -26,14 +26,14 @@ PHASES = Metric(
 )
 
 
-@measures(ENGINE)
+@measures(ENGINE, needs_steps=False)
 def engine(view: DeviceView) -> Mapping[Metric, Value]:
     """The engine; unknown where no name tells."""
     known = (name for name, pattern in ENGINES if view.host_like(pattern).height)
     return {ENGINE: next(known, Missing("no_engine"))}
 
 
-@measures(PHASES)
+@measures(PHASES, needs_steps=False)
 def phases(view: DeviceView) -> Mapping[Metric, Value]:
     """The phases, with a comma between them; unknown where neither marks nor kernels show any."""
     rows = view.once(steps_by_phase)

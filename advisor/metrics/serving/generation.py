@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 
@@ -38,8 +38,6 @@ REPEATED_TOKENS_SHARE = Metric(
 @measures(GENERATION_TOKENS, REPEATED_TOKENS_SHARE)
 def generation(view: DeviceView) -> Values:
     """How many tokens are computed for each that is new."""
-    if not view.total_ns:
-        return {}
     lengths = _lengths(view)
     is_growing = len(lengths) >= _FEWEST and float((np.diff(lengths) == 1).mean()) >= _MOST_GROW
     tokens = float(lengths.mean()) if is_growing else 1.0

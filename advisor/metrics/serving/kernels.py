@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import kernels, longest
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import CACHE_WRITES
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
@@ -42,7 +42,7 @@ CACHE_WRITE_MS = Metric(
 @measures(CACHE_WRITE_PART, CACHE_WRITE_MS)
 def writes(view: DeviceView) -> Values:
     """Writes to the cache; zero where none was recorded, unknown where attention is in no kernel of its own."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows = view.once(cache_writes)
     attention_ns = int(view.once(kernels).filter(pl.col("family") == "attention")["dur_ns"].sum())
@@ -83,7 +83,7 @@ ALLREDUCE_NORMS_MS = Metric(
 @measures(ALLREDUCE_NORMS_PER_STEP, ALLREDUCE_NORMS_MS)
 def norms(view: DeviceView) -> Mapping[Metric, Value]:
     """Norms that one kernel could compute with the all-reduce before them."""
-    if not view.total_ns or view.device is None:
+    if view.device is None:
         return {}
     rows = view.once(norms_after_all_reduce)
     return {

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import places
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
@@ -42,8 +42,6 @@ SINGLE_ROW_RUNS = Metric(
 @measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS)
 def single_rows(view: DeviceView) -> Values:
     """Samples that a model gets one by one."""
-    if not view.total_ns:
-        return {}
     rows = view.once(_single)
     products = rows.filter(matches(_PRODUCTS))
     return {
@@ -54,12 +52,12 @@ def single_rows(view: DeviceView) -> Values:
 
 def _single(view: DeviceView) -> pl.DataFrame:
     """The ops of single rows, where nearly all products are of one."""
-    ops = view.used_host.filter(pl.col("kind") == "op").drop("window")
     if view.device is not None or view.host_like(_IN_TURN, "op").height:
-        return ops.clear()
+        return view.host.clear()
     call = pl.format("{}{}", pl.col("name").cast(pl.String), pl.col("shapes").cast(pl.String))
     is_single = call.str.contains(_SINGLE_PRODUCT).fill_null(value=False)
-    products = ops.filter(matches(_PRODUCTS)).select(is_single.sum().alias("single"), every=pl.len()).row(0, named=True)
-    if not products["every"] or products["single"] < _MOST * products["every"]:
-        return ops.clear()
+    products = view.used_like(_PRODUCTS, "op")
+    if products.is_empty() or products.filter(is_single).height < _MOST * products.height:
+        return view.host.clear()
+    ops = view.used_host.filter(pl.col("kind") == "op").drop("window").collect()
     return ops.filter(is_single | pl.col("shapes").cast(pl.String).str.contains(_SINGLE_ROW))

@@ -1,12 +1,16 @@
-"""Facts of the device that rules ask for."""
+"""Facts of the device that rules ask for, and how the worker spreads its work over devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.analysis.device.steps import DeviceView
+import polars as pl
+
+from advisor.analysis.device.places import places
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.missing import Missing
+from advisor.text import runs_of
 
 DEVICE_NAME = Metric(
     "device_name", "text", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",)
@@ -26,7 +30,7 @@ GPU_LISTED = Metric(
 )
 
 
-@measures(DEVICE_NAME, CAPABILITY, GPU_LISTED)
+@measures(DEVICE_NAME, CAPABILITY, GPU_LISTED, needs_steps=False)
 def device(view: DeviceView) -> Mapping[Metric, Value]:
     """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
     name = view.facts.get("name") or (view.gpu.model if view.gpu else None)
@@ -35,3 +39,56 @@ def device(view: DeviceView) -> Mapping[Metric, Value]:
         GPU_LISTED: int(view.gpu is not None),
         CAPABILITY: view.facts.get("capability") or Missing("no_capability"),
     }
+
+
+DATA_PARALLEL_CALLS_PER_STEP = Metric(
+    "data_parallel_calls_per_step",
+    "number",
+    "Forward passes of torch.nn.DataParallel per step.",
+    "ranges named DataParallel.forward / steps",
+    "torch-tb-profiler's rule on DataParallel",
+    where=lambda view: places(view, _replicated(view)),
+)
+
+
+@measures(DATA_PARALLEL_CALLS_PER_STEP)
+def data_parallel(view: DeviceView) -> Mapping[Metric, Value]:
+    """How often the model runs in DataParallel, which copies it to each device."""
+    return {DATA_PARALLEL_CALLS_PER_STEP: _replicated(view).height / view.steps.height}
+
+
+def _replicated(view: DeviceView) -> pl.DataFrame:
+    return view.used_like(r"^DataParallel\.forward$")
+
+
+DEVICES_VISIBLE = Metric(
+    "devices_visible",
+    "count",
+    "Devices that the worker's process sees.",
+    "devices that the profile describes",
+    "XProf's overview page, run environment",
+)
+DEVICES_USED = Metric(
+    "devices_used", "count", "Devices that the worker ran anything on.", "number of devices with device ops"
+)
+DEVICES_WORKING = Metric(
+    "devices_working",
+    "text",
+    "The devices on which the worker's process ran kernels.",
+    "numbers of the devices with kernels",
+)
+DEVICES_IDLE = Metric(
+    "devices_idle",
+    "count",
+    "How many of the devices that the worker's process sees it ran nothing on.",
+    "devices_visible - devices with any op, copies too",
+)
+
+
+@measures(DEVICES_VISIBLE, DEVICES_USED, DEVICES_WORKING, DEVICES_IDLE)
+def devices(view: DeviceView) -> Mapping[Metric, Value]:
+    """Devices that the process sees and uses."""
+    working: dict[Metric, Value] = {DEVICES_USED: view.devices, DEVICES_WORKING: runs_of(view.working)}
+    if view.visible is None:
+        return working | dict.fromkeys((DEVICES_VISIBLE, DEVICES_IDLE), Missing("no_device_description"))
+    return working | {DEVICES_VISIBLE: view.visible, DEVICES_IDLE: view.visible - len(view.used)}

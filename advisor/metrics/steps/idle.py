@@ -8,15 +8,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns, stalls
+from advisor.analysis.device.idle import CAUSES, SHORT, gaps, graph_holes_ns, graph_pauses_ns, idle_for, stalls
 from advisor.analysis.device.places import waits_that_cost
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
-from advisor.model.intervals import Union
 from advisor.text import percent
 from advisor.vocabulary import idle_causes
-from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
@@ -25,22 +23,16 @@ _SOURCE: Final = (
 )
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
-_ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
-_BOUNDS: Final = {"host_bound": ("late_ns", "due_ns")} | dict.fromkeys(
-    ("dependency", "unrecorded"), ("due_ns", "end_ns")
-)
 _WORTH_NAMING_SHARE: Final = 0.01
 _SILENT: Final = "the host launches nothing, doing what was not recorded"
 _EITHER: Final = "a launch or other work was late: could not tell which"
 
 
-def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.DataFrame]:
-    """Where the device idled longest for this cause, among the gaps that satisfy `only`; no more of a gap than that."""
+def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]:
+    """Where the device idled longest for this cause, among the gaps that satisfy `only`."""
 
     def places(view: DeviceView) -> pl.DataFrame:
-        rows = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, only)
-        begin, end = _BOUNDS.get(cause, ("start_ns", "end_ns"))
-        owned = _owned(view, Union.of(rows[begin], rows[end]), cause)
+        owned = idle_for(view, cause, *only)
         window = np.searchsorted(view.starts, owned.starts, side="right") - 1
         # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
         late = view.ops if cause == "host_bound" else view.ops.clear()
@@ -60,13 +52,6 @@ def _longest(cause: str, only: pl.Expr = _ANY) -> Callable[[DeviceView], pl.Data
         )
 
     return places
-
-
-def _owned(view: DeviceView, idle: Union, cause: str) -> Union:
-    """What of the gaps of a cause is the cause's, and not that of a range of the host that owns it before."""
-    before = HOST_RANGES[: HOST_RANGES.index(cause)] if cause in HOST_RANGES else HOST_RANGES
-    owned = idle & view.host_spans(cause) if cause in HOST_RANGES else idle
-    return owned - view.host_spans(*before)
 
 
 DEVICE_BUSY_SHARE = Metric(
@@ -103,7 +88,7 @@ LAUNCH_GAP_SHARE = Metric(
     "host-bound idle time in gaps of at most {launch_gap} / step time",
     _SOURCE,
     _NEEDS,
-    _longest("host_bound", pl.col("host_bound_ns") <= LAUNCH_GAP_NS),
+    _longest("host_bound", SHORT),
 )
 LAUNCH_GAPS_PER_STEP = Metric(
     "launch_gaps_per_step",
@@ -128,7 +113,7 @@ HOST_BUSY_SHARE = Metric(
     "host-bound idle time in gaps of over {launch_gap} / step time",
     _SOURCE,
     _NEEDS,
-    _longest("host_bound", pl.col("host_bound_ns") > LAUNCH_GAP_NS),
+    _longest("host_bound", ~SHORT),
 )
 SYNC_IDLE_MS = Metric(
     "sync_idle_ms",
@@ -188,8 +173,6 @@ IDLE_CAUSES = Metric(
 )
 def idle(view: DeviceView) -> Mapping[Metric, Value]:
     """Busy and idle shares of the used steps, and the causes of the idle part."""
-    if not view.total_ns:
-        return {}
     busy = view.share(view.busy) or 0.0
     rows = view.once(gaps)
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
@@ -250,6 +233,4 @@ def _in_words(shares: Mapping[str, float]) -> str:
 @measures(GRAPH_PAUSE_SHARE)
 def graph_pauses(view: DeviceView) -> Mapping[Metric, Value]:
     """How much of the step may be the profiler's own work between nodes."""
-    if not view.total_ns:
-        return {}
     return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0}

@@ -6,9 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.call_tree import call_tree
 from advisor.analysis.device.host_work import own_ns
 from advisor.analysis.device.kernels import element_types
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import tabulates
 
 MOST_ROWS: Final = 2000
@@ -20,6 +21,12 @@ _SPREAD: Final = (
     (pl.col("dur_ns").mean() / 1e3).alias("mean_us"),
     (pl.col("dur_ns").std() / 1e3).alias("sd_us"),
 )
+
+
+@tabulates("call_tree")
+def calls(view: DeviceView) -> pl.DataFrame:
+    """One row per path of frames, parents first: id, parent, name, kind, total_ms and self_ms per used step."""
+    return call_tree(view)
 
 
 @tabulates("launch")
@@ -72,21 +79,20 @@ def _types(view: DeviceView) -> dict[str, str | None]:
 
 def _on_host(view: DeviceView) -> pl.DataFrame:
     columns = [*_KEYS.values()]
-    ops = view.used_host.select("id", "parent", "kind", "dur_ns", *columns).filter(pl.col("kind") == "op")
+    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "dur_ns", *columns).collect()
     own = ops.select(*columns, whole_ns="dur_ns", dur_ns=own_ns(ops).clip(0))
-    spelt = own.group_by(columns).agg(pl.col("dur_ns", "whole_ns")).with_columns(_keys(view))
+    spelt = own.group_by(columns).agg("dur_ns", pl.sum("whole_ns")).with_columns(_keys(view))
     keys = spelt.select(*_KEYS).unique().with_row_index("key")  # two shapes may be written as one
     spent = spelt.join(keys, on=[*_KEYS], nulls_equal=True).select("key", "dur_ns", "whole_ns")
-    grouped = spent.explode("dur_ns", "whole_ns").group_by("key")
-    times = grouped.agg(*_SPREAD, total_ms=pl.sum("whole_ns") / 1e6, self_ms=pl.sum("dur_ns") / 1e6)
-    return keys.join(times, on="key").drop("key")
+    totals = spent.group_by("key").agg(total_ms=pl.sum("whole_ns") / 1e6)
+    times = spent.explode("dur_ns").group_by("key").agg(*_SPREAD, self_ms=pl.sum("dur_ns") / 1e6)
+    return keys.join(times, on="key").join(totals, on="key").drop("key")
 
 
 def _on_device(view: DeviceView) -> pl.DataFrame:
     """By the op that launched it; where that is another than the one that the device op names, or none, by the name."""
     columns = [*_KEYS.values()]
-    launching = view.used_ops["op"].drop_nulls().unique().implode()
-    ops = view.host.filter(pl.col("kind") == "op", pl.col("id").is_in(launching)).select(*columns, op="id")
+    ops = view.host_of(view.used_ops["op"]).filter(pl.col("kind") == "op").select(*columns, op="id")
     ran = view.used_ops.select("op", "dur_ns", named="framework_op").join(ops, on="op", how="left")
     sums = ran.group_by(*columns, "named").agg(pl.len(), pl.sum("dur_ns"))
     spelt = sums.select(pl.col("named").cast(pl.String), *_keys(view), "len", "dur_ns")  # texts of few rows

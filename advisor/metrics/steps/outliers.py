@@ -10,8 +10,8 @@ import polars as pl
 
 from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.arrays import Floats, Ints
@@ -131,7 +131,7 @@ OUTLIER_PYTHON_MS = Metric(
     "outlier_python_ms",
     "ms",
     "What Python between framework ops adds to the mean step in long steps, and in a first one left out.",
-    "sum over them of Python's time ({slow_call} to {launch_gap} on end) beyond the used steps' mean, at most their "
+    "sum over them of Python's time ({slow_call} to {dispatch} on end) beyond the used steps' mean, at most their "
     "excess / complete steps",
     _SOURCE,
 )
@@ -184,8 +184,6 @@ COMPILING_MOST_MS = Metric(
 )
 def outliers(view: DeviceView) -> Mapping[Metric, Value]:
     """What uneven steps cost; zero where every complete step is used and none compiles."""
-    if not view.steps.height:
-        return {}
     steps = view.steps.height + view.outliers.height
     compiled = _compiled(view, view.outliers)
     typical, short = _usual(view.steps)
@@ -349,11 +347,8 @@ def _same_work(view: DeviceView) -> bool:
 def _most_calls(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """How often each op runs in one of the steps at most: name, calls."""
     start = steps["host_start_ns"].to_numpy()
-    ops = view.host.filter(pl.col("kind") == "op").select("name", "start_ns")
-    begun = ops["start_ns"].to_numpy()
-    at = np.searchsorted(start, begun, side="right") - 1
-    inside = (at >= 0) & (begun < (start + steps["host_dur_ns"].to_numpy())[at]) if len(start) else at >= 0
-    calls = ops.with_columns(at=pl.Series(at)).filter(pl.Series(inside, dtype=pl.Boolean)).group_by("name", "at").len()
+    ops = view.host.lazy().filter(pl.col("kind") == "op").select("name", "start_ns").collect()
+    calls = started_in(ops, start, start + steps["host_dur_ns"].to_numpy()).group_by("name", "window").len()
     return calls.group_by("name").agg(calls=pl.max("len").cast(pl.Int64))
 
 

@@ -9,10 +9,11 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.phases import phases, steps_by_phase
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import tabulates
+from advisor.vocabulary.idle_causes import HOST_RANGES
 
-_OF_HOST: Final = ("host_bound_ns", "sync_ns", "gc_ns", "input_ns", "compile_ns", "allocator_ns")
+_OF_HOST: Final = [f"{cause}_ns" for cause in ("host_bound", "sync", *HOST_RANGES)]
 
 
 @tabulates("phase")

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union

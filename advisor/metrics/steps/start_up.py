@@ -8,15 +8,15 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView, first_uses, inside, sets_up, spans
-from advisor.inputs.periods import LAUNCHING
+from advisor.analysis.device.view import DeviceView, first_uses, inside, sets_up, spans
+from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.limits import CODE_LOAD_NS
 
 _MOST_CALLS: Final = 3
 _MOST_IDLE_CAUSES: Final = 4
@@ -85,7 +85,7 @@ FIRST_USE_MS = Metric(
     "first_use_ms",
     "ms",
     "Time after the first step's start that the device idles for because kernels are used for the first time.",
-    "gaps during {launch_gap} or more of which calls are open that load code or launch a kernel for the first time",
+    "gaps during {code_load} or more of which calls are open that load code or launch a kernel for the first time",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
     _NEEDS,
 )
@@ -107,6 +107,7 @@ STARTUP_IDLE_WORK = Metric(
     STARTUP_IDLE_MS,
     FIRST_USE_MS,
     STARTUP_IDLE_WORK,
+    needs_steps=False,
 )
 def startup(view: DeviceView) -> Values:
     """Start-up as a whole; unknown where the recorder did not see it."""
@@ -142,7 +143,7 @@ ONCE_MS = Metric(
     "once_ms",
     "ms",
     "Time in the recording that the device idles for work that is done once.",
-    "idle time during calls of 10 ms or more before the device's first op, during launches of {launch_gap} or more of "
+    "idle time during calls of 10 ms or more before the device's first op, during launches of {code_load} or more of "
     "kernels that no launch came before, and during compilation that no used step holds, or in a recording without "
     "steps",
     "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
@@ -172,7 +173,7 @@ ONCE_WORK = Metric(
 )
 
 
-@measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK)
+@measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK, needs_steps=False)
 def once(view: DeviceView) -> Mapping[Metric, Value]:
     """Work that is done once, in the recording as a whole; no step pays for it."""
     if view.device is None or not view.ops.height:
@@ -196,7 +197,7 @@ def once(view: DeviceView) -> Mapping[Metric, Value]:
 def _once(view: DeviceView) -> pl.DataFrame:
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
     launched = view.ops.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls().unique()
-    loads = (pl.col("dur_ns") >= LAUNCH_GAP_NS) & pl.col("id").is_in(launched.implode()) & matches(LAUNCHING)
+    loads = (pl.col("dur_ns") >= CODE_LOAD_NS) & pl.col("id").is_in(launched.implode()) & matches(LAUNCHING)
     compiles = view.host.filter(pl.col("kind") == "compile")
     if view.has_marks and view.steps.height:
         begin = view.steps["host_start_ns"].to_numpy()
@@ -212,7 +213,7 @@ def _idle(view: DeviceView, begin_ns: int) -> Union:
 def _first_uses(view: DeviceView, begin_ns: int) -> Union:
     """Gaps of the device after its start that first uses of kernels hold open."""
     opens, closes = view.busy.gaps(begin_ns, int(view.ops.select(END_NS.max()).item()))
-    is_open = first_uses(view.host, view.ops).within(opens, closes) >= LAUNCH_GAP_NS
+    is_open = first_uses(view.host, view.ops).within(opens, closes) >= CODE_LOAD_NS
     return Union.of(opens[is_open], closes[is_open])
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.analysis.device.view import DeviceView
+from advisor.metrics.metric import Metric, Value, measures, tabulates
 from advisor.model.missing import Missing
 
 STEPS = Metric("steps", "count", "Steps used.", "number of steps left after `--steps`")
@@ -43,7 +43,9 @@ HOST_ACTIVE_MS = Metric(
 )
 
 
-@measures(STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS)
+@measures(
+    STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, needs_steps=False
+)
 def step_times(view: DeviceView) -> Mapping[Metric, Value]:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6
@@ -73,3 +75,12 @@ def _host_active_ms(view: DeviceView) -> float | None:
     end = start + view.steps["host_dur_ns"].to_numpy()
     blocked = view.blocked.within(start, end)
     return view.per_step_ms(float((end - start - blocked).sum())) if len(start) else None
+
+
+@tabulates("recorded_step")
+def recorded_steps(view: DeviceView) -> pl.DataFrame:
+    """One row per step that was recorded whole: step, name, start_ns, step_ms, left_out.
+
+    The last one is why it is not used, null where it is.
+    """
+    return view.complete.select("step", "name", "start_ns", "left_out", step_ms=pl.col("dur_ns") / 1e6)

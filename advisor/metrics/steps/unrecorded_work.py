@@ -1,4 +1,4 @@
-"""Kernels that were launched and that the recording lacks."""
+"""How much of the device was recorded, and kernels that were launched and that the recording lacks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unrecorded_work import holes_in, launches
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Value, measures
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -48,10 +48,23 @@ ABSENT_IDLE_SHARE = Metric(
 @measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE)
 def holes(view: DeviceView) -> Mapping[Metric, Value]:
     """What the recording lacks of the device's work."""
-    if not view.total_ns:
-        return {}
     calls, idle = view.once(launches), _gaps(view)
     return {
         ABSENT_LAUNCH_SHARE: float(calls["is_lost"].mean() or 0.0) if calls.height else 0.0,  # type: ignore[arg-type]  # a share
         ABSENT_IDLE_SHARE: float((idle["end_ns"] - idle["start_ns"]).sum()) / view.total_ns,
     }
+
+
+DEVICE_EVENTS = Metric(
+    "device_events",
+    "count",
+    "Events that were recorded of the device.",
+    "rows of device ops, whole recording",
+    needs=("device_ops",),
+)
+
+
+@measures(DEVICE_EVENTS)
+def recording(view: DeviceView) -> Mapping[Metric, Value]:
+    """How much of the device the recording holds."""
+    return {DEVICE_EVENTS: view.ops.height}

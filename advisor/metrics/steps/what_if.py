@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, replay, trusted_replay
-from advisor.analysis.device.steps import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import Union
 
@@ -56,8 +56,6 @@ SYNC_GAIN_MS = Metric(
 @measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, SYNC_GAIN_MS)
 def what_if(view: DeviceView) -> Mapping[Metric, Value]:
     """Gains per step of single changes, each from the unchanged recording."""
-    if not view.total_ns:
-        return {}
     simulation, trusted = view.once(replay), view.once(trusted_replay)
     values: dict[Metric, Value] = {REPLAY_ERROR: None if simulation is None else simulation.error}
     if trusted is None:

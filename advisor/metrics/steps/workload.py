@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.metrics.metric import Metric, Value, measures, tabulates
 
@@ -22,7 +22,7 @@ WORKLOAD = Metric(
 )
 
 
-@measures(WORKLOAD)
+@measures(WORKLOAD, needs_steps=False)
 def kind(view: DeviceView) -> Mapping[Metric, Value]:
     """The kinds of work, with a comma between them."""
     return {WORKLOAD: workload(view)}

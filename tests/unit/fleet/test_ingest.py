@@ -11,7 +11,7 @@ import deltalake
 import polars as pl
 import pytest
 
-from advisor.cli.output import progress_of_runs
+from advisor.cli.progress import progress_of_runs
 from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room

@@ -8,10 +8,9 @@ import pytest
 
 from advisor.fleet.rows import Context
 from advisor.model.clause import Clause
-from advisor.model.missing import Missing
+from advisor.model.missing import REASONS, Missing
 from advisor.model.notes import NOTES, Note
 from advisor.model.reason import Reason
-from advisor.model.reasons import REASONS
 from advisor.model.remarks import REMARKS
 from advisor.vocabulary.left_out import LEFT_OUT
 

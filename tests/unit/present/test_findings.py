@@ -5,7 +5,7 @@ import pytest
 from advisor.model.finding import Patch, Place
 from advisor.present import document as doc
 from advisor.present.findings import filled_in, findings, order, spot, thresholds, web_link
-from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, saving
+from tests.render_samples import INPUT_BOUND, LAUNCH_BOUND, RESNET, SAMPLES, STEP_MS, THIRTY_TWO_BIT, changed, saving
 
 
 def only(finding: object, **fields: object) -> doc.Finding:
@@ -148,3 +148,19 @@ def test_web_addresses_are_links(link: str):
 )
 def test_anything_else_is_none(text: str | None):
     assert web_link(text) is None
+
+
+@pytest.mark.parametrize(
+    ("severities", "shares", "few"),
+    [
+        (("low", "low", "low", "low"), (None, None, None, None), 3),  # three stand there however small they are
+        (("high", "low", "low", "medium", "low"), (0.5, 0.2, 0.1, None, None), 4),
+        (("high", "low", "low", "low", "low"), (0.5, 0.2, 0.1, 0.009, 0.01), 5),
+        (("high",) * 6, (0.1,) * 6, 5),
+        ((), (), 0),
+    ],
+)
+def test_small_findings_are_only_listed_behind_the_first_three(severities, shares, few):
+    worth = [None if share is None else saving(0.0, share * STEP_MS, "input", "") for share in shares]
+    ordered = [changed(INPUT_BOUND, severity=s, saving=w) for s, w in zip(severities, worth, strict=True)]
+    assert findings(changed(RESNET, findings=tuple(ordered))).few == few

@@ -23,18 +23,18 @@ def job(setter: int, own_ms: tuple[float, ...], waits: dict[int, float]) -> Run:
 
 def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
     assert pace(job(3, (100.0, 100.0, 100.0, 110.0), {3: 24.0})) == (
-        "Rank 3 sets the pace: it is the slowest (110 ms a step without waits, 10 ms more than the typical rank), and "
-        "the others wait for it most (24 ms a step, all ranks together)."
+        "Rank 3 sets the pace: it is the slowest (110 ms a step without waits, 10 ms more than the typical rank). "
+        "The others wait for it most (24 ms a step, the sum of all ranks)."
     )
     assert pace(job(1, (100.0, 100.0, 100.0, 110.0), {2: 24.0, 3: 5.0})) == (
-        "Rank 1 sets the pace; rank 3 is the slowest (110 ms a step without waits, 10 ms more than the typical rank), "
-        "and the others wait for rank 2 most (24 ms a step, all ranks together)."
+        "Rank 1 sets the pace; rank 3 is the slowest (110 ms a step without waits, 10 ms more than the typical rank). "
+        "The others wait for rank 2 most (24 ms a step, the sum of all ranks)."
     )
 
 
 def test_ranks_that_are_alike_are_not_blamed():
     assert pace(job(0, (100.0, 100.0), {1: 0.001})) == (
-        "Rank 0 sets the pace: it is the slowest (100 ms a step without waits); the ranks hardly wait for each other."
+        "Rank 0 sets the pace: it is the slowest (100 ms a step without waits). The ranks hardly wait for each other."
     )
     assert pace(job(0, (100.0, 100.0), {})) == "Rank 0 sets the pace: it is the slowest (100 ms a step without waits)."
     assert pace(RESNET) is None

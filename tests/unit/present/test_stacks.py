@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from advisor.present.document import SourceLine
-from advisor.present.stacks import source_lines
+from advisor.present.stacks import frames, source_lines
 from tests.render_samples import RESNET, changed, place
 
 
@@ -13,6 +13,13 @@ def lines(*stacks: str | None) -> list[SourceLine]:
 def test_the_innermost_frame_of_the_users_code_is_the_line():
     stack = "torch/nn/modules/module.py(1501): _call_impl;src/model.py(42): forward;train.py(7): main"
     assert lines(stack) == [SourceLine("src/model.py", 42)]
+
+
+def test_the_frames_worth_reading_are_those_whose_lines_are_the_users():
+    own, inner = ["src/model.py(42): forward", "nn.Module: Net_0"], ["numpy/core.py(3): dot", "<built-in method sum>"]
+    torch, bare = "torch/nn/modules/module.py(9): call", "threading.py(9): wait"
+    assert frames(";".join([*inner, own[0], torch, bare, own[1]])) == own
+    assert frames(";".join([*inner, torch])) == [*inner, torch]
 
 
 def test_a_line_is_named_once_and_libraries_never():

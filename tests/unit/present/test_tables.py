@@ -4,8 +4,8 @@ import pytest
 
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
-from advisor.present.breakdown import figures
 from advisor.present.findings import findings
+from advisor.present.headline_figures import figures
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline, tensor_cores
 from advisor.present.verdict import first_sentence, headline
 from tests.render_samples import ACCOUNTING, PIPELINE, RESNET, SAMPLES, changed, cpu_only, part
@@ -26,7 +26,7 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
 def test_what_findings_may_shorten_of_the_useful_work_stands_beside_it():
     known = changed(ACCOUNTING, useful_share=0.3, parts=(part("compute", 0.9), part("sync", 0.1)))
     _, brief, *_ = accounting(changed(RESNET, accounting=known))
-    assert brief.text == "Useful 90 %, lost 10 %. Findings may shorten the useful part by up to 60 % of the step."
+    assert brief.text == "Useful 90 %, lost 10 %. Findings may save up to 60 % of the step in the useful part."
 
 
 def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():

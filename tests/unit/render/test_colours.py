@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from advisor.render import html
+from advisor.vocabulary.parts import PARTS
 
 APART = 10  # CIELAB's distance: 2 is just noticed side by side
 SIGHT = {  # linear RGB to what is seen: Machado, Oliveira and Fernandes 2009, severity 1
@@ -36,9 +35,8 @@ def test_the_distance_of_black_and_white_is_the_whole_lightness():
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_no_two_parts_look_alike(theme, sight):
-    style = html.asset("report.css")
-    pairs = re.findall(r"--c-([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", style)
-    colours_of = {name: lab(colours[theme], sight) for name, *colours in pairs}
+    colours = {part.look.colour for part in PARTS.values()}
+    colours_of = {colour: lab((colour.light, colour.dark)[theme], sight) for colour in colours}
     assert len(colours_of) > 12
     apart = {(a, b): np.linalg.norm(colours_of[a] - colours_of[b]) for a, b in combinations(colours_of, 2)}
     assert min(apart.values()) > APART, min(apart, key=apart.get)

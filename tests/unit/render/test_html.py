@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.render import html
 from advisor.text import one_line
 from tests import pages
 from tests.effort import examples, soak
@@ -39,7 +40,7 @@ ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "rel", "href", "id", "class", "type", "hidden", "open"),
     *("scope", "tabindex", "aria-hidden", "aria-label", "aria-labelledby", "aria-live", "role", "value"),
     *("data-run", "data-chart", "data-show", "data-do", "data-table", "data-per", "data-all", "data-head"),
-    *("viewbox", "x", "y", "width", "height", "rx", "cx", "cy", "r", "d"),
+    *("viewbox", "fill", "x", "y", "width", "height", "rx", "cx", "cy", "r", "d"),
 }
 
 
@@ -133,8 +134,8 @@ def test_the_saving_is_drawn_to_scale():
 def test_the_breakdown_is_drawn_to_scale():
     halves = changed(ACCOUNTING, parts=(part("compute", 0.75), part("input", 0.25)))
     made = drawn(report(changed(RESNET, accounting=halves)), "html")
-    assert 'class="fill c-compute" x="0.00%" width="75.00%"' in made
-    assert 'class="fill c-input" x="75.00%" width="25.00%"' in made
+    assert 'fill="var(--part-compute)" x="0.00%" width="75.00%"' in made
+    assert 'fill="var(--part-input)" x="75.00%" width="25.00%"' in made
 
 
 def test_shares_that_no_step_can_have_stay_inside():
@@ -181,7 +182,7 @@ def test_only_our_scripts_and_style_and_their_hashes(sample: str):
     styles = re.findall(r"<style>(.*?)</style>", made, re.DOTALL)
     assert scripts[-len(ours) :] == ours
     assert scripts[: -len(ours)] in ([], [VEGA])
-    assert styles == [(TEMPLATES / "report.css").read_text("utf-8")]
+    assert styles == [str(html.part_colours()) + (TEMPLATES / "report.css").read_text("utf-8")]
     assert page(sample).tags["script"] == len(scripts) + len(SAMPLES[sample].runs)
     for element, contents in {"script": scripts, "style": styles}.items():
         digests = (base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in contents)
@@ -224,6 +225,8 @@ def test_no_attribute_runs_styles_or_loads_anything(sample: str):
     assert {name for _, name, _ in page(sample).attributes} <= ATTRIBUTES
     trusted = {fix.link for finding in RESNET.findings for fix in finding.fixes}
     for tag, name, value in page(sample).attributes:
+        if name == "fill":
+            assert re.fullmatch(r"var\(--part-\w+\)", value), tag
         if name == "href":
             assert value in trusted or value.startswith(("#run-", "data:image/svg+xml,")), tag
 

@@ -16,7 +16,7 @@ from advisor.present import document_of
 from advisor.present.charts import charts
 from advisor.render import html, vega
 from advisor.resources import reports_folder
-from advisor.vocabulary.parts import PARTS
+from advisor.vocabulary.parts import PARTS, variable
 from tests.render_samples import RESNET, SAMPLES, changed
 
 
@@ -25,18 +25,20 @@ def spec(run: Run, name: str) -> dict[str, Any]:
 
 
 def test_a_part_has_one_colour_on_the_whole_page():
-    style, script = html.asset("report.css"), html.asset("timeline.js")
-    for code in PARTS:
-        assert re.search(rf"\.{html.colour(code)} {{ fill: var\({vega.color(code)}\)", style)
-    assert "--gap-input: var(--c-input)" in style
-    assert vega.color("input") == "--c-input"
-    assert 'input: "--gap-input"' in script
+    style, script, bars = html.part_colours(), html.asset("timeline.js"), html.asset("blocks.html")
+    for code, part in PARTS.items():
+        assert f"--part-{code}: light-dark({part.look.colour.light}, {part.look.colour.dark});" in style
+        assert variable(code) == f"--part-{code}"
+    assert variable("of another version") == "--part-unknown"
+    assert set(re.findall(r"--part-(\w+)", script)) <= PARTS.keys()
+    assert "--part-${idle.cause[i]}" in script
+    assert 'fill="{{ segment.part | colour }}"' in bars
 
 
 def test_a_picture_has_the_light_colours_of_the_page():
-    style = html.asset("report.css")
+    style = html.part_colours() + html.asset("report.css")
     light = vega._light()  # noqa: SLF001 - what a picture replaces the page's variables by
-    assert {vega.color(code) for code in PARTS} <= light.keys()
+    assert {*map(variable, PARTS)} <= light.keys()
     assert all(f"{name}: light-dark({color}," in style for name, color in light.items())
 
 

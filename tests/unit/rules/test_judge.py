@@ -13,8 +13,8 @@ from advisor.metrics.evaluate import Measurements, pace_of
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
-from advisor.rules.book import Rule
 from advisor.rules.judge import Suppression, judge
+from advisor.rules.rule_file import Rule
 
 
 def rule(name, when="input_share > 0.1", **changes):

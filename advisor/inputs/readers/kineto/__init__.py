@@ -17,20 +17,20 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
-from advisor.inputs.marks import marks
 from advisor.inputs.names.kernels import collective_op, family
-from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import LAUNCHING, notes, with_requests
+from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.kineto.columns import Columns
-from advisor.inputs.readers.kineto.decode import KINETO, Device, Distributed, Event, Header
+from advisor.inputs.readers.kineto.fields import KINETO, Device, Distributed, Event, Header
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
-from advisor.inputs.readers.kineto.noted import busy_machine, noted
 from advisor.inputs.readers.kineto.processes import outsiders
+from advisor.inputs.readers.kineto.recorder_block import busy_machine, noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.inputs.readers.kineto.units import checked
+from advisor.inputs.step_marks import marks
+from advisor.inputs.step_periods import LAUNCHING, notes, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches, rows_where
 
 if TYPE_CHECKING:
     from advisor.inputs.chrome_json.parallel import Parallel
@@ -125,7 +125,7 @@ def _profile(
     base_ns = header.baseTimeNanoseconds or 0
     host, device_ops = _host(columns, base_ns), _device(columns, base_ns)
     of_others = outsiders(host, device_ops)
-    host = host.filter(~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
+    host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)
     host = _with_loader_frames(with_parents(host.drop("pid")))
     if step_range is not None:
@@ -166,7 +166,7 @@ def _profile(
 def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
     """The host's ranges, without the calls of advisor's own hook."""
     recorder = (pl.col("kind") == "python") & matches(_RECORDER)
-    return columns.host.filter(~recorder.fill_null(value=False)).with_columns(pl.col("start_ns") + base_ns)
+    return rows_where(columns.host, ~recorder.fill_null(value=False)).with_columns(pl.col("start_ns") + base_ns)
 
 
 def _with_loader_frames(host: pl.DataFrame) -> pl.DataFrame:

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.calls import host_kinds
-from advisor.inputs.readers.kineto.decode import Args, Event
+from advisor.inputs.readers.kineto.fields import Args, Event
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT, rows_where
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
@@ -56,7 +56,7 @@ class Columns:
                 self._syncs.append(self._timed(self._sync_frame(members)))
             elif category in {None, "cpu_instant_event"}:
                 memory = self._memory_frame([e for e in members if e.name == "[memory]"])
-                self._memory.append(memory.filter(pl.col("at_ns").is_not_null()))
+                self._memory.append(rows_where(memory, pl.col("at_ns").is_not_null()))
 
     def extend(self, later: Columns) -> None:
         """Append the columns of events that follow in the file."""
@@ -93,7 +93,7 @@ class Columns:
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The events that can be placed in time."""
-        placed = frame.filter(pl.col("start_ns").is_not_null() & pl.col("dur_ns").is_between(0, _LONGEST_NS))
+        placed = rows_where(frame, pl.col("start_ns").is_not_null() & pl.col("dur_ns").is_between(0, _LONGEST_NS))
         self.untimed += frame.height - placed.height
         return placed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, TypeGuard
 
-from advisor.inputs.readers.kineto.decode import Distributed, Header
+from advisor.inputs.readers.kineto.fields import Distributed, Header
 
 _OPTIONS: Final = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
 _LARGEST: Final = 10**9  # of a version's number

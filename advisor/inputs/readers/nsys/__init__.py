@@ -9,7 +9,7 @@ One worker per process that used a device. What the tables hold:
   emit_nvtx, TensorFlow's and XLA's domains; names without ", op_id = ...", shapes and sequence numbers in their
   columns), `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls
   among them; the profiler's own work (`overhead`).
-- steps: see `advisor.inputs.marks`. `workers.work_start_ns` is when the first kernel began: what comes
+- steps: see `advisor.inputs.step_marks`. `workers.work_start_ns` is when the first kernel began: what comes
   before is start-up, and `salvaged` says how much it was.
 - syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
   payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
@@ -32,13 +32,13 @@ from polars.datatypes import DataTypeClass
 from advisor.errors import ReadError
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
-from advisor.inputs.marks import WARM_UP, marks
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.once import with_one_time_work
-from advisor.inputs.periods import notes, with_requests
+from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.nsys import events
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.tables import Export, opened
+from advisor.inputs.step_marks import WARM_UP, marks
+from advisor.inputs.step_periods import notes, with_requests
 from advisor.inputs.storage import size
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
@@ -53,6 +53,7 @@ SPLITS: Final = False
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
+_PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
 _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
@@ -163,7 +164,7 @@ def _numbered(processes: list[int | None], file: int, mpi_ranks: pl.DataFrame) -
     ranked = not table["rank"].null_count() and not table["rank"].is_duplicated().any()
     order = file * len(processes) + pl.int_range(pl.len(), dtype=pl.Int64)
     return table.with_columns(
-        pid=_pid("process"),
+        pid=_PID,
         rank=pl.col("rank") if ranked else pl.lit(None, pl.Int64),
         worker=(pl.col("rank") if ranked else order).cast(pl.Int32),
     )
@@ -173,11 +174,7 @@ def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
     """Rows of any process of the job with their worker: the process's own, else the only one."""
     only = pl.lit(workers["worker"][0] if workers.height == 1 else None, pl.Int32)
     owned = rows.join(workers.select("process", "worker"), on="process", how="left", maintain_order="left")
-    return owned.with_columns(worker=pl.coalesce("worker", only), pid=_pid("process"))
-
-
-def _pid(process: str) -> pl.Expr:
-    return pl.col(process) // (1 << _PID_BITS) & 0xFFFFFF
+    return owned.with_columns(worker=pl.coalesce("worker", only), pid=_PID)
 
 
 # ------------------------------------------------------------------------------------------------ one process

@@ -36,7 +36,6 @@ import polars as pl
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.periods import notes
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
@@ -44,6 +43,7 @@ from advisor.inputs.readers.xplane.names import GPU_PLANE, HOST_PLANES, METADATA
 from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
+from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema

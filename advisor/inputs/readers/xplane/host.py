@@ -26,7 +26,7 @@ from advisor.inputs.readers.xplane.names import (
     inputs,
 )
 from advisor.inputs.readers.xplane.plane import Events, Plane
-from advisor.model.arrays import Ints
+from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import nest
 from advisor.model.profile import HOST_OP_KINDS, TEXT
 
@@ -175,7 +175,7 @@ def _details(events: Events) -> pl.Series:
     return pl.concat([written.cast(TEXT), pl.Series([None], dtype=TEXT)]).gather(at)
 
 
-def _roots(events: Events) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _roots(events: Events) -> Mask:
     """Iterators that no other asks: they have an id but no parent."""
     return events.stats.has("id") & events.stats.has("name")
 
@@ -243,7 +243,7 @@ def _requester(ranges: pl.DataFrame) -> Ints:
     return by
 
 
-def _visible(at: Ints, around: Ints, visible: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+def _visible(at: Ints, around: Ints, visible: Mask) -> Ints:
     """The nearest seen range around each row that `at` names, itself included; -1 where there is none."""
     at = at.copy()
     for _ in range(_MOST_UNSEEN):

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.links import launch_times
-from advisor.inputs.marks import FEWEST, Marks, confidence, repeating
 from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, RESULT_WAIT
-from advisor.inputs.periods import device_periods, device_windows, host_periods
 from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
-from advisor.model.arrays import Ints
+from advisor.inputs.step_marks import FEWEST, Marks, confidence, repeating
+from advisor.inputs.step_periods import device_periods, device_windows, host_periods
+from advisor.model.arrays import Ints, Mask
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, HOST_OP_KINDS, TEXT, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -25,9 +25,6 @@ _DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun
 _FEWEST_OPS: Final = 2  # of a range that stands for a step: one call of a compiled program may be all of it
 _MOST_WORK: Final = 0.8
 _DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
-
-
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
@@ -70,7 +67,7 @@ def steps(
 
     Where the profiler drew steps on the devices (`drawn`), they are the steps, and an event's group tells which it is
     part of. Else `marks` (see `step_marks`) begin the steps: an event is part of the step in whose
-    period (see `advisor.inputs.periods`) it, or what asked for it on another thread, stands. None does where nothing
+    period (see `inputs.step_periods`) it, or what asked for it on another thread, stands. None does where nothing
     joins a device with the host and it lags behind it by a step or more.
     """
     if device_steps.height:

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share
 from advisor.metrics.host.host_work import HOST_OPS_SHARE, host_work
-from advisor.metrics.steps.breakdown import accounting
+from advisor.metrics.steps.accounting import accounting
 from tests.tables import Row, on_host, profile, step, view
 
 LONG_US = 5_000

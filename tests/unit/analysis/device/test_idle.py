@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns, launch_gaps, stalls
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.model.profile import Profile
 from tests.tables import kernel, on_device, on_host, profile, step, us, view
 

@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import gains_ms, memory_ns
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.replay import replay, trusted_replay
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import match
 from tests.device_bound import ADD, GEMM, queued
 from tests.tables import kernel, profile, step, view

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.analysis.device.kernels import extent, kernels, largest, longest
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import Row, kernel, on_host, profile, step, view
 

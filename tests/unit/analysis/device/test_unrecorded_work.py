@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.steps import DeviceView
 from advisor.analysis.device.unrecorded_work import launches
+from advisor.analysis.device.view import DeviceView
 from tests.tables import Row, kernel, on_host, profile, step, view
 
 

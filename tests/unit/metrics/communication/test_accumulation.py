@@ -65,6 +65,22 @@ def test_steps_may_be_marked_for_each_pass():
 
 
 @pytest.mark.parametrize(
+    ("adds", "repeated"),
+    [((False, True), 4), ((True, True), 4), ((False, False), 2)],
+    ids=["an update of three passes", "of more, the first not recorded", "others"],
+)
+def test_passes_before_the_first_recorded_update_count_too(adds: tuple[bool, bool], repeated: int):
+    """All three reduce the same; the next update has three passes too."""
+    host = [
+        *(one_pass(-900, adds=adds[0]), one_pass(-700, adds=adds[1]), one_pass(-500, adds=True)),
+        *(one_pass(100, adds=False), one_pass(300, adds=True), one_pass(500, adds=True), update(800)),
+    ]
+    values = measured(*host, steps=[step(1, -900, 0, device=None), step(2, 0, 900, device=None)])
+    assert values[REDUCING_PASSES_PER_UPDATE] == 3
+    assert values[REPEATED_REDUCTION_MS] == pytest.approx(repeated * 0.06 / 2)
+
+
+@pytest.mark.parametrize(
     "passes",
     [
         pytest.param([one_pass(100, adds=False, reduces=False), one_pass(300, adds=True)], id="no_sync"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.communication.data_parallel import (
     BUCKET_COPIES_PER_STEP,
     BUCKET_COPY_GAIN_MS,

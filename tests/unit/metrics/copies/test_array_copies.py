@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.copies.array_copies import ARRAY_COPY_CALLS, ARRAY_COPY_SHARE, array_copies
 from advisor.model.missing import Missing
 from tests.tables import by_metric, on_host, profile, step, view

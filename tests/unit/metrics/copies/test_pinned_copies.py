@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.copies.pinned_copies import (
     COPY_GAIN_MS,
     COPY_LEAST_GAIN_MS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host.callbacks import CALLBACK_FUNCTION, CALLBACK_SHARE, callback_time
-from advisor.metrics.steps.breakdown import accounting
+from advisor.metrics.steps.accounting import accounting
 from advisor.model.profile import Profile
 from tests.tables import Row, kernel, on_host, profile, step, view
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.host.compiled_regions import (
     BETWEEN_REGIONS_GAIN_MS,
     BETWEEN_REGIONS_SHARE,

@@ -7,9 +7,10 @@ import pytest
 from advisor.metrics.host import executables as programs
 from advisor.metrics.host.executables import executables
 from advisor.model.missing import Missing
-from tests.tables import by_metric, kernel, on_host, profile, step, view
+from tests.tables import by_metric, kernel, of_tensorflow, on_host, profile, step, view
 
 executables = by_metric(executables)
+compilation = by_metric(programs.compilation)
 
 
 def trace(modules: list[str], framework: str = "jax", steps: int = 1):
@@ -50,3 +51,17 @@ def test_without_a_device_the_function_called_last_runs_the_program():
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
 def test_other_frameworks_have_no_such_programs(framework: str):
     assert isinstance(executables(trace(["jit_step"], framework))[programs.EXECUTABLES_PER_STEP], Missing)
+
+
+def test_what_xla_left_out():
+    host = [on_host("op", 0, 1, name="a/b:Mul"), on_host("op", 2, 3, name="a/c:Mul")]
+    ops = [
+        kernel(0, 30, op=0, hlo_module="jit_f"),
+        kernel(40, 50, op=1, framework_op="a/c:Mul"),
+    ]
+    values = compilation(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
+    assert values[programs.XLA_SHARE] == pytest.approx(0.75)
+    assert values[programs.OUTSIDE_COMPILATION_SHARE] == pytest.approx(0.25)
+    assert values[programs.OUTSIDE_COMPILATION_OPS] == "Mul (10 µs)"
+    unknown = compilation(of_tensorflow(view(profile([kernel(0, 30)], steps=[step(1, 0, 100)]))))
+    assert unknown[programs.OUTSIDE_COMPILATION_SHARE] == 0

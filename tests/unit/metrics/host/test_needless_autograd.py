@@ -97,6 +97,7 @@ def test_gradients_of_shapes_that_no_optimizer_writes_are_unused():
     assert gradients(steps(training(), 2)) == pytest.approx(
         {
             "unused_gradients": 3,
+            "unused_gradients_cleared": 2,
             "unused_gradients_share": 0.26,
             "unused_gradients_least_gain_ms": 0.026,
             "unused_gradients_gain_ms": 0.026,
@@ -106,9 +107,28 @@ def test_gradients_of_shapes_that_no_optimizer_writes_are_unused():
 
 def test_unused_gradients_before_a_used_one_are_a_part_of_layers():
     """Up to 76: two of three are unused; of two nodes of 10 us three quarters are for weights; then 12 us follow."""
-    values = gradients(steps(training(updated="[[64]]")))
+    values = gradients(steps(training(updated="[[64]]"), 2))
     assert values["unused_gradients_least_gain_ms"] == pytest.approx(0.012)
     assert values["unused_gradients_gain_ms"] == pytest.approx(0.012 + 0.75 * 0.020 * 2 / 3)
+
+
+def adding_up(count: int, cleared: int = 0):
+    """So many steps in which the last three gradients add to those of the step before, except in the first ones."""
+    adds = [op(at, at + 1, "aten::add_", shapes="[[3], [3], []]") for at in (72, 74, 86)]
+    rows = [training() + adds * (i >= cleared) for i in range(count)]
+    shifted = [row | {"start_ns": row["start_ns"] + 100_000 * i} for i, ops in enumerate(rows) for row in ops]
+    return view(profile((), shifted, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(count)], devices=()))
+
+
+@pytest.mark.parametrize(("count", "cleared"), [(7, 0), (7, 1), (1, 1)])
+def test_gradients_that_add_up_may_be_for_an_optimizer_that_updates_later(count: int, cleared: int):
+    missing = Missing("updates_may_follow", needed=8)
+    assert set(gradients(adding_up(count, cleared)).values()) == {missing}
+
+
+@pytest.mark.parametrize(("count", "cleared"), [(8, 0), (2, 2)], ids=["eight updates", "cleared without an update"])
+def test_gradients_are_unused_if_they_are_cleared_or_others_are_updated_often(count: int, cleared: int):
+    assert gradients(adding_up(count, cleared))["unused_gradients"] == 3
 
 
 @pytest.mark.parametrize(
@@ -142,7 +162,7 @@ def test_inference_may_build_a_graph():
     ops = [row | {"sequence": row["sequence"] + 2 * i} for i in range(3) for row in inference()]
     rows = [row | {"start_ns": row["start_ns"] + 100_000 * (i // 2)} for i, row in enumerate(ops)]
     seen = view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(3)], devices=()))
-    assert graph(seen) == pytest.approx({"graph_ops_per_step": 2, "graph_gain_ms": 0.05})
+    assert graph(seen) == pytest.approx({"graph_ops_per_step": 2, "graph_gain_ms": 0.05, "unused_forward_share": 0})
 
 
 @pytest.mark.parametrize(
@@ -157,6 +177,38 @@ def test_inference_may_build_a_graph():
 )
 def test_what_trains_or_builds_none_is_not_such(ops, count: int):
     assert set(graph(steps(ops, count)).values()) == {0}
+
+
+def with_two_forward_passes(first: int = 3, second: int = 4, thread: int = 1):
+    """Three steps of two forward passes of 20 and 15 us, with such numbers in the second, and a backward pass."""
+    ops = [
+        *(op(0, 10, "aten::linear", 1), op(2, 10, "aten::addmm", 1), op(10, 20, "aten::addmm", 2)),
+        *(op(50, 60, NODE + "AddmmBackward0", 2), op(60, 70, NODE + "AddmmBackward0", 1)),
+        *(op(75, 80, "aten::addmm", first) | {"thread": thread}, op(80, 90, "aten::addmm", second)),
+        op(92, 95, "aten::argmax", 5),
+    ]
+    rows = [
+        row | {"start_ns": row["start_ns"] + 100_000 * i, "sequence": row["sequence"] + 4 * i}
+        for i in range(3)
+        for row in ops
+    ]
+    return view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(3)], devices=()))
+
+
+def test_a_forward_pass_of_a_training_without_a_backward_pass_builds_a_graph_for_nothing():
+    """From 75 to 90 us in two of three steps: after the third, a backward pass may follow."""
+    assert graph(with_two_forward_passes()) == pytest.approx(
+        {"graph_ops_per_step": 4 / 3, "unused_forward_share": 0.1, "graph_gain_ms": 0.01}
+    )
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [{"first": 4}, {"first": 2, "second": 1}, {"thread": 2}],
+    ids=["one number: frozen layers", "the numbers of nodes", "two threads"],
+)
+def test_other_forward_passes_do_not(passes):
+    assert set(graph(with_two_forward_passes(**passes)).values()) == {0}
 
 
 def passes_again(*, name: str = "MmBackward0", sequence: int = 1, extra=()):

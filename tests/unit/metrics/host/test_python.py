@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.host import python, python_loops
 from advisor.metrics.host.launching import capturing
 from advisor.metrics.host.python import python_bound

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.host import python, python_loops
 from advisor.metrics.host.python import python_bound
 from advisor.metrics.host.python_loops import small_op_loops

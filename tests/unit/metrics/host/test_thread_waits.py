@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host import open_time, thread_waits
+from advisor.metrics.host import thread_waits, unexplained_time
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import Row, by_metric, kernel, on_host, profile, step, view
 
-waits, open_calls = by_metric(thread_waits.waits), by_metric(open_time.open_calls)
+waits, open_calls = by_metric(thread_waits.waits), by_metric(unexplained_time.open_calls)
 
 PYTORCH = [{"worker": 0, "framework": "pytorch"}]
 RECEIVE = "<built-in method recv_into of socket object at 0x7f03adf65420>"
@@ -58,11 +58,11 @@ def test_without_functions_of_python_no_wait_is_known():
 def test_what_ran_in_open_time_is_told_with_how_much_of_it_that_is():
     """Of 6 ms outside of ops: 4 in the socket, 1 + 0.4 in step, 0.3 in urlopen."""
     values = open_calls(view(recorded()))
-    assert values[open_time.OPEN_CALLS] == (
+    assert values[unexplained_time.OPEN_CALLS] == (
         "recv_into (built-in) in app/train.py(31): log (4 ms), train.py(8): step (1.4 ms), "
         "urllib/request.py(139): urlopen in app/train.py(31): log (0.3 ms)"
     )
-    assert values[open_time.OPEN_CALLS_PART] == pytest.approx(5.7 / 6)
+    assert values[unexplained_time.OPEN_CALLS_PART] == pytest.approx(5.7 / 6)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_executors_are_no_work_that_a_user_can_change(name: str):
     kind = "python" if name[0] in "<$" else "annotation"
     made = profile([], [on_host("op", 0, 10), on_host(kind, 20, 90, name=name)], [step(1, 0, 100, device=None)])
     values = open_calls(view(made))
-    assert (values[open_time.OPEN_CALLS], values[open_time.OPEN_CALLS_PART]) == ("", 0)
+    assert (values[unexplained_time.OPEN_CALLS], values[unexplained_time.OPEN_CALLS_PART]) == ("", 0)
 
 
 def test_of_idle_time_whose_cause_is_unknown_it_is_told_what_the_host_ran():
@@ -86,6 +86,6 @@ def test_of_idle_time_whose_cause_is_unknown_it_is_told_what_the_host_ran():
     host = [on_host("python", 0, 600, name="prepare.py(3): zoom", thread=2), on_host("op", 600, 640, thread=2)]
     made = profile([kernel(700, 1000, 610)], host)
     values = open_calls(view(made))
-    assert values[open_time.OPEN_CALLS].startswith("prepare.py(3): zoom (0.6 ms)")
+    assert values[unexplained_time.OPEN_CALLS].startswith("prepare.py(3): zoom (0.6 ms)")
     marked = open_calls(view(profile([kernel(700, 1000, 610)], host, [step(1, 0, 1000, host=(0, 1000))])))
-    assert marked[open_time.OPEN_CALLS] == ""
+    assert marked[unexplained_time.OPEN_CALLS] == ""

@@ -153,6 +153,31 @@ def test_processes_that_start_for_each_batch_count_from_their_seed_to_the_next_o
     assert loading(seen)["worker_input_share"] == 0
 
 
+def with_workers_that_stay(use: str = "aten::linear", after_end: int = 0) -> Loop:
+    """In each of four steps a batch of the training in 1 ms, then three of a validation in 3, 0.1 and 2 ms."""
+    loop = Loop()
+    for _ in range(4):
+        loop.ask(1_000, 2, WITH_WORKERS).op("aten::linear", 500).learn()
+        for time, ops in ((3_000, 4), (100, 0), (2_000, 2)):
+            loop.ask(time, ops, WITH_WORKERS).op(use, 500)
+        loop.ask(20, after_end, WITH_WORKERS).op("aten::mean").end()
+    return loop
+
+
+def test_validations_by_workers_that_stay_begin_without_a_seed_and_end_without_a_batch():
+    """The last has no request after it that shows its end. Of each step of 10.15 ms, 5.12 load its batches."""
+    seen = with_workers_that_stay().view()
+    values = measured(seen)
+    assert (values["short_iterators"], values["short_iterator_batches"]) == (3, 3)
+    assert values["short_iterator_share"] == pytest.approx(3 * 5.12 / (4 * 10.15), rel=0.01)
+    assert (values["iterators_of_workers"], values["iterators_drained"], values["iterators_train"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("use", "ops"), [("aten::mean", 0), ("aten::linear", 2)], ids=["no model", "no end"])
+def test_requests_to_workers_that_are_not_proven_to_end_begin_no_iterator(use: str, ops: int):
+    assert measured(with_workers_that_stay(use, ops).view())["short_iterators"] == 0
+
+
 def test_epochs_that_train_with_new_processes_are_told_as_restarts():
     loop = Loop()
     for _ in range(4):

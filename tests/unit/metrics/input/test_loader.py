@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.input.loader import (
+    BATCHES_AT_ONCE,
     CPUS,
     EPOCH_WAIT_PART,
     LOADER_WORKERS,
@@ -57,11 +58,11 @@ def test_workers_load_in_processes_of_their_own():
 
 
 @pytest.mark.parametrize(("waited_us", "needed", "factor"), [(2_000, 1, 1.0), (2_001, 2, 20_000 / 17_999)])
-def test_workers_whose_batches_are_ready_keep_up(waited_us: int, needed: int, factor: float):
-    """A step of 20 ms takes its batch over in 2 ms: more workers bring none sooner."""
+def test_workers_whose_batches_may_be_ready_keep_up(waited_us: int, needed: int, factor: float):
+    """A step of 20 ms waits 2 ms for a batch: it may be ready, and take as long to hand over."""
     host = [on_host("input", 0, waited_us, name=WITH_WORKERS), on_host("op", waited_us, 20_000)]
     loading = view(profile([], host, [step(1, 0, 20_000, device=None)]))
-    loading.process.update({"loader_workers": 1, "cpus": 2})
+    loading.process.update({"loader_workers": 1, "cpus": 2, "cpu_ms": 20.0})
     values = loader(loading)
     assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [needed, needed]
     assert values[WORKERS_FACTOR] == pytest.approx(factor)
@@ -108,7 +109,7 @@ def test_of_loading_that_computes_by_half_the_cores_deliver_a_batch_in_the_time_
 def test_without_a_device_two_cores_are_taken_for_granted():
     host = [on_host("input", 0, 400, name=ALONE), on_host("op", 400, 500)]
     loading = view(profile([], host, [step(1, 0, 500, device=None)]))
-    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx(0.25)
+    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx((0.4 + 2 * 0.1) / 2)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +194,40 @@ def test_a_loop_that_takes_from_a_queue_has_a_thread_that_loads(name: str, part:
     host = [on_host("input", 20, 70, name="$builtins next"), on_host("python", 25, 65, name=name)]
     found = loader(view(profile(host_ops=host, steps=[step(1, 0, 100, device=None)])))
     assert found[LOADING_THREAD_PART] == pytest.approx(part)
+
+
+def test_the_rest_of_the_step_takes_all_cores_where_no_device_computes():
+    """400 us of loading and 90 us of the rest on each of two cores: 580 us of work for two."""
+    loading = view(profile((), [on_host("input", 0, 400, name=ALONE)], [step(1, 0, 490, device=None)], devices=()))
+    loading.process.update({"cpus": 2})
+    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx(0.29)
+
+
+def zipped(apart: str, cpus: int | None = None):
+    """In each of two steps two requests of 300 us, the second after such an op, and a model's op of 400 us."""
+    host = []
+    for at in (0, 1_000):
+        host += [on_host("input", at + first, at + first + 290, name=ALONE) for first in (0, 300)]
+        host += [on_host("op", at + 290, at + 300, name=apart), on_host("op", at + 600, at + 1_000, name="aten::mm")]
+    loading = view(profile([kernel(600, 1_000, 600), kernel(1_600, 2_000, 1_600)], host, [*map(_step, (0, 1_000))]))
+    loading.process.update({"cpus": cpus})
+    return loader(loading)
+
+
+def _step(at: int):
+    return step(at, at, at + 1_000)
+
+
+@pytest.mark.parametrize(("apart", "at_once", "loading_ms"), [("aten::to", 2, 0.29), ("aten::mm", 0, 0.58)])
+def test_a_worker_of_each_of_two_zipped_loaders_loads_what_a_step_takes_of_it(apart: str, at_once: int, loading_ms):
+    values = zipped(apart)
+    assert (values[BATCHES_AT_ONCE], values[LOADING_MS]) == (at_once, pytest.approx(loading_ms))
+
+
+def test_zipped_loaders_share_the_cores():
+    """580 us of loading, and 420 us of the rest of the step, on two cores: one worker each."""
+    values = zipped("aten::to", 2)
+    assert (values[WORKERS_ADVISED], values[WORKERS_PACE_MS]) == (1, pytest.approx(0.5))
 
 
 def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():

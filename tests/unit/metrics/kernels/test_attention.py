@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels.attention import (
     ATTENTION_GAIN_MS,
     ATTENTION_LEAST_GAIN_MS,
@@ -13,7 +13,7 @@ from advisor.metrics.kernels.attention import (
 )
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SOFTMAX, op, queued
-from tests.tables import A100, V100, Row, by_metric
+from tests.tables import A100, V100, Row, by_metric, on_host, profile, step, view
 
 attention = by_metric(attention)
 
@@ -65,3 +65,28 @@ def test_without_ops_products_and_a_softmax_leave_it_open():
     open_ = attention(queued((GEMM, 10, {}), (SOFTMAX, 10, {}), (GEMM, 10, {})))
     assert set(open_.values()) == {Missing("launching_ops_not_recorded")}
     assert attention(queued((GEMM, 10, {}), (ADD, 10, {})))[UNFUSED_ATTENTION_SHARE] == 0
+
+
+def head_by_head(heads: int, between: str):
+    """On a CPU, such a loop: per head two products and a softmax of 10 us each, and 30 us of others and of Python."""
+    names = ("aten::bmm", "aten::_softmax", "aten::bmm", between)
+    rows = [
+        on_host("op", at, at + 10, name=name, step=1)
+        for begin in range(0, 60 * heads, 60)
+        for at, name in zip(range(begin, begin + 40, 10), names, strict=True)
+    ]
+    worker = {"worker": 0, "framework": "pytorch"}
+    return view(profile((), rows, [step(1, 0, 1000, device=None)], devices=(), workers=[worker]))
+
+
+@pytest.mark.parametrize(
+    ("heads", "between", "loop_us"),
+    [(4, "aten::copy_", 90), (3, "aten::copy_", 0), (8, "aten::addmm", 0)],
+    ids=["four heads", "three", "layers with other products"],
+)
+def test_a_loop_over_heads_counts_with_what_lies_between_them(heads: int, between: str, loop_us: int):
+    """On a CPU 40 % of the attention's kernels may remain, and nothing of what lies between four heads: 3 x 30 us."""
+    values = attention(head_by_head(heads, between))
+    assert values[UNFUSED_ATTENTION_MS] == pytest.approx((30 * heads + loop_us) / 1e3)
+    assert values[ATTENTION_GAIN_MS] == pytest.approx((0.6 * 30 * heads + loop_us) / 1e3)
+    assert values[ATTENTION_LEAST_GAIN_MS] == 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels.double_precision import (
     DOUBLE_GAIN_MS,
     DOUBLE_LEAST_GAIN_MS,

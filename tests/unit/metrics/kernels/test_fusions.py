@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels.fusions import (
     FUSION_BYTES,
     FUSION_FIRST,

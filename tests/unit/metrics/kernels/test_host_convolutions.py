@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels.host_convolutions import NATIVE_CONVOLUTION_SHARE, host_convolutions
 from tests.tables import by_metric, on_host, profile, step, view
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels.optimizer import (
     OPTIMIZER_GAIN_MS,
     OPTIMIZER_KERNEL_MS,

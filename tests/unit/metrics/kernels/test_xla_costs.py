@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.steps import DeviceView
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels.xla_costs import (
     XLA_BELOW_ROOF_OPS,
     XLA_FLOPS_OF_PEAK_SHARE,

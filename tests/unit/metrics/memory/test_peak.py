@@ -15,7 +15,7 @@ from advisor.metrics.memory.peak import (
 )
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import V100, Row, by_metric, on_host, profile, step, view
+from tests.tables import V100, Row, by_metric, kernel, on_host, profile, step, view
 
 memory = by_metric(memory)
 
@@ -82,3 +82,14 @@ def test_the_place_of_the_peak_is_where_it_was_reached_first():
     assert places
     rows = places(view(of(total(7, 8, 8), total(3, 8, 8), total(1, 2, 4), total(9, None, None))))
     assert rows.select("table", "start_ns").rows() == [("allocations", 3)]
+
+
+def test_memory_that_an_allocator_takes_all_at_once():
+    """Of 10 bytes 8 are used at the peak; of the 2 that are free half are outside the largest piece."""
+    rows = [
+        {"worker": 0, "device": 0, "at_ns": at, "allocated_bytes": a, "available_bytes": 10 - a, "fragmentation": f}
+        for at, a, f in ((1, 4, 0.0), (2, 8, 0.5), (3, 6, 0.9))
+    ]
+    values = memory(view(profile([kernel(0, 1)], steps=[step(1, 0, 10)], allocations=rows)))
+    assert (values[RESERVED_MEMORY_BYTES], values[PEAK_MEMORY_BYTES]) == (10, 8)
+    assert values[FRAGMENTATION] == pytest.approx(0.1)

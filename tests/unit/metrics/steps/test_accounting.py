@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.breakdown import accounting, step_parts
+from advisor.metrics.steps.accounting import EXPOSED_MEMCPY_SHARE, accounting, exposed_copies, step_parts
 from advisor.model.profile import Profile
-from tests.tables import kernel, on_device, on_host, profile, step, view
+from tests.tables import kernel, on_device, on_host, pageable, profile, step, view
 
 
 def parts(made: Profile) -> dict[str, float]:
@@ -201,3 +201,13 @@ def test_without_a_device_communication_beside_ops_of_another_thread_is_work():
         "between": 20,
         "operators": 50,
     }
+
+
+def test_a_copy_whose_call_returns_when_it_is_done_is_exposed_in_any_framework():
+    made = profile(
+        [kernel(0, 40), pageable(30, 70)],
+        [on_host("runtime", 20, 75, step=1)],
+        [step(1, 0, 100)],
+        workers=[{"worker": 0, "framework": "jax"}],
+    )
+    assert exposed_copies(view(made)) == {EXPOSED_MEMCPY_SHARE: 0.3}

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.breakdown import breakdown, exposed_copies, step_table
+from advisor.metrics.steps.breakdown import breakdown, step_table
 from advisor.model.profile import Profile
 from advisor.vocabulary.kinds import CATEGORIES
-from tests.tables import by_name, kernel, on_device, on_host, pageable, profile, step, view
+from tests.tables import by_name, kernel, of_tensorflow, on_device, on_host, pageable, profile, step, view
 
 breakdown = by_name(breakdown)
-exposed_copies = by_name(exposed_copies)
 
 STEP = [step(1, 0, 100)]
 
@@ -105,17 +104,6 @@ def test_the_bottleneck_of_a_step_is_its_largest_category():
     assert step_table(view(made))["bottleneck"].to_list() == ["compute", "input"]
 
 
-def test_a_copy_whose_call_returns_when_it_is_done_is_exposed_in_any_framework():
-    made = profile(
-        [kernel(0, 40), pageable(30, 70)],
-        [on_host("runtime", 20, 75, step=1)],
-        STEP,
-        workers=[{"worker": 0, "framework": "jax"}],
-    )
-    assert shares(made) == {"compute": 40, "launch": 35, "other": 25}  # as the framework's own tools count
-    assert exposed_copies(view(made)) == {"exposed_memcpy_share": 0.3}
-
-
 # us        0    10        40      60    80    100
 # main      call| next .............|  Python    |
 # XLA            ===========                          10 to 40, dispatched by the step
@@ -145,3 +133,40 @@ def test_in_other_frameworks_ops_on_other_threads_leave_the_wait():
         host_ops=BESIDE, steps=[step(1, 0, 100, device=None)], workers=[{"worker": 0, "framework": "tensorflow"}]
     )
     assert shares(made)["input"] == pytest.approx(50)
+
+
+def test_tensorflow_s_order_of_the_breakdown():
+    """A request for input owns an instant before the executor; of another step it owns none."""
+    host = [
+        on_host("annotation", 0, 60, name="ExecutorState::Process", step=1),
+        on_host("input", 10, 30, step=1),
+        on_host("input", 30, 50, step=2),
+        on_host("op", 55, 80, step=1),
+    ]
+    ops = [kernel(0, 20), on_device("memcpy", 50, 70, copy_kind="HtoD"), on_device("memcpy", 80, 85, copy_kind="DtoH")]
+    values = breakdown(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
+    shares = {name.removesuffix("_share"): share for name, share in values.items() if name.endswith("_share")}
+    assert {name: round(share, 6) for name, share in shares.items() if share} == {
+        "compute": 0.2,  # 0 to 20
+        "input": 0.1,  # 20 to 30
+        "launch": 0.3,  # 30 to 60
+        "memcpy": 0.15,  # 60 to 70, to the device after launching; 80 to 85
+        "host": 0.1,  # 70 to 80
+        "other": 0.15,
+    }
+
+
+def test_on_a_cpu_the_executor_is_no_launch():
+    host = [on_host("annotation", 0, 60, name="ExecutorState::Process", step=1), on_host("input", 60, 80, step=1)]
+    values = breakdown(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert (values["launch_share"], values["host_share"], values["input_share"]) == (0.0, 0.6, 0.2)
+
+
+def test_of_jax_a_copy_that_the_host_waits_for_is_launching():
+    made = profile(
+        [kernel(0, 40), pageable(30, 70)],
+        [on_host("runtime", 20, 75, step=1)],
+        STEP,
+        workers=[{"worker": 0, "framework": "jax"}],
+    )
+    assert shares(made) == {"compute": 40, "launch": 35, "other": 25}

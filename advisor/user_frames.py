@@ -17,11 +17,15 @@ _BARE: Final = sys.stdlib_module_names | {
 }
 
 
+def is_of_library(frame: str) -> bool:
+    """Whether a frame of a stack, `torch/nn/modules/module.py(9): f`, is of a library, of Python's or built in."""
+    path = frame.strip().replace("\\", "/")
+    return bool(_LIBRARIES.search(path)) or re.split(r"[/(:]", path, maxsplit=1)[0].removesuffix(".py") in _BARE
+
+
 def user_line(frame: str) -> tuple[str, int] | None:
     """File and line of a frame, `train.py(31): log`, of the user's own code; None of a library's or a built-in one."""
     match = _FRAME.match(frame)
-    if match is None or not int(match[2]):
+    if match is None or not int(match[2]) or is_of_library(frame):
         return None
-    path = match[1].replace("\\", "/")
-    is_own = not _LIBRARIES.search(path) and path.partition("/")[0].removesuffix(".py") not in _BARE
-    return (path, int(match[2])) if is_own else None
+    return match[1].replace("\\", "/"), int(match[2])

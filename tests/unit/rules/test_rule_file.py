@@ -5,8 +5,8 @@ import pytest
 from advisor import config, metrics
 from advisor.errors import RuleError, UsageError
 from advisor.rules import wording
-from advisor.rules.book import load
 from advisor.rules.lint import lint
+from advisor.rules.rule_file import load
 from advisor.rules.wording import say
 
 RULE = """\
@@ -206,6 +206,11 @@ def test_a_fix_says_how_a_recording_shows_it(folder, keys, problem):
         folder(rule.replace("do: Copy less.", f"do: Copy less., {keys}")), metrics.dtypes(), [], documented=True
     )
     assert [problem in line for line in found] == [True] if problem else found == []
+
+
+def test_a_title_has_no_id(folder):
+    lines = RULE.replace("id: slow-copies\n", "id: slow-copies\ndoubtful_title: Copies (slow-copies)\n")
+    assert any("doubtful_title: leave out the rule's id" in line for line in problems(folder(lines)))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.inputs.periods import host_periods, with_requests
+from advisor.inputs.step_periods import host_periods, with_requests
 from advisor.metrics.steps.breakdown import SHARES, breakdown
 from tests.tables import US, Row, kernel, on_host, profile, step, view
 

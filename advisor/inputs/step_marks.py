@@ -11,7 +11,7 @@ import polars as pl
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
-from advisor.inputs.periods import RANGES
+from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, matches

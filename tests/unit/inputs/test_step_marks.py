@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from advisor.inputs.marks import marks
+from advisor.inputs.step_marks import marks
 from advisor.model.notes import Note
 from tests.tables import Row, kernel, on_host, profile, span
 

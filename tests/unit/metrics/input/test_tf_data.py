@@ -1,12 +1,13 @@
-"""Whether Python functions of a pipeline take turns or overlap."""
-
 from __future__ import annotations
 
 import pytest
 
+from advisor.metrics.input import tf_data
 from advisor.metrics.input.tf_data import _at_once
 from advisor.model.profile import Profile
-from tests.tables import on_host, profile, step, view
+from tests.tables import by_metric, kernel, on_host, profile, step, view
+
+contention = by_metric(tf_data.contention)
 
 
 def calls(*spans: tuple[int, int, int]) -> Profile:
@@ -20,3 +21,13 @@ def test_calls_that_overlap_and_calls_that_take_turns():
     assert _at_once(view(calls(*at_once)), ":EagerPyFunc$") == pytest.approx(2.0)
     assert _at_once(view(calls((2, 0, 40), (3, 40, 50))), ":EagerPyFunc$") == 1.0
     assert _at_once(view(calls()), ":EagerPyFunc$") == 0.0
+
+
+def test_launching_while_tf_data_works():
+    host = [
+        on_host("annotation", 0, 40, name="ExecutorState::Process", step=1),
+        on_host("pipeline", 20, 90, name="Iterator::Map", thread=2),
+    ]
+    values = contention(view(profile([kernel(30, 60)], host, [step(1, 0, 100)])))
+    assert values[tf_data.INPUT_DURING_LAUNCH_SHARE] == pytest.approx(0.1)  # 20 to 30
+    assert values[tf_data.INPUT_DURING_LAUNCH_PART] == pytest.approx(1 / 3)

@@ -13,7 +13,7 @@ import polars as pl
 from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.kernels import classify
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Union, above
 from advisor.model.profile import Profile, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import SLOW_CALL_NS
@@ -124,10 +124,18 @@ class DeviceView:
         return started_in(self.ops, self.starts, self.ends)
 
     @cached_property
-    def used_host(self) -> pl.DataFrame:
-        """Host ops that start inside the host's range of a used step, with the `window`."""
-        host_start = self.steps["host_start_ns"].to_numpy()
-        return started_in(self.host, host_start, host_start + self.steps["host_dur_ns"].to_numpy())
+    def used_host(self) -> pl.LazyFrame:
+        """Host ops that start inside the host's range of a used step, with the `window`.
+
+        Lazy, because they are most of the largest table: ask for the columns and rows that are needed.
+        """
+        return self.windowed.lazy().filter(pl.col("window").is_not_null())
+
+    @cached_property
+    def windowed(self) -> pl.DataFrame:
+        """All host ops with the `window`, null outside; the columns are those of `host`, no copies."""
+        start = self.steps["host_start_ns"].to_numpy()
+        return self.host.with_columns(_window(self.host, start, start + self.steps["host_dur_ns"].to_numpy()))
 
     def once(self, compute: Callable[[DeviceView], T]) -> T:
         """`compute(self)`, computed at its first use: several metrics share it."""
@@ -142,20 +150,30 @@ class DeviceView:
 
     def used_like(self, pattern: str, *kinds: str) -> pl.DataFrame:
         """Those of them in `used_host`."""
-        return self._like(self.used_host, pattern, kinds)
+        return self._like(self.windowed, pattern, kinds).filter(pl.col("window").is_not_null())
 
-    def _like(self, rows: pl.DataFrame, pattern: str, kinds: tuple[str, ...]) -> pl.DataFrame:
-        names = self._host_names
-        hits = names.filter(names.cast(pl.String).str.contains(pattern))
+    def _like(self, host: pl.DataFrame, pattern: str, kinds: tuple[str, ...]) -> pl.DataFrame:
+        hits = self._rows_by_name.filter(pl.col("name").cast(pl.String).str.contains(pattern))
         if hits.is_empty():  # most patterns are of another framework
-            return rows.clear()
-        matching = pl.col("name").is_in(hits.implode())
-        return rows.filter(matching & pl.col("kind").is_in(kinds) if kinds else matching)
+            return host.clear()
+        rows = hits["row"].explode().sort()
+        return host[rows.filter(self.host["kind"].gather(rows).is_in(kinds)) if kinds else rows]
 
     @cached_property
-    def _host_names(self) -> pl.Series:
-        """Each name of a host op once."""
-        return self.host["name"].unique()
+    def _rows_by_name(self) -> pl.DataFrame:
+        """Each name of a host op once, with the numbers of its rows: patterns look at a name, not at each op."""
+        return self.host.select("name").with_row_index("row").group_by("name").agg("row")
+
+    def with_host(self, rows: pl.DataFrame, by: str, **columns: str) -> pl.DataFrame:
+        """The rows with columns of the host op whose id `by` holds, `called_ns="start_ns"` say; null where none is."""
+        at = pl.Series(positions(self.host, rows[by])).replace(-1, None)
+        return rows.with_columns(self.host[column].gather(at).alias(name) for name, column in columns.items())
+
+    def host_of(self, ids: pl.Series) -> pl.DataFrame:
+        """The host ops with these ids, each once, in the order of the table."""
+        at, is_sought = positions(self.host, ids), np.zeros(self.host.height, bool)
+        is_sought[at[at >= 0]] = True
+        return self.host[np.flatnonzero(is_sought)]
 
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""
@@ -219,19 +237,55 @@ def spans(ops: pl.DataFrame) -> Union:
     return Union.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
 
 
-def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
-    """The rows that are `mine`; the table itself, not a copy, where all of them are."""
-    return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
+def positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
+    """Where in `rows` these ids are; -1 for null and unknown ones. Readers number rows in order: that needs no join."""
+    known, sought = rows["id"].to_numpy(), ids.fill_null(-1).to_numpy()
+    if not len(known):
+        return np.full(len(sought), -1, np.int64)
+    if not rows["id"].is_sorted():
+        order = np.argsort(known)
+        return above(order, positions(rows[order], ids))
+    if known[-1] - known[0] == len(known) - 1:  # none is missing
+        return np.where((sought >= known[0]) & (sought <= known[-1]), sought - known[0], -1)
+    at = np.minimum(np.searchsorted(known, sought), len(known) - 1)
+    return np.where(known[at] == sought, at, -1)
+
+
+def outermost(rows: pl.DataFrame) -> pl.DataFrame:
+    """Those of the rows that begin when all earlier ones of their thread are over; ordered as by `by_start`."""
+    order = _order(rows)
+    start, thread = rows["start_ns"].to_numpy()[order], rows["thread"].fill_null(-1).to_numpy()[order]
+    end, first = start + rows["dur_ns"].to_numpy()[order], np.ones(len(order), bool)
+    for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(thread)) + 1):
+        first[run[1:]] = start[run[1:]] >= np.maximum.accumulate(end[run])[:-1]
+    return rows[order[first]]
+
+
+def by_start(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows by thread and start, of those that start together the longest first."""
+    return rows[_order(rows)]
+
+
+def _order(rows: pl.DataFrame) -> Ints:
+    """Tables are nearly in this order: numpy's stable sorts take a tenth of other ones."""
+    thread, start, length = rows["thread"].fill_null(-1), rows["start_ns"], rows["dur_ns"]
+    order: Ints = np.lexsort((-length.to_numpy(), start.to_numpy(), thread.to_numpy()))
+    return order
 
 
 def started_in(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
     """The ops that start in one of the windows [start, end), in ns, with its number as `window`."""
+    return ops.with_columns(_window(ops, starts, ends)).filter(pl.col("window").is_not_null())
+
+
+def _window(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.Series:
+    """The number of the window that each op starts in, null where in none."""
     if not len(starts):
-        return ops.clear().with_columns(window=pl.lit(0, pl.Int64))
+        return pl.repeat(None, ops.height, dtype=pl.Int64, eager=True).alias("window")
     at = ops["start_ns"].to_numpy()
     window = np.searchsorted(starts, at, side="right") - 1
     inside = (window >= 0) & (at < ends[window])
-    return ops.with_columns(window=pl.Series(window)).filter(pl.Series(inside, dtype=pl.Boolean))
+    return pl.select(pl.when(pl.Series(inside, dtype=pl.Boolean)).then(pl.Series("window", window))).to_series()
 
 
 def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:

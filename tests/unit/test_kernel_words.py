@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.symbols import kernel_name
+from advisor.kernel_words import kernel_name
 
 REAL = yaml.load((Path(__file__).parent / "inputs/names/kernel_names.yaml").read_text("utf-8"), yaml.CSafeLoader)
 

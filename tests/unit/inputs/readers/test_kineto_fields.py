@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
-from advisor.inputs.readers.kineto.decode import KINETO
+from advisor.inputs.readers.kineto.fields import KINETO
 from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile
 from tests.effort import every, examples

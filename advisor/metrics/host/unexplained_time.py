@@ -8,9 +8,9 @@ import polars as pl
 
 from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.steps import DeviceView, spans
 from advisor.analysis.device.time_by_name import in_words, times_by_name, top_three
 from advisor.analysis.device.unknowns import unknown_idle
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Metric, Value, measures
 from advisor.model.intervals import EMPTY, Union
@@ -38,8 +38,6 @@ OPEN_CALLS_PART = Metric(
 @measures(OPEN_CALLS, OPEN_CALLS_PART)
 def open_calls(view: DeviceView) -> dict[Metric, Value]:
     """What a sentence about such a loss can name."""
-    if not view.total_ns:
-        return {}
     when = _open(view)
     ran = times_by_name(view, when).filter(~pl.col("name").str.contains(_EXECUTORS))
     top = top_three(ran)

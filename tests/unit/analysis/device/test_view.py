@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.steps import Selection
+from advisor.analysis.device.view import Selection, by_start, outermost, positions
 from advisor.errors import UsageError
 from advisor.inputs.links import steps as windows
 from advisor.model.missing import Missing
@@ -474,7 +474,7 @@ def test_an_op_is_not_lost_to_a_window_without_length():
 
 def test_host_ops_belong_to_the_host_s_own_range():
     made = profile(host_ops=[on_host("op", t, t + 1) for t in (4, 5, 14, 15)], steps=[step(1, 10, 30, host=(5, 15))])
-    assert view(made).used_host["id"].to_list() == [1, 2]
+    assert view(made).used_host.collect()["id"].to_list() == [1, 2]
 
 
 def test_the_host_is_blocked_in_waits_and_in_launches_that_a_busy_device_holds_up():
@@ -566,3 +566,42 @@ def test_a_file_that_ends_early_without_marks_or_device_work_may_lack_it(lacking
     made = profile(host_ops=[on_host("op", 0, 90)], devices=())
     made = replace(made, lacks={"device_ops": Missing("no_gpu_activity", **lacking)})
     assert select_steps(made).steps["left_out"].to_list() == [left_out]
+
+
+def test_host_ops_are_looked_up_by_their_ids():
+    host = [on_host("op", t, t + 1, name=f"op{t}") for t in (3, 5, 9)]
+    made = view(profile(host_ops=host, steps=[step(1, 0, 20)]))
+    rows = pl.DataFrame({"launch": [2, None, 0, 7, 2]}, schema={"launch": pl.Int64})
+    assert made.with_host(rows, "launch", called_ns="start_ns")["called_ns"].to_list() == [9000, None, 3000, None, 9000]
+    assert made.host_of(rows["launch"])["name"].to_list() == ["op3", "op9"]
+
+
+@pytest.mark.parametrize("ids", [[10, 20, 40], [40, 10, 20]])
+def test_ids_with_gaps_and_out_of_order_are_found(ids: list[int]):
+    sought = pl.Series([20, 15, None, 40, 99, 0])
+    at = positions(pl.DataFrame({"id": ids}), sought)
+    assert [ids[i] if i >= 0 else None for i in at] == [20, None, None, 40, None, None]
+
+
+def test_outermost_are_those_that_begin_when_all_before_on_their_thread_are_over():
+    # us          0    10   20   30
+    # thread 1    aaaaaaaaaa
+    #                bb             inside a
+    #                       ccccc   begins where a ends
+    #                         dd    inside c
+    # thread 2       ee             beside a
+    rows = [("c", 1, 20, 10), ("b", 1, 5, 5), ("e", 2, 5, 5), ("d", 1, 25, 5), ("a", 1, 0, 20)]
+    table = pl.DataFrame(rows, ["name", "thread", "start_ns", "dur_ns"], orient="row")
+    assert outermost(table)["name"].to_list() == ["a", "c", "e"]
+    assert by_start(table)["name"].to_list() == ["a", "b", "c", "d", "e"]
+
+
+def test_host_ops_are_told_by_their_names_in_the_order_of_the_table():
+    host = [
+        on_host(kind, t, t + 1, name=name) for t, (kind, name) in enumerate([("op", "b1"), ("op", "a"), ("gc", "b2")])
+    ]
+    made = view(profile(host_ops=[*host, on_host("op", 30, 31, name="b1")], steps=[step(1, 0, 20)]))
+    assert made.host_like("^b")["id"].to_list() == [0, 2, 3]
+    assert made.host_like("^b", "op")["id"].to_list() == [0, 3]
+    assert made.used_like("^b", "op").select("id", "window").rows() == [(0, 0)]
+    assert made.host_like("^c").is_empty()

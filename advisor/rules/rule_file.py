@@ -1,4 +1,4 @@
-"""Rules as data: what a rule file may say, and how it is loaded with an error at its file and line."""
+"""The form of a rule file: what it may say, and how it is loaded with an error at its file and line."""
 
 from __future__ import annotations
 
@@ -10,43 +10,25 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     StringConstraints,
     ValidationError,
     field_validator,
-    model_validator,
 )
 
 from advisor.errors import RuleError, UsageError, form_in_words
-from advisor.metrics.metric import Unit
 from advisor.model.finding import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
-from advisor.vocabulary.limits import with_limits
+from advisor.rules.thresholds import Strict, Text, Threshold
+from advisor.vocabulary.parts import Pool
 from advisor.yamltree import Tree
 
-Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(with_limits)]
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "unknown"]
 Phase: TypeAlias = Literal["prefill", "decode", "mixed", "verify"]
-Pool: TypeAlias = Literal[
-    "compute", "memcpy", "memset", "collective", "input", "compile",
-    "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
-    "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
-]  # fmt: skip
-"""Parts of the step that a saving may come out of; no two of them share time.
-
-`outliers` is what the steps that were left out as uneven add to the mean of all steps, `callback` the Python that
-compiled code calls on a worker without a device, `host_ops` that worker's framework ops, `host_work` the rest of its
-work, `skew` what the ranks of a job wait for the latest of them, `pipeline_wait` what they wait in sends and receives:
-the job's, not each worker's.
-"""
-
 LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 """What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
 
@@ -59,28 +41,11 @@ _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 """The cases where they come last in a file: a third of what there is to parse."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, defer_build=True)
-
-
-class Parameter(_Strict):
-    """A number of a rule that users may override. A plain number in a rule file has neither unit nor meaning."""
-
-    value: float
-    unit: Unit | None = None
-    meaning: Text | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_number(cls, written: object) -> object:
-        return {"value": written} if isinstance(written, int | float | str) else written
-
-
 RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")
 """Kinds of work that go on: all but a capture, which happens once."""
 
 
-class Applies(_Strict):
+class Applies(Strict):
     """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
 
     A job is distributed if it has several ranks or any collective. `tpu: false` is about what only GPUs have: calls of
@@ -99,7 +64,7 @@ class Applies(_Strict):
     phase: tuple[Phase, ...] = ()
 
 
-class Saving(_Strict):
+class Saving(Strict):
     """Step time that the fix gives back: two expressions, and the part of the step that it comes out of.
 
     `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
@@ -115,7 +80,7 @@ class Saving(_Strict):
     method: Text
 
 
-class Fix(_Strict):
+class Fix(Strict):
     """What to change, with code and the page that documents it.
 
     Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
@@ -149,14 +114,14 @@ class Fix(_Strict):
         return (self.do, self.code or "", *arguments)
 
 
-class Reference(_Strict):
+class Reference(Strict):
     """Where a threshold or a claim comes from."""
 
     what: Text
     where: Text
 
 
-class Case(_Strict):
+class Case(Strict):
     """A test of the rule: the metrics that it gives, the rest unknown. `fix` is how the first fix begins."""
 
     name: Text
@@ -168,14 +133,14 @@ class Case(_Strict):
     doubted: bool = False
 
 
-class Rule(_Strict):
+class Rule(Strict):
     """One rule file."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     title: Text
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
-    parameters: Annotated[Mapping[str, Parameter], Field(alias="params")] = {}
+    parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
     when: str | bool
     severity: Mapping[Severity, str | bool]
     capped: bool = True

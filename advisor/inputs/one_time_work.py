@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.model.arrays import Mask
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
 
 COMPILATION: Final = "compilation of {}"
@@ -75,7 +76,7 @@ def _waits(device: pl.DataFrame) -> pl.DataFrame:
     return ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
 
 
-def _runs_since(rows: pl.DataFrame, host: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _runs_since(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
     """Whether a framework op around each launch was open already when the device ran dry; shape (rows,)."""
     parent, start = host["parent"].fill_null(-1).to_numpy(), host["start_ns"].to_numpy()
     is_op = (host["kind"] == "op").to_numpy()

@@ -1,4 +1,7 @@
-"""The parts of a Kineto trace that the tables need, in every spelling that PyTorch has used."""
+"""The fields of a Kineto trace that are read, in every spelling that PyTorch has used.
+
+A new one goes from here through `columns.py` into a table of `model/profile.py`.
+"""
 
 from __future__ import annotations
 

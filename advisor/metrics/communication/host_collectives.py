@@ -1,0 +1,130 @@
+"""Collectives that the host carries out: their time, what hides it, and the copies that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.communication import (
+    host_collectives,
+    host_exposed,
+    per_step_ms,
+)
+from advisor.analysis.device.places import as_places
+from advisor.analysis.device.view import DeviceView, spans
+from advisor.inputs.names.calls import REDUCTION
+from advisor.metrics.metric import Metric, Value, measures
+from advisor.model.profile import matches
+
+_FEW_BYTES_NS: Final = 1_000_000
+
+HOST_COLLECTIVE_MS = Metric(
+    "host_collective_ms",
+    "ms",
+    "Time per step in which a collective runs on the host (gloo, MPI).",
+    "union of those ranges / steps",
+)
+HOST_COLLECTIVE_IDLE_MS = Metric(
+    "host_collective_idle_ms",
+    "ms",
+    "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
+    "(union of those ranges and copies - kernels and collectives of the device) inside the steps / steps",
+    needs=("device_ops",),
+)
+HOST_COLLECTIVE_COPY_BYTES_PER_STEP = Metric(
+    "host_collective_copy_bytes_per_step",
+    "number",
+    "Bytes per step that are copied between device and host for collectives of the host.",
+    "bytes of copies launched in c10d calls or by the threads that run such collectives / steps",
+    needs=("device_ops",),
+)
+
+
+@measures(HOST_COLLECTIVE_MS, HOST_COLLECTIVE_IDLE_MS, HOST_COLLECTIVE_COPY_BYTES_PER_STEP)
+def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
+    """Collectives that the host carries out; zero where there are none."""
+    ranges = view.once(host_collectives)
+    copies = _copies_for(view, ranges)
+    on_device = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+    idle = (spans(ranges) | spans(copies)) - on_device
+    sized = not copies["bytes"].null_count()
+    return {
+        HOST_COLLECTIVE_MS: view.per_step_ms(spans(ranges).total),
+        HOST_COLLECTIVE_IDLE_MS: per_step_ms(view, idle),
+        HOST_COLLECTIVE_COPY_BYTES_PER_STEP: float(copies["bytes"].sum()) / view.steps.height if sized else None,
+    }
+
+
+HOST_COLLECTIVE_EXPOSED_MS = Metric(
+    "host_collective_exposed_ms",
+    "ms",
+    "Time per step in which a collective runs on the host and no framework op on another thread.",
+    "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
+    where=lambda view: as_places(view.once(host_collectives), "host_ops"),
+)
+HOST_COLLECTIVE_EXPOSED_SHARE = Metric(
+    "host_collective_exposed_share",
+    "share",
+    "Part of the step in which a collective runs on the host and no framework op on another thread.",
+    "host_collective_exposed_ms / step_mean_ms",
+)
+HOST_TRANSFER_EXPOSED_MS = Metric(
+    "host_transfer_exposed_ms",
+    "ms",
+    "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
+    "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
+)
+HOST_TRANSFER_EXPOSED_SHARE = Metric(
+    "host_transfer_exposed_share",
+    "share",
+    "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "host_transfer_exposed_ms / step_mean_ms",
+)
+SHORT_HOST_REDUCTIONS_PER_STEP = Metric(
+    "short_host_reductions_per_step",
+    "number",
+    "Reductions per step on the host that move few bytes.",
+    "places of a step whose shortest all_reduce or reduce_scatter takes less than 1 ms",
+    "1-3 GB/s with Gloo: 1 ms is enough for 1 to 3 MB",
+)
+
+
+@measures(HOST_TRANSFER_EXPOSED_MS, HOST_TRANSFER_EXPOSED_SHARE, SHORT_HOST_REDUCTIONS_PER_STEP)
+def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
+    """What the network takes at most, whoever is late."""
+    calls = view.once(host_collectives)
+    place = pl.int_range(pl.len()).over("window", "name", order_by="start_ns")
+    places = calls.with_columns(place=place).group_by("name", "place").agg(pl.min("dur_ns"))
+    exposed_ns = int(host_exposed(view, calls).within(view.starts, view.ends).sum())
+    moving_ns = min(exposed_ns, int(places["dur_ns"].sum()) * view.steps.height)
+    short = places.filter(matches(REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS)
+    return {
+        HOST_TRANSFER_EXPOSED_MS: view.per_step_ms(moving_ns),
+        HOST_TRANSFER_EXPOSED_SHARE: moving_ns / view.total_ns,
+        SHORT_HOST_REDUCTIONS_PER_STEP: short.height,
+    }
+
+
+@measures(HOST_COLLECTIVE_EXPOSED_MS, HOST_COLLECTIVE_EXPOSED_SHARE)
+def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
+    """Host collectives that no computation of the host hides; zero where there are none."""
+    exposed = host_exposed(view, view.once(host_collectives))
+    return {
+        HOST_COLLECTIVE_EXPOSED_MS: per_step_ms(view, exposed),
+        HOST_COLLECTIVE_EXPOSED_SHARE: view.share(exposed),
+    }
+
+
+def _copies_for(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Copies between device and host for collectives on the host."""
+    copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
+    if not ranges.height:
+        return copies.clear()
+    copies = view.with_host(copies, "launch", thread="thread", called_ns="start_ns")
+    requests = spans(view.host_like("^c10d::"))
+    at = copies["called_ns"].fill_null(-1).to_numpy()
+    of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())
+    return copies.filter(pl.Series(requests.within(at, at + 1) > 0, dtype=pl.Boolean) | of_backend)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from advisor.metrics.communication import host_collectives
+from advisor.metrics.communication.host_collectives import exposed_on_host, through_the_host, transfers_on_host
+from tests.tables import kernel, on_device, on_host, profile, step, view
+
+STEP = [step(1, 0, 1000)]
+GLOO = on_host("collective", 100, 400, name="gloo:all_reduce", thread=9)
+
+
+# us                0    100   200   300   400   500
+# asked for         ==                                c10d::allreduce_, 0 to 20
+# DtoH                ======                          launched at 10, 50 to 100
+# gloo                     ==================         100 to 400
+# HtoD                                       ====     launched by gloo's thread, 400 to 450
+# another copy                                   ===  launched elsewhere, 450 to 500
+# kernel                         =====                200 to 300
+def test_collectives_on_the_host_and_the_copies_around_them():
+    copies = [
+        on_device("memcpy", 50, 100, 10, copy_kind="DtoH", bytes=1000),
+        on_device("memcpy", 400, 450, 399, copy_kind="HtoD", bytes=1000),
+        on_device("memcpy", 450, 500, 440, copy_kind="HtoD", bytes=50),
+    ]
+    host = [on_host("op", 0, 20, name="c10d::allreduce_"), GLOO]
+    base = profile([*copies, kernel(200, 300)], host, STEP)
+    thread = pl.when(pl.col("start_ns") == 398_000).then(9).otherwise("thread")  # the call that launched the copy back
+    base = replace(base, host_ops=base.host_ops.with_columns(thread=thread))
+    values = through_the_host(view(base))
+    assert values[host_collectives.HOST_COLLECTIVE_MS] == pytest.approx(0.3)
+    assert values[host_collectives.HOST_COLLECTIVE_COPY_BYTES_PER_STEP] == 2000
+    assert values[host_collectives.HOST_COLLECTIVE_IDLE_MS] == pytest.approx(0.05 + 0.2 + 0.05)
+
+
+def test_copies_without_collectives_on_the_host_are_batches():
+    host = [on_host("op", 0, 20, name="c10d::allreduce_")]
+    values = through_the_host(
+        view(profile([on_device("memcpy", 50, 100, 10, copy_kind="HtoD", bytes=1000)], host, STEP))
+    )
+    assert (
+        values[host_collectives.HOST_COLLECTIVE_IDLE_MS]
+        == values[host_collectives.HOST_COLLECTIVE_COPY_BYTES_PER_STEP]
+        == 0
+    )
+
+
+def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_threads():
+    # us       0   100   200   300   400    gloo runs from 100 to 400, an op until 150, c10d's own until 380
+    host = [GLOO, on_host("op", 50, 150, name="aten::mm"), on_host("op", 150, 380, name="c10d::allreduce_")]
+    inside = on_host("op", 200, 300, name="aten::add", thread=9)  # the sum itself
+    steps = [step(1, 0, 1000, device=None)]
+    values = exposed_on_host(view(profile([], [*host, inside], steps)))
+    assert values[host_collectives.HOST_COLLECTIVE_EXPOSED_MS] == pytest.approx(0.25)
+    assert values[host_collectives.HOST_COLLECTIVE_EXPOSED_SHARE] == pytest.approx(0.25)
+    assert exposed_on_host(view(profile([], host[1:], steps)))[host_collectives.HOST_COLLECTIVE_EXPOSED_MS] == 0
+
+
+def test_a_transfer_takes_no_longer_than_the_shortest_call_of_its_place():
+    # two steps of 10 ms: a reduction of 3 and 2 ms, then one of 0.9 and 4 ms; an op beside the last from 16 to 20
+    steps = [step(number, 10_000 * number, 10_000 * number + 10_000, device=None) for number in (0, 1)]
+    spans = [(0, 3_000), (5_000, 5_900), (10_000, 12_000), (14_000, 18_000)]
+    host = [on_host("collective", start, end, name="gloo:all_reduce", thread=9) for start, end in spans]
+    made = view(profile([], [*host, on_host("op", 16_000, 20_000)], steps))
+    assert transfers_on_host(made) == {
+        host_collectives.HOST_TRANSFER_EXPOSED_MS: pytest.approx(2.9),
+        host_collectives.HOST_TRANSFER_EXPOSED_SHARE: pytest.approx(0.29),
+        host_collectives.SHORT_HOST_REDUCTIONS_PER_STEP: 1,
+    }
+    covered = view(profile([], [*host, on_host("op", 0, 13_000)], steps))  # the rest, 2 ms per step, is all there is
+    assert transfers_on_host(covered)[host_collectives.HOST_TRANSFER_EXPOSED_MS] == pytest.approx(2)
