@@ -66,7 +66,7 @@ def test_every_fix_links_to_documentation_and_every_limit_has_a_source():
         ("input", "Prefetch more"),
         ("python", "Look for what"),
         ("host", "Look for what"),
-        ("unknown", "A guess to test first"),
+        ("unknown", ("Record with stacks", "Look for what")),
         ("compute", "Compare the shapes"),
         ("allocator", ("Keep sizes alike", "Leave preallocation")),
     ],

@@ -22,7 +22,7 @@ _FROM_TF32: Final = (0.7, 1.0)
 _BANDWIDTH: Final = (0.8, 1.0)
 _HALVED: Final = (0.75, 0.5)  # of a memory-bound kernel's time in 16 bits: half its bytes, where autocast reaches it
 _HALVING: Final = ["elementwise", "pooling", "cat"]
-_COMMAS_OF_2D: Final = 3  # of `[batch, channels, height, width]`
+_COMMAS_OF_2D, _COMMAS_OF_3D = 3, 4  # of `[batch, channels, height, width]`, and with a depth
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw|vol2col|col2vol"
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
 _NEEDS: Final = ("device_ops", "device_ops.name")
@@ -32,7 +32,9 @@ _TF32_SOURCE: Final = (
     "cores all of theirs; 0.875: PyTorch's note on TF32 measures 7 times of a ratio of 8"
 )
 _SIXTEEN_SOURCE: Final = (
-    "0.35 as for TF32; 0.75: the best fused kernels (FlashAttention-3); half: Daydream (USENIX ATC 2020)"
+    "0.35 as for TF32; 0.75: the best fused kernels (FlashAttention-3); half: Daydream (USENIX ATC 2020); three "
+    "dimensions: cuDNN falls back to kernels without Tensor Cores, by channels and workspace (Best Practices For Using "
+    "cuDNN 3D Convolutions; pytorch#57115, no gain; apex#875, a quarter of the time)"
 )
 
 
@@ -134,6 +136,7 @@ SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
     "ms",
     "Step time that mixed precision saves at least.",
     "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; "
+    "convolutions in three dimensions as slow as now; "
     f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{REPLAYED}",
     _SIXTEEN_SOURCE,
     _NEEDS,
@@ -142,7 +145,8 @@ SIXTEEN_BIT_GAIN_MS = Metric(
     "sixteen_bit_gain_ms",
     "ms",
     "Step time that mixed precision saves at most.",
-    "those kernels 0.75 (1 from TF32) x the ratio of the peaks as fast, at up to the full memory bandwidth; "
+    "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks as fast, "
+    "at up to the full memory bandwidth; "
     f"elementwise, pooling and batch norm kernels on fp32 half as long{REPLAYED}",
     _SIXTEEN_SOURCE,
     _NEEDS,
@@ -210,9 +214,15 @@ def _in_sixteen_bits(gpu: Gpu, half: str, end: int) -> pl.Expr:
     """Longest (end 0) or shortest (end 1) time of products and of the kernels around them, which have no verdict."""
     ordinary, tensor = (gpu.tensor_core_gain(dtype, half) or 1.0 for dtype in ("fp32", "tf32"))
     is_tf32 = (pl.col("dtype") == "tf32") | ((pl.col("verdict") != "unused") & pl.lit(gpu.vendor == "NVIDIA"))
+    is_3d = (pl.col("family") == "convolution") & (
+        (pl.col("shape").str.count_matches(",") == _COMMAS_OF_3D) | matches(_VOLUMES)
+    ).fill_null(value=False)
+    in_3d = pl.col("dur_ns") if end == 0 else _faster(gpu, ordinary, _TO_SIXTEEN_BITS, end, 2)
     return (
         pl.when(pl.col("verdict").is_null())
         .then(pl.col("dur_ns") * _HALVED[end])
+        .when(is_3d)
+        .then(in_3d)
         .when(is_tf32)
         .then(_faster(gpu, tensor, _FROM_TF32, end, 2))
         .otherwise(_faster(gpu, ordinary, _TO_SIXTEEN_BITS, end, 2))

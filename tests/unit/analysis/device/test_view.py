@@ -404,6 +404,11 @@ def test_without_steps_one_window_spans_each_device_s_part_of_the_recording():
     assert [one.device for one in selection.critical] == [1]
 
 
+def test_without_steps_and_device_what_follows_the_last_op_is_outside():
+    made = profile((), [on_host("op", 10, 36), on_host("python", 40, 90)], devices=())
+    assert view(made).steps.select("start_ns", "dur_ns", "host_dur_ns").rows() == [(10_000, 26_000, 26_000)]
+
+
 @pytest.mark.parametrize(("launched", "begins"), [(999, 2000), (1000, 0), (1990, 0), (None, 0)])
 def test_what_comes_before_a_first_op_that_unrecorded_work_held_up_counts_in_no_step(
     launched: float | None, begins: float

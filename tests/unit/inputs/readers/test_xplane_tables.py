@@ -156,7 +156,7 @@ def test_numbers_used_twice_give_way_to_the_order_of_time():
 def test_what_the_recorder_does_is_no_part_of_the_recording():
     calls = [
         event("$profiler.py:101 start_trace", 0, 50),
-        event("x:X", 60, 5),
+        event("x:X", 60, 30),
         event("$profiler.py:213 stop_trace", 90),
     ]
     (one,) = select_steps(read(space(host(*calls)))).views
@@ -259,6 +259,7 @@ def test_kinds_of_host_ops():
         event("MemcpyD2H", 8, 1, correlation_id=5, memcpy_details="size:8 dest:0 async:0"),
         event("cuStreamSynchronize", 9),
         event("hipMalloc", 9),
+        event("Build buffer allocations", 9),
         event("load_batch", 9),
     ) == {
         "IteratorGetNextOp::DoCompute": "input",
@@ -281,6 +282,7 @@ def test_kinds_of_host_ops():
         "MemcpyD2H": "sync",
         "cuStreamSynchronize": "sync",
         "hipMalloc": "allocator",
+        "Build buffer allocations": "allocator",
         "load_batch": "annotation",
     }
 

@@ -47,7 +47,8 @@ def test_a_wait_that_has_another_cause_is_not_counted_twice(other: Row):
 
 def test_without_marked_steps_who_waits_may_be_idle():
     share = Missing("thread_wait", share=pytest.approx(4_000 / 9_900), range=RECEIVE)
-    assert waits(view(recorded(marked=False)))[thread_waits.THREAD_WAIT_SHARE] == share
+    later = on_host("op", 9_890, 9_900, name="aten::mm", parent=0)
+    assert waits(view(recorded(later, marked=False)))[thread_waits.THREAD_WAIT_SHARE] == share
 
 
 def test_without_functions_of_python_no_wait_is_known():

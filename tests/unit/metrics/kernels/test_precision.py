@@ -146,3 +146,11 @@ def test_a_gpu_that_has_a_name_is_not_called_unknown():
     recent, nameless = (queued((SGEMM, 100, {"on": 0}), ops=OPS, device=device) for device in (UNKNOWN, {"device": 0}))
     assert set(tf32(recent).values()) == {Missing("peaks_unknown", name="Something New")}
     assert set(mixed_precision(nameless).values()) == {Missing("gpu_unknown")}
+
+
+@pytest.mark.parametrize("kernel", [FP32_CONV_3D, "sm80_xmma_fprop_implicit_gemm_indexed_kernel"])
+def test_convolutions_in_three_dimensions_may_gain_nothing_or_all_of_tensor_cores(kernel: str):
+    """Ordinary cores or not: the peak of bfloat16 is 16 times that of fp32, and 0.75 of it may be reached."""
+    values = mixed_precision(queued((kernel, 800, {"on": 4}), ops=OPS))
+    assert values[SIXTEEN_BIT_LEAST_GAIN_MS] == 0
+    assert values[SIXTEEN_BIT_GAIN_MS] == pytest.approx(0.8 * (1 - 1 / 12))
