@@ -68,13 +68,15 @@ JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 def measures(*metrics: Metric, needs_steps: bool = True, framework: str = "") -> Callable[[Measure], Measure]:
     """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown.
 
-    It is asked only where the view has used steps, unless it needs none, and of this framework alone.
+    It is asked only where the view has used steps, unless it needs none, and a device, where all its metrics need ops
+    of one; and of this framework alone.
     """
+    of_device = all("device_ops" in metric.needs for metric in metrics)
 
     def register(function: Measure) -> Measure:
         @wraps(function)
         def measured(view: DeviceView) -> Values:
-            if needs_steps and not view.total_ns:
+            if (needs_steps and not view.total_ns) or (of_device and view.device is None):
                 return {}
             is_other = framework and view.process.get("framework") != framework
             return Missing(f"{framework}_only") if is_other else function(view)

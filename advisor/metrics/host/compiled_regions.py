@@ -111,8 +111,6 @@ def regions(view: DeviceView) -> Values:
 @measures(*_BETWEEN, *_GUARDS, framework="pytorch")
 def breaks(view: DeviceView) -> Values:
     """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
-    if view.device is None:
-        return {}
     if why := unknown_waits(view):
         return why
     between, lookups = _between(view), spans(view.used_like(_LOOKUP))
@@ -162,8 +160,6 @@ LATE_LOADS_STEPS_SHARE = Metric(
 @measures(LATE_LOADS_SHARE, LATE_LOADS_PER_STEP, LATE_LOADS_STEPS_SHARE)
 def late_loads(view: DeviceView) -> Values:
     """Loading in steps that are used, which first uses before them should have done."""
-    if view.device is None:
-        return {}
     if not view.has_marks:
         return Missing("no_marks")
     calls = view.used_like(_LOADING)

@@ -57,8 +57,6 @@ EARLIER_ATTENTION_GAIN_MS = Metric(
 )
 def earlier_attention(view: DeviceView) -> Mapping[Metric, Value]:
     """What FlashAttention-2 takes where a later one would be faster; zero elsewhere."""
-    if view.device is None:
-        return {}
     rows = _kernels(view)
     slow, fast = (pl.col("dur_ns") * rest for rest in _RESTS)
     some, (least, most) = extent(view, rows), gains_ms(view, rows, slow, fast)

@@ -76,8 +76,6 @@ FOREACH_GAIN_MS = Metric(
 )
 def foreach_updates(view: DeviceView) -> Mapping[Metric, Value]:
     """What the separate operations take, and what one kernel would; zero where there are none."""
-    if view.device is None:
-        return {}
     kernels = _kernels(view)
     now, fused = _accesses(kernels), _fused_accesses(view, kernels)
     rest = min(1.0, fused / now) if now else 1.0

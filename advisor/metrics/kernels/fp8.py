@@ -53,8 +53,6 @@ FP8_CAST_OPS = Metric(
 @measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS)
 def fp8(view: DeviceView) -> Mapping[Metric, Value]:
     """What runs in 8 bits and what leads there; zero where nothing does."""
-    if view.device is None:
-        return {}
     products = _products(view)
     casts = _casts(view) if products.height else products
     some = extent(view, casts)

@@ -95,8 +95,6 @@ FUSABLE_MS = Metric(
 @measures(MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS)
 def data_movement(view: DeviceView) -> Mapping[Metric, Value]:
     """What moves data and what of it could be one kernel; nothing without a device."""
-    if view.device is None:
-        return {}
     rows, links = view.once(_moving_kernels), view.once(_links)
     all_ns = int(view.once(parts)["dur_ns"].sum())
     saved, dur = pl.col("saved_ns"), pl.col("dur_ns")
@@ -138,8 +136,6 @@ CASTS_PER_STEP = Metric(
 @measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP)
 def casts(view: DeviceView) -> Mapping[Metric, Value]:
     """Casts that are kernels of their own; nothing without a device."""
-    if view.device is None:
-        return {}
     rows = _casts(view)
     share, time_ms, _ = extent(view, rows)
     return {CAST_SHARE: share, CAST_MS: time_ms, CASTS_PER_STEP: rows.height / view.steps.height}

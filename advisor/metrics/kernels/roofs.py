@@ -55,8 +55,6 @@ _ALL: Final = (FLOPS_OF_PEAK_SHARE, MATRIX_TFLOPS, FLOPS_KNOWN_SHARE)
 @measures(*_ALL)
 def utilisation(view: DeviceView) -> Values:
     """FLOPs of the step; unknown where too few of the kernels tell theirs, or none multiplies."""
-    if view.device is None:
-        return {}
     if view.gpu is None:
         return no_peaks(view)
     rows = _multiplying(view)
@@ -120,8 +118,6 @@ FAR_BELOW_GAIN_MS = Metric(
 @measures(FAR_BELOW_ROOF_MS, FAR_BELOW_ROOF_REACHED, FAR_BELOW_ROOF_OPS, FAR_BELOW_LEAST_GAIN_MS, FAR_BELOW_GAIN_MS)
 def far_below(view: DeviceView) -> Values:
     """Ops that a naive kernel computes; zero where each is within reach of the roof, or small."""
-    if view.device is None:
-        return {}
     if view.gpu is None:
         return no_peaks(view)
     rows = _far(view)

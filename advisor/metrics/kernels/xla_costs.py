@@ -50,8 +50,6 @@ _ALL: Final = (XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS)
 @measures(*_ALL)
 def xla_costs(view: DeviceView) -> Values:
     """FLOPs and bytes of the step's ops against the peaks; unknown where the profile holds too few."""
-    if view.device is None:
-        return {}
     peak, rate = view.facts.get("peak_tflops"), view.facts.get("memory_gbs")
     ran = view.used_ops.filter(pl.col("kind") == "kernel")
     rows = _with_roofs(ran, peak, rate) if peak and rate else ran.clear()

@@ -38,8 +38,6 @@ GC_PAUSES_MS = Metric(
 @measures(GC_PAUSE_MS, GC_PAUSES_MS)
 def pauses(view: DeviceView) -> Mapping[Metric, Value]:
     """Idle time in collections; zero where none was recorded."""
-    if view.device is None:
-        return {}
     rows = _collections(view)
     steps = view.complete  # those that a collection made uneven too
     idle = (spans(rows) - view.busy) & spans(steps)

@@ -57,8 +57,6 @@ EXPOSED_MEMCPY_SHARE = Metric(
 @measures(EXPOSED_MEMCPY_SHARE)
 def exposed_copies(view: DeviceView) -> Mapping[Metric, Value]:
     """Of TensorFlow and JAX it is more than memcpy_share where the call that copies returns only when it is done."""
-    if view.device is None:
-        return {}
     return {EXPOSED_MEMCPY_SHARE: int(view.once(_parts)["memcpy"].sum()) / view.total_ns}
 
 
