@@ -21,6 +21,7 @@ LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen 
 FEW_PASSES: Final = 8
 """Models that train in turns make two or three passes, gradients of micro-batches four."""
 
+_OF_NODES: Final = ["id", "thread", "name", "start_ns", "dur_ns", "sequence"]
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
 _KINDS: Final = 3  # as often as each other: two may be so by chance
@@ -31,7 +32,12 @@ _ALIKE: Final = 0.5  # of the passes: as many nodes as the typical one, or the p
 
 def nodes(view: DeviceView) -> pl.DataFrame:
     """The nodes of the graph that backward passes evaluate, on any thread."""
-    return view.host_like(NODE, "op")
+    return view.host_like(NODE, "op").select(_OF_NODES)
+
+
+def used_nodes(view: DeviceView) -> pl.DataFrame:
+    """Those of the used steps, with their `window`."""
+    return view.used_like(NODE, "op").select(*_OF_NODES, "window")
 
 
 def makers(view: DeviceView) -> pl.DataFrame:
@@ -61,7 +67,7 @@ def passes_per_step(view: DeviceView) -> float:
 def backward_passes(view: DeviceView) -> float:
     """How many backward passes a step makes, each of a forward pass before it, if most have as many nodes; else 0."""
     forward = view.once(makers).select("start_ns", is_node=pl.lit(value=False))
-    backward = view.used_like(NODE, "op")
+    backward = view.once(used_nodes)
     ordered = pl.concat([forward, backward.select("start_ns", is_node=pl.lit(value=True))]).sort("start_ns")
     begins = pl.col("is_node") & ~pl.col("is_node").shift(1, fill_value=False)
     of_passes = ordered.with_columns(number=begins.cast(pl.Int32).cum_sum()).filter("is_node")
@@ -82,7 +88,7 @@ def _uses_of_weights(view: DeviceView) -> int:
 
     Or, as not all layers may lie in the loop, the linear ones that train for each weight.
     """
-    of_nodes = view.used_like(NODE, "op")
+    of_nodes = view.once(used_nodes)
     weights, others = of_nodes.filter(matches(_WEIGHT)).height, of_nodes.filter(~matches(_WEIGHT))
     linear = min(others.filter(matches(sign)).height for sign in (_LINEAR, _TRANSPOSED))
     if others.filter(matches(_WEIGHTED)).height + linear < _REUSED * max(1, weights):
@@ -96,7 +102,7 @@ def _loop(view: DeviceView) -> int:
 
     Of three kinds half as often; of two, which may be as often as each other by chance, a sixteenth.
     """
-    of_nodes, layers = view.used_like(NODE, "op"), _layers(view)
+    of_nodes, layers = view.once(used_nodes), _layers(view)
     counts = _per_step(view, of_nodes.filter(~matches(_WEIGHT)))
     often = counts.filter(counts >= _OFTEN * max(1.0, layers)).value_counts(name="kinds")
     is_far = (pl.col(counts.name) >= _FAR_OFTEN * max(1.0, layers)) & (pl.col("kinds") >= _FAR_KINDS)
@@ -117,7 +123,7 @@ def row_gradients(view: DeviceView) -> Union:
 
 def _layers(view: DeviceView) -> float:
     """How many layers a backward pass of a step goes through, by their weights or by their own nodes."""
-    of_nodes = view.used_like(NODE, "op")
+    of_nodes = view.once(used_nodes)
     return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, LAYER)) / view.steps.height
 
 

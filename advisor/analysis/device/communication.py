@@ -39,7 +39,7 @@ def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Union:
 
 def computation(view: DeviceView) -> Union:
     """When the device's kernels run, collectives left out."""
-    return spans(view.ops.filter(pl.col("kind") == "kernel"))
+    return view.device_spans("kernel")
 
 
 def exposed_ms(view: DeviceView, collectives: pl.DataFrame) -> float:

@@ -34,7 +34,8 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     )
     has_op = pl.col("id").is_in(ops["launch"].drop_nulls().implode())
     nested = pl.col("parent").is_in(calls["id"].implode()) | pl.col("id").is_in(calls["parent"].drop_nulls().implode())
-    rows = calls.with_columns(is_lost=~has_op).filter(has_op | ~nested.fill_null(value=False)).sort("start_ns")
+    rows = calls.with_columns(is_lost=~has_op)
+    rows = rows.filter(~pl.col("is_lost") | ~nested.fill_null(value=False)).sort("start_ns")
     of_ops = rows.filter(~pl.col("is_lost"))["start_ns"]
     if devices != 1 or not of_ops.len():
         return rows.with_columns(is_tail=False).clear()

@@ -111,7 +111,7 @@ def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: I
         "graphs": np.searchsorted(graphs, ends) - np.searchsorted(graphs, begins),
         "launching_ns": spans(calls).within(begins, ends),
         "host_ns": ends - begins,
-        "communicating_ns": spans(view.ops.filter(pl.col("kind") == "collective")).within(opens, closes),
+        "communicating_ns": view.device_spans("collective").within(opens, closes),
     }
     return [pl.Series(name, numbers, dtype=pl.Int64) for name, numbers in values.items()]
 

@@ -255,7 +255,7 @@ def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     end = END_NS
     indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
     return (
-        view.ops.with_columns(_STREAM)
+        view.ops.select("id", "launch", "start_ns", "dur_ns", _STREAM)
         .sort("stream", "start_ns", "id")
         .with_columns(free=end.cum_max().shift(1, fill_value=0).over("stream"))
         .join(indexed, on="launch", maintain_order="left")

@@ -60,7 +60,7 @@ class DeviceView:
     process: Mapping[str, Any]  # the worker's row
     visible: int | None  # devices that the worker's process sees; None where the recording does not tell
     _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
-    _host_spans: dict[tuple[str, ...], Union] = field(default_factory=dict, repr=False)
+    _unions: dict[tuple[str, ...], Union] = field(default_factory=dict, repr=False)
 
     @cached_property
     def starts(self) -> Ints:
@@ -177,10 +177,17 @@ class DeviceView:
 
     def host_spans(self, *kinds: str) -> Union:
         """When a host op of one of these kinds is open on any of the worker's threads."""
-        if kinds not in self._host_spans:
-            rows = self.host.select("kind", "start_ns", "dur_ns")
-            self._host_spans[kinds] = spans(rows.filter(pl.col("kind").is_in(kinds)))
-        return self._host_spans[kinds]
+        return self._spans("host", kinds)
+
+    def device_spans(self, *kinds: str) -> Union:
+        """When an op of one of these kinds runs on the device."""
+        return self._spans("ops", kinds)
+
+    def _spans(self, table: str, kinds: tuple[str, ...]) -> Union:
+        if (table, *kinds) not in self._unions:
+            rows = getattr(self, table).select("kind", "start_ns", "dur_ns")
+            self._unions[table, *kinds] = spans(rows.filter(pl.col("kind").is_in(kinds)))
+        return self._unions[table, *kinds]
 
     def share(self, union: Union) -> float | None:
         """Part of the windows that `union` covers, 0..1; None where there is no time at all."""
@@ -192,7 +199,7 @@ class DeviceView:
 
     def emptied(self) -> DeviceView:
         """The same without its ops."""
-        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={}, _host_spans={})
+        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={}, _unions={})
 
 
 @dataclass(frozen=True, eq=False)

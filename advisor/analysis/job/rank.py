@@ -69,7 +69,7 @@ class Rank:
 
 def rank_of(view: DeviceView) -> Rank:
     """The view reduced to a Rank."""
-    work = spans(view.ops.filter(pl.col("kind") == "kernel"))
+    work = view.device_spans("kernel")
     return Rank(
         worker=view.worker,
         device=view.device,

@@ -223,7 +223,7 @@ def contention(view: DeviceView) -> Values:
 
 def _covered(view: DeviceView) -> pl.DataFrame:
     """The kernels of the used steps, with how long collectives run beside each: `covered`, in ns."""
-    running = spans(view.ops.filter(pl.col("kind") == "collective"))
+    running = view.device_spans("collective")
     kernels = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("dur_ns") > 0)
     start = kernels["start_ns"].to_numpy()
     return kernels.with_columns(covered=pl.Series(running.within(start, start + kernels["dur_ns"].to_numpy())))

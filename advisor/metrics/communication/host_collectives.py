@@ -47,7 +47,7 @@ def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
     """Collectives that the host carries out; zero where there are none."""
     ranges = view.once(host_collectives)
     copies = _copies_for(view, ranges)
-    on_device = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+    on_device = view.device_spans("kernel", "collective")
     idle = (spans(ranges) | spans(copies)) - on_device
     sized = not copies["bytes"].null_count()
     return {

@@ -71,7 +71,7 @@ def _gain_ms(view: DeviceView, copies: pl.DataFrame) -> float:
     trusted = view.once(trusted_replay)
     if trusted is None:
         alone = spans(others)
-        hiding = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+        hiding = view.device_spans("kernel", "collective")
         return view.per_step_ms(alone.total - int(hiding.within(alone.starts, alone.ends).sum()))
     joined = trusted.without_calls(others["launch"].drop_nulls().unique().to_numpy())
     return trusted.saved_ms(joined.with_durations(others["id"].to_numpy(), np.zeros(others.height, np.int64)))

@@ -83,7 +83,7 @@ def transfers(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies in the used steps; a step without pageable copies has zero of them."""
     pageable = _pageable(view.used_ops)
     copies = spans(pageable)
-    hiding = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+    hiding = view.device_spans("kernel", "collective")
     exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
     return {
         PAGEABLE_COPY_SHARE: view.share(copies),

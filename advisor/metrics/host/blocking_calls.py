@@ -62,7 +62,7 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     after = short.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
     waiting = Union.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy()) if after.height else EMPTY
     idle = waiting - view.host_spans(*HOST_RANGES)  # what has a cause of its own is not theirs
-    computing = spans(view.ops.filter(pl.col("kind").is_in(["kernel", "collective"])))
+    computing = view.device_spans("kernel", "collective")
     return (calls | spans(ops) | idle) - computing
 
 

@@ -196,7 +196,8 @@ def _is_most(part: Union, total: Union) -> bool:
 
 def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
     """Calls that launched something (a kernel's first use, `once`), and the framework ops right around them."""
-    ops = view.ops.sort("start_ns").unique("name", keep="first") if once else view.ops
+    ops = view.ops.select("name", "start_ns", "launch")
+    ops = ops.sort("start_ns").unique("name", keep="first") if once else ops
     calls = view.host_of(ops["launch"])
     around = view.host_of(calls["parent"]).filter(pl.col("kind") == "op")
     inner = view.host.lazy().filter(pl.col("kind") == "op").select("parent").collect()

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.autograd import LAYER
+from advisor.analysis.device.autograd import LAYER, used_nodes
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import stretches
@@ -263,7 +263,7 @@ def _numbered(view: DeviceView) -> pl.DataFrame:
 
 def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
     """The outermost nodes of backward passes that may run layers again, and when nodes within them run."""
-    nodes = view.used_like(NODE, "op").with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    nodes = view.once(used_nodes).with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
     nodes = nodes.sort("thread", "start_ns")
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     is_outermost = before.is_null() | (pl.col("start_ns") >= before)
@@ -317,7 +317,7 @@ def _needless(view: DeviceView) -> Union:
 
 def _repeated(view: DeviceView) -> pl.DataFrame:
     """The nodes that an earlier backward pass of their step evaluated too."""
-    nodes = view.used_like(NODE, "op").filter(pl.col("sequence").is_not_null()).sort("start_ns")
+    nodes = view.once(used_nodes).filter(pl.col("sequence").is_not_null()).sort("start_ns")
     ops = view.once(_numbered)
     if ops["thread"].n_unique() > 1 or inside(spans(nodes), ops).any():
         return nodes.clear()

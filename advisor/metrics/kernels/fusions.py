@@ -198,11 +198,9 @@ def _members(view: DeviceView) -> pl.DataFrame:
     size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
     rows = view.once(kernels)
     letters = _with_nodes(view, rows.select(*_COLUMNS)).with_columns(letter=pl.coalesce(node, letter), size=size)
-    streams = letters.sort("stream", "start_ns").partition_by("stream")
+    streams = letters.partition_by("stream")
     members = [member for stream in streams for member in _of_stream(stream)]
-    return rows.sort("stream", "start_ns").join(
-        pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left"
-    )
+    return rows.join(pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left")
 
 
 def _with_nodes(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:

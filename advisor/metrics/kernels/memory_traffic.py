@@ -152,7 +152,7 @@ def _links(view: DeviceView) -> pl.DataFrame:
     Small kernels in between, as the casts of a layer's weights, end no chain; a product does. So does what is
     independent of the kernel before, see `independent`.
     """
-    large = view.once(parts).filter(pl.col("elements") >= _LARGE).sort("stream", "start_ns")
+    large = view.once(parts).filter(pl.col("elements") >= _LARGE)
     is_moving = pl.col("family").is_in(list(_WORDS)) & ~pl.col("part").eq_missing(pl.lit("optimizer"))
     rows = with_words(large).with_columns(moves=is_moving, follows=~independent())
     previous = {name: pl.col(name).shift().over("stream") for name in ("moves", "elements", "op_name")}

@@ -202,8 +202,7 @@ def _thirty_two_bit(view: DeviceView) -> pl.DataFrame:
 
 def _around(view: DeviceView) -> pl.DataFrame:
     """Kernels that multiply nothing and move fp32 values, of the kinds that autocast leaves in the products' type."""
-    name = pl.col("name").cast(pl.String)
-    norm = (pl.col("family") == "normalisation") & name.str.contains("(?i)batch_?norm|bn_[fb]w")
+    norm = (pl.col("family") == "normalisation") & matches("(?i)batch_?norm|bn_[fb]w")
     return view.once(parts).filter(
         (pl.col("family").is_in(_HALVING) | norm) & (pl.col("op_dtype") == "fp32"),
         pl.col("part").is_null() | (pl.col("part") == "chain"),

@@ -98,12 +98,12 @@ def churn(view: DeviceView) -> Mapping[Metric, Value]:
     """What taking and freeing device memory costs; zero where no step does."""
     calls = _calls(view)
     frees = calls.filter(_NAME.str.contains(_FREES))
-    ops = view.host.filter(pl.col("kind") == "op").select(parent="id")
+    in_ops = view.with_host(frees, "parent", around="kind").filter(pl.col("around") == "op")
     gain_ms = _gain_ms(view, calls)
     return {
         ALLOCATOR_CALLS_PER_STEP: calls.height / view.steps.height,
         ALLOCATOR_FREES_PER_STEP: frees.height / view.steps.height,
-        ALLOCATOR_FREES_IN_OPS_PART: frees.join(ops, on="parent", how="semi").height / max(1, frees.height),
+        ALLOCATOR_FREES_IN_OPS_PART: in_ops.height / max(1, frees.height),
         ALLOCATOR_CALLS: _longest_calls(view, calls),
         ALLOCATOR_LEAST_GAIN_MS: (1 - _REMAINDER) * gain_ms,
         ALLOCATOR_GAIN_MS: gain_ms,

@@ -36,7 +36,7 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
         window = np.searchsorted(view.starts, owned.starts, side="right") - 1
         # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
         late = view.ops if cause == "host_bound" else view.ops.clear()
-        ending = late.sort("start_ns", "id").select("op", end_ns="start_ns")
+        ending = late.select("op", "id", end_ns="start_ns").sort("end_ns", "id").drop("id")
         return (
             pl.DataFrame({"start_ns": owned.starts, "end_ns": owned.ends, "dur_ns": owned.ends - owned.starts})
             .join_asof(ending, on="end_ns", strategy="forward")

@@ -308,11 +308,10 @@ def _owned(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
 
 def _when(view: DeviceView) -> dict[str, Union]:
     """When each cause acts, by priority."""
-    kind = pl.col("kind")
     saving = spans(view.host_like(_SAVING, "python", "annotation"))
     return {
-        "compute": spans(view.ops.filter(kind == "kernel")),
-        "collective": spans(view.ops.filter(kind == "collective")) | view.host_spans("collective"),
+        "compute": view.device_spans("kernel"),
+        "collective": view.device_spans("collective") | view.host_spans("collective"),
         "compile": view.host_spans("compile"),
         "gc": view.host_spans("gc"),
         "checkpoint": saving | spans(view.ops.filter(pl.col("copy_kind") == "DtoH")),

@@ -196,7 +196,8 @@ def once(view: DeviceView) -> Mapping[Metric, Value]:
 
 def _once(view: DeviceView) -> pl.DataFrame:
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
-    launched = view.ops.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls().unique()
+    ops = view.ops.select("name", "start_ns", "launch").sort("start_ns")
+    launched = ops.unique("name", keep="first")["launch"].drop_nulls()
     loads = (pl.col("dur_ns") >= CODE_LOAD_NS) & pl.col("id").is_in(launched.implode()) & matches(LAUNCHING)
     compiles = view.host.filter(pl.col("kind") == "compile")
     if view.has_marks and view.steps.height:

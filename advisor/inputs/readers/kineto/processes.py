@@ -17,8 +17,8 @@ def outsiders(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
     Some writers give the calls, the steps or a few frames of one process another id, so that a process counts as
     another only where those that launch have all that it has: ops, steps or both. Empty where nothing is linked.
     """
-    does = host.select("pid", does=pl.col("kind").cast(pl.String).replace_strict(_DOES, default=None))
-    does = does.filter(pl.col("pid").is_not_null() & pl.col("does").is_not_null()).unique()
+    does = host.select("pid", "kind").unique().cast({"kind": pl.String})
+    does = does.select("pid", does=pl.col("kind").replace_strict(_DOES, default=None)).drop_nulls().unique()
     if does["pid"].n_unique() <= 1:
         return does["pid"].clear()
     calls = host.filter(pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("correlation") > 0))

@@ -30,7 +30,7 @@ def checked(host: pl.DataFrame, name: str) -> Note | None:
     Raises:
         ReadError: no op takes so little time: the times are in milliseconds or seconds.
     """
-    ops = host.filter(pl.col("kind") == "op")
+    ops = host.lazy().filter(pl.col("kind") == "op").select("thread", "start_ns", "dur_ns").collect()
     if ops.height < _FEWEST:
         return None
     if _typical_ns(ops["dur_ns"]) < _SHORTEST_NS or _apart_ns(ops) < _SHORTEST_NS:
