@@ -99,7 +99,7 @@ def _busy(view: DeviceView) -> Iterator[tuple[str, Ints]]:
     """What runs on the device; of what overlaps the first counts."""
     covered, so_far = EMPTY, np.zeros(view.steps.height, np.int64)
     for part, kind in _DEVICE_PARTS.items():
-        covered = covered | spans(view.ops.filter(pl.col("kind") == kind))
+        covered = covered | view.device_spans(kind)
         now = covered.within(view.starts, view.ends)
         yield part, now - so_far
         so_far = now
