@@ -71,7 +71,7 @@ _KINDS: Final = [
     (r"^(?:Prefetch|MapAndBatch|ParallelMap|ParallelInterleave|ParallelBatch)\w*(?:Produce|Consume)$", "pipeline"),
     (WAITS, "sync"),
     (r"^(?:cuda|hip)Memcpy(?:\w*(?:[HD]to[HD]|Symbol|[23]D))?(?:_v\d+)?$|^cuMemcpy\w*[HD]to[HD](?:_v\d+)?$", "sync"),
-    (rf"{TAKES_MEMORY}|^Build buffer allocations$", "allocator"),  # XLA's, before it runs a program
+    (TAKES_MEMORY, "allocator"),
     (r"^(?:cuda|hip|cu)[A-Z]\w*$", "runtime"),
     (TF_OP, "op"),
 ]

@@ -259,7 +259,6 @@ def test_kinds_of_host_ops():
         event("MemcpyD2H", 8, 1, correlation_id=5, memcpy_details="size:8 dest:0 async:0"),
         event("cuStreamSynchronize", 9),
         event("hipMalloc", 9),
-        event("Build buffer allocations", 9),
         event("load_batch", 9),
     ) == {
         "IteratorGetNextOp::DoCompute": "input",
@@ -282,7 +281,6 @@ def test_kinds_of_host_ops():
         "MemcpyD2H": "sync",
         "cuStreamSynchronize": "sync",
         "hipMalloc": "allocator",
-        "Build buffer allocations": "allocator",
         "load_batch": "annotation",
     }
 
