@@ -162,7 +162,7 @@ def _advised(workers: int, computes: bool, load: float, name: str) -> Iterator[O
         fixed = replace(faulty, workers=advice)
         again = _advice(_run(fixed, record))
         truth = _truth(faulty, fixed)
-        words = f"{name}, {advice} advised, then {again}"
+        words = f"{name}, {advice} advised, then {again or 'none'}"
         yield Outcome(words, way, truth, _claim(run, LOADER, truth.step_ms))
 
 
