@@ -187,7 +187,8 @@ REASONS: Final = {
     "one_device_per_rank": "no rank drives more than one device",
     "no_rank_awaited_most": "no single rank causes half of the waiting",
     "ranks_missing": (
-        "only 1 rank{world:? of }{world} was recorded: to see who waits for whom, put the others' files in its folder"
+        "only 1 rank{world:? of }{world} was recorded: to see who waits for whom, put the files of the other ranks "
+        "into its folder"
     ),
     "no_shared_collective": "no collective was recorded in which the ranks meet",
     "groups_never_meet": (

@@ -322,7 +322,8 @@ def _findings(page: Page, block: doc.Findings, verbose: bool, _margin: int) -> N
             page.gap()
         _finding(page, finding, verbose=verbose, is_roomy=is_roomy)
     if block.more and not verbose:
-        page.add(block.more, margin=_MARGIN)
+        page.gap()
+        page.add(block.more)
 
 
 def _finding(page: Page, finding: doc.Finding, *, verbose: bool, is_roomy: bool) -> None:
