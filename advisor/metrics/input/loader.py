@@ -27,7 +27,7 @@ _TAKES: Final = (
     r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
 )
 _MOST_WORKERS: Final = 16
-_FEW_CORES: Final = 4  # own choice: fewer has no machine with a GPU on which people wait for a loader of many processes
+_FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
 _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _HAND_OVER_NS: Final = 2_000_000
 _LITTLE: Final = 0.1

@@ -62,7 +62,7 @@ def exposed_copies(view: DeviceView) -> Mapping[Metric, Value]:
 
 @tabulates("step_part")
 def step_parts(view: DeviceView) -> pl.DataFrame:
-    """The accounting of each of those steps, one row per part that takes time in it: step, part, share."""
+    """The accounting of each complete step, one row per part that takes time in it: step, part, share."""
     alike = view.outliers.is_empty()
     every = view if alike else replace(view, steps=view.complete, _computed={})
     length = np.maximum(every.steps["dur_ns"].to_numpy(), 1)
