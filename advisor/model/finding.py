@@ -173,8 +173,10 @@ class NotEvaluable(Frozen):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The reasons in words, each once."""
-        return tuple(dict.fromkeys(reason.words for reason in self.missing.values()))
+        """The reasons in words, each once; that there is no data is left to those that say why."""
+        reasons = [*self.missing.values()]
+        known = [reason for reason in reasons if reason.code != "nothing_to_compute_from"]
+        return tuple(dict.fromkeys(reason.words for reason in known or reasons))
 
 
 class Suppressed(Frozen):

@@ -53,13 +53,13 @@ def _unrecorded(run: Run, known: Accounting) -> float:
 
 
 def _in_brief(known: Accounting, unrecorded: float, of: str) -> str:
-    """`Useful 74 %, lost 26 %. Faster useful work may save up to 40 % of the step.`: the parts stand beside the bar."""
+    """`Useful 74 %, lost 26 %. Fixes may also shorten useful work, by up to 40 % of the step.`: beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
     loss = f", lost {percent(1 - work)}" if work < 1 else ""
     if unrecorded:
         loss = f", lost {percent(1 - work - unrecorded)}, not recorded {percent(unrecorded)}"
     rest = work - known.useful_share
-    doubt = f" Faster useful work may save up to {percent(rest)} of the {of}." if rest > _NOTHING else ""
+    doubt = f" Fixes may also shorten useful work, by up to {percent(rest)} of the {of}." if rest > _NOTHING else ""
     return f"Useful {percent(work)}{loss}.{doubt}"
 
 

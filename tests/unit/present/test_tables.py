@@ -26,7 +26,7 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
 def test_what_findings_may_shorten_of_the_useful_work_stands_beside_it():
     known = changed(ACCOUNTING, useful_share=0.3, parts=(part("compute", 0.9), part("sync", 0.1)))
     _, brief, *_ = accounting(changed(RESNET, accounting=known))
-    assert brief.text == "Useful 90 %, lost 10 %. Faster useful work may save up to 60 % of the step."
+    assert brief.text == "Useful 90 %, lost 10 %. Fixes may also shorten useful work, by up to 60 % of the step."
 
 
 def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():

@@ -99,6 +99,13 @@ def test_what_could_not_be_judged_qualifies_the_verdict():
     assert qualified(unjudged()) == ""
 
 
+def test_that_there_is_no_data_is_left_to_the_reasons_that_say_why():
+    (rule,) = unjudged(a="no_shapes").not_evaluable
+    nothing, why = (Reason.of(Missing(code)) for code in ("nothing_to_compute_from", "no_step_used"))
+    assert changed(rule, missing={"m": nothing, "n": why}).words == (why.words,)
+    assert changed(rule, missing={"m": nothing}).words == (nothing.words,)
+
+
 def losing(share: float, *, first_ms: float | None = None, reasons: tuple[Reason, ...] = ()) -> Run:
     """A run that loses so much of its 177.6 ms to communication that no finding explains."""
     lost, work = part("collective", share, reasons=reasons), part("compute", 1 - share)
