@@ -100,6 +100,14 @@ def test_its_numbers_do_not_depend_on_which_file_is_read_first():
     assert forth.frames["run"].select(names).rows() == back.frames["run"].select(names).rows()
 
 
+def test_a_large_job_whose_events_are_let_go_has_the_report_of_a_small_one(monkeypatch: pytest.MonkeyPatch):
+    job = str(ROOT / "fixtures" / "simulated-ranks-slow-rank-a100")
+    small = check([job])
+    monkeypatch.setattr(files, "_WORTH_BYTES", 0)
+    assert check([job]) == small
+    assert small.runs[0].findings[0].where
+
+
 # ---------------------------------------------------------------------------------------- simulated faults
 
 FAULTS = {
