@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import ModuleType
 
-_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: the same
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
