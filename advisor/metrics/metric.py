@@ -26,11 +26,12 @@ _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, 
 class Metric:
     """One named number per device; the row of a worker is that of its critical device. Of scope run: one per job.
 
-    A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`.
+    A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`. `METRICS` has it
+    with all that it needs.
 
     Meaning, formula and source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table`
-    or `table.column`) without which it cannot be told. `where` gives the places in the recording that the number
-    comes from, the most telling first.
+    or `table.column`) without which it cannot be told, besides those that all metrics of its function need. `where`
+    gives the places in the recording that the number comes from, the most telling first.
     """
 
     name: str
@@ -65,13 +66,15 @@ RANK_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
 JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
-def measures(*metrics: Metric, needs_steps: bool = True, framework: str = "") -> Callable[[Measure], Measure]:
+def measures(
+    *metrics: Metric, needs: tuple[str, ...] = (), needs_steps: bool = True, framework: str = ""
+) -> Callable[[Measure], Measure]:
     """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown.
 
-    It is asked only where the view has used steps, unless it needs none, and a device, where all its metrics need ops
-    of one; and of this framework alone.
+    All metrics need what `needs` names. The function is asked only where the view has used steps, unless it needs none,
+    and a device, where all its metrics need ops of one; and of this framework alone.
     """
-    of_device = all("device_ops" in metric.needs for metric in metrics)
+    of_device = all("device_ops" in (*needs, *metric.needs) for metric in metrics)
 
     def register(function: Measure) -> Measure:
         @wraps(function)
@@ -81,7 +84,7 @@ def measures(*metrics: Metric, needs_steps: bool = True, framework: str = "") ->
             is_other = framework and view.process.get("framework") != framework
             return Missing(f"{framework}_only") if is_other else function(view)
 
-        _enter(metrics)
+        _enter(metrics, needs=needs)
         MEASURES.append((metrics, measured))
         return measured
 
@@ -103,17 +106,17 @@ def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
     """Registers a function from a job to its values: one number for all ranks together."""
 
     def register(function: MeasureJob) -> MeasureJob:
-        _enter([replace(metric, scope="run") for metric in metrics])
+        _enter(metrics, scope="run")
         JOB_MEASURES.append((metrics, function))
         return function
 
     return register
 
 
-def _enter(metrics: Sequence[Metric]) -> None:
+def _enter(metrics: Sequence[Metric], needs: tuple[str, ...] = (), scope: Scope = "worker") -> None:
     if clash := METRICS.keys() & {m.name for m in metrics}:
         raise ValueError(f"metrics registered twice: {sorted(clash)}")
-    METRICS.update({m.name: _with_limits(m) for m in metrics})
+    METRICS.update({m.name: replace(_with_limits(m), needs=(*needs, *m.needs), scope=scope) for m in metrics})
 
 
 def _with_limits(metric: Metric) -> Metric:

@@ -89,18 +89,16 @@ COLLECTIVE_BYTES_PER_STEP = Metric(
     "Bytes per step that this rank's collectives handle.",
     "sum of bytes (of gathers and scatters: the whole array) / steps",
     "nccl-tests, doc/PERFORMANCE.md",
-    _SIZES,
 )
 COLLECTIVE_MEDIAN_BYTES = Metric(
     "collective_median_bytes",
     "number",
     "Bytes of the typical collective.",
     "median of the bytes of the collectives",
-    needs=_SIZES,
 )
 
 
-@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES)
+@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES, needs=_SIZES)
 def sizes(view: DeviceView) -> Values:
     """Sizes of the messages."""
     known = view.once(device_collectives)["size"]
@@ -119,7 +117,6 @@ COMMUNICATION_MS = Metric(
     "ms",
     "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
     "union of the collectives inside the steps / steps",
-    needs=_DEVICE,
     where=_longest,
 )
 EXPOSED_COMMUNICATION_MS = Metric(
@@ -127,7 +124,6 @@ EXPOSED_COMMUNICATION_MS = Metric(
     "ms",
     "Time per step in which a collective runs on the device and no kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
-    needs=_DEVICE,
     where=_most_exposed,
 )
 HIDDEN_COMMUNICATION_MS = Metric(
@@ -135,7 +131,6 @@ HIDDEN_COMMUNICATION_MS = Metric(
     "ms",
     "Time per step in which a collective runs on the device and a kernel hides it.",
     "communication_ms - exposed_communication_ms",
-    needs=_DEVICE,
 )
 OVERLAP_SHARE = Metric(
     "overlap_share",
@@ -143,7 +138,6 @@ OVERLAP_SHARE = Metric(
     "How much of the communication kernels hide.",
     "hidden_communication_ms / communication_ms",
     "Holistic Trace Analysis, communication computation overlap",
-    _DEVICE,
 )
 SHORT_COLLECTIVES_PER_STEP = Metric(
     "short_collectives_per_step",
@@ -151,14 +145,12 @@ SHORT_COLLECTIVES_PER_STEP = Metric(
     "Collectives of less than 50 µs per step: start-up is most of what they take.",
     "number of collective kernels below 50 µs / steps; without kernels for small messages (one-shot, multimem)",
     "all_reduce of 1 KiB to 2 MiB takes 17 to 42 µs on 8 x H100 (dgxc-benchmarking curves)",
-    _DEVICE,
 )
 SHORT_COLLECTIVES_MS = Metric(
     "short_collectives_ms",
     "ms",
     "Time per step in which a collective of less than 50 µs runs and no kernel does.",
     "(union of them - its overlap with kernels) inside the steps / steps",
-    needs=_DEVICE,
 )
 
 
@@ -169,6 +161,7 @@ SHORT_COLLECTIVES_MS = Metric(
     OVERLAP_SHARE,
     SHORT_COLLECTIVES_PER_STEP,
     SHORT_COLLECTIVES_MS,
+    needs=_DEVICE,
 )
 def exposure(view: DeviceView) -> Mapping[Metric, Value]:
     """How much of the communication is hidden; zero where there is none."""
@@ -194,18 +187,16 @@ CONTENTION_MS = Metric(
     " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
     "and attention",
     "Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
-    _DEVICE,
 )
 CONTENTION_RATIO = Metric(
     "contention_ratio",
     "ratio",
     "How many times as long kernels take beside a collective as alone.",
     "their time beside collectives / the same calls at the median alone",
-    needs=_DEVICE,
 )
 
 
-@measures(CONTENTION_MS, CONTENTION_RATIO)
+@measures(CONTENTION_MS, CONTENTION_RATIO, needs=_DEVICE)
 def contention(view: DeviceView) -> Values:
     """What collectives slow down; nothing where none runs beside a kernel."""
     kernels = _covered(view)

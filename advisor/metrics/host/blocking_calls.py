@@ -94,7 +94,6 @@ SYNC_COPIES_PER_STEP = Metric(
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
     "64 KiB from pageable memory / steps",
     _SOURCE,
-    _NEEDS,
 )
 SYNC_COPY_COST_SHARE = Metric(
     "sync_copy_cost_share",
@@ -103,23 +102,19 @@ SYNC_COPY_COST_SHARE = Metric(
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
     _SOURCE,
-    _NEEDS,
-    lambda view: device_places(view, _copies(view)),
+    where=lambda view: device_places(view, _copies(view)),
 )
 SYNC_COPY_BYTES_PER_STEP = Metric(
     "sync_copy_bytes_per_step",
     "number",
     "Bytes per step that copies that block their thread move.",
     "sum / steps",
-    needs=_NEEDS,
 )
 SYNC_COPY_CALLS = Metric(
     "sync_copy_calls",
     "text",
     "The calls of copies that block their thread, the longest copies first.",
     "copy time per step by call",
-    "",
-    _NEEDS,
 )
 SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
@@ -127,7 +122,6 @@ SYNC_COPY_LEAST_GAIN_MS = Metric(
     "Step time saved if copies returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{ELSE}0",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
@@ -135,7 +129,6 @@ SYNC_COPY_GAIN_MS = Metric(
     "Step time saved if copies returned at once and kernels hid them as well.",
     f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 
 
@@ -146,6 +139,7 @@ SYNC_COPY_GAIN_MS = Metric(
     SYNC_COPY_CALLS,
     SYNC_COPY_LEAST_GAIN_MS,
     SYNC_COPY_GAIN_MS,
+    needs=_NEEDS,
 )
 def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies that block the host; zero where there are none."""
@@ -170,7 +164,6 @@ SYNC_MEMSETS_PER_STEP = Metric(
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
     _SOURCE,
-    _NEEDS,
 )
 SYNC_MEMSET_COST_SHARE = Metric(
     "sync_memset_cost_share",
@@ -179,16 +172,13 @@ SYNC_MEMSET_COST_SHARE = Metric(
     "time in those calls, in their memsets, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
     _SOURCE,
-    _NEEDS,
-    lambda view: device_places(view, _memsets(view)),
+    where=lambda view: device_places(view, _memsets(view)),
 )
 SYNC_MEMSET_CALLS = Metric(
     "sync_memset_calls",
     "text",
     "The calls of memsets that block their thread, the longest first.",
     "memset time per step by call",
-    "",
-    _NEEDS,
 )
 SYNC_MEMSET_GAIN_MS = Metric(
     "sync_memset_gain_ms",
@@ -197,11 +187,10 @@ SYNC_MEMSET_GAIN_MS = Metric(
     "replay in which they take no time and wait for nothing, up to their cost"
     f"{ELSE}sync_memset_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 
 
-@measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS)
+@measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS, needs=_NEEDS)
 def synchronous_memsets(view: DeviceView) -> Mapping[Metric, Value]:
     """Memsets that block the host; zero where there are none."""
     memsets = _memsets(view)

@@ -170,11 +170,10 @@ DEVICE_OP_SHARE = Metric(
     "nothing.",
     "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
     f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
-    (*_NEEDS, "device_ops.launch"),
 )
 
 
-@measures(DEVICE_OP_SHARE)
+@measures(DEVICE_OP_SHARE, needs=(*_NEEDS, "device_ops.launch"))
 def placement(view: DeviceView) -> Mapping[Metric, Value]:
     """Ops placed on the device against those on the host."""
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()

@@ -19,11 +19,10 @@ HOST_LOOPS_SHARE = Metric(
     "Part of the step in which Python, or a loop over parameters, sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, or while parameters are updated / step time",
-    needs=("device_ops",),
 )
 
 
-@measures(HOST_LOOPS_SHARE)
+@measures(HOST_LOOPS_SHARE, needs=("device_ops",))
 def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
     """The waits for launches that have a cause other than the launches."""
     if why := unknown_waits(view):

@@ -75,33 +75,29 @@ LOADER_BLOCKED_SHARE = Metric(
     "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
     "asks, is in read, open, stat and the like, or takes a lock / step time",
     "OS runtime calls as Nsight Systems records them (--trace=osrt)",
-    ("os_calls",),
-    _longest_blocked,
+    where=_longest_blocked,
 )
 LOADER_BLOCKED_MS = Metric(
     "loader_blocked_ms",
     "ms",
     "Time per step that waits for a batch while a loading thread waits for a file or a lock.",
     "loader_blocked_share x step_mean_ms",
-    needs=("os_calls",),
 )
 LOADER_FILE_SHARE = Metric(
     "loader_file_share",
     "share",
     "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
     "time under file calls / time under file calls or locks; 0 without either",
-    needs=("os_calls",),
 )
 LOADER_BLOCKED_CALLS = Metric(
     "loader_blocked_calls",
     "text",
     "The calls in which loading threads are blocked, the longest first.",
     "time in each call while a batch is waited for, all threads added up, per step",
-    needs=("os_calls",),
 )
 
 
-@measures(LOADER_BLOCKED_SHARE, LOADER_BLOCKED_MS, LOADER_FILE_SHARE, LOADER_BLOCKED_CALLS)
+@measures(LOADER_BLOCKED_SHARE, LOADER_BLOCKED_MS, LOADER_FILE_SHARE, LOADER_BLOCKED_CALLS, needs=("os_calls",))
 def blocked_loaders(view: DeviceView) -> Mapping[Metric, Value]:
     """Files and locks that loaders wait for while training waits for them."""
     calls, waiting = view.once(_blocked), view.once(_waiting_for_input)
@@ -168,15 +164,13 @@ CPU_STARVED_SHARE = Metric(
     "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
     "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
     "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
-    ("device_ops", "device_ops.launch", "off_cpu"),
-    _longest_starved,
+    where=_longest_starved,
 )
 CPU_MIGRATIONS_PER_STEP = Metric(
     "cpu_migrations_per_step",
     "number",
     "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
-    needs=("device_ops", "device_ops.launch", "off_cpu"),
 )
 CPU_STARVED_GAIN_MS = Metric(
     "cpu_starved_gain_ms",
@@ -184,7 +178,6 @@ CPU_STARVED_GAIN_MS = Metric(
     "Step time saved if launching threads always had a CPU.",
     f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
     "advisor.analysis.device.replay",
-    ("device_ops", "device_ops.launch", "off_cpu"),
 )
 CPU_STARVED_LEAST_GAIN_MS = Metric(
     "cpu_starved_least_gain_ms",
@@ -192,11 +185,16 @@ CPU_STARVED_LEAST_GAIN_MS = Metric(
     "Step time saved if half of the absences went.",
     f"replay with half of that time{ELSE}0",
     "half: own choice",
-    ("device_ops", "device_ops.launch", "off_cpu"),
 )
 
 
-@measures(CPU_STARVED_SHARE, CPU_MIGRATIONS_PER_STEP, CPU_STARVED_GAIN_MS, CPU_STARVED_LEAST_GAIN_MS)
+@measures(
+    CPU_STARVED_SHARE,
+    CPU_MIGRATIONS_PER_STEP,
+    CPU_STARVED_GAIN_MS,
+    CPU_STARVED_LEAST_GAIN_MS,
+    needs=("device_ops", "device_ops.launch", "off_cpu"),
+)
 def starving(view: DeviceView) -> Values:
     """Training threads that were ready and not scheduled, as far as the device idled for it."""
     absences = _starved(view)

@@ -33,21 +33,18 @@ UNFUSED_ATTENTION_SHARE = Metric(
     "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
     "between four or more of them in a row: a loop over heads / step time",
     where=lambda view: longest(part(view, "attention")),
-    needs=_NEEDS,
 )
 UNFUSED_ATTENTION_MS = Metric(
     "unfused_attention_ms",
     "ms",
     "Time per step in which attention is computed product by product.",
     "that time / steps",
-    needs=_NEEDS,
 )
 UNFUSED_ATTENTION_OPS = Metric(
     "unfused_attention_ops",
     "text",
     "The ops that launched attention's separate products.",
     "the three with the most",
-    needs=_NEEDS,
 )
 ATTENTION_LEAST_GAIN_MS = Metric(
     "attention_least_gain_ms",
@@ -58,7 +55,6 @@ ATTENTION_LEAST_GAIN_MS = Metric(
     f"none of it{REPLAYED}",
     "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
     f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}",
-    needs=_NEEDS,
 )
 ATTENTION_GAIN_MS = Metric(
     "attention_gain_ms",
@@ -68,12 +64,16 @@ ATTENTION_GAIN_MS = Metric(
     f"peak are not known; on a CPU 40 %, and nothing between the heads of a loop{REPLAYED}",
     "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
     f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}",
-    needs=_NEEDS,
 )
 
 
 @measures(
-    UNFUSED_ATTENTION_SHARE, UNFUSED_ATTENTION_MS, UNFUSED_ATTENTION_OPS, ATTENTION_LEAST_GAIN_MS, ATTENTION_GAIN_MS
+    UNFUSED_ATTENTION_SHARE,
+    UNFUSED_ATTENTION_MS,
+    UNFUSED_ATTENTION_OPS,
+    ATTENTION_LEAST_GAIN_MS,
+    ATTENTION_GAIN_MS,
+    needs=_NEEDS,
 )
 def attention(view: DeviceView) -> Values:
     """Attention outside fused kernels; unknown where products and softmax ran whose ops were not recorded."""

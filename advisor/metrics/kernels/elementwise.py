@@ -26,28 +26,21 @@ ELEMENTWISE_CHAIN_SHARE = Metric(
     "over equally many elements and within one layer's scope where ops are named by layer, without those of "
     "updates of parameters, attention and layout changes; a fill or random generator only begins a chain / step time",
     where=lambda view: longest(part(view, "chain")),
-    needs=_NEEDS,
 )
 ELEMENTWISE_CHAIN_MS = Metric(
     "elementwise_chain_ms",
     "ms",
     "Time per step spent in chains of elementwise kernels.",
     "time of those kernels / steps",
-    needs=_NEEDS,
 )
 ELEMENTWISE_CHAIN_OPS = Metric(
     "elementwise_chain_ops",
     "text",
     "The ops that launched chains of elementwise kernels.",
     "the three with the most",
-    needs=_NEEDS,
 )
-ELEMENTWISE_CHAINS_PER_STEP = Metric(
-    "elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps", needs=_NEEDS
-)
-ELEMENTWISE_CHAIN_KERNELS = Metric(
-    "elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains", needs=_NEEDS
-)
+ELEMENTWISE_CHAINS_PER_STEP = Metric("elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps")
+ELEMENTWISE_CHAIN_KERNELS = Metric("elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains")
 CHAIN_LEAST_GAIN_MS = Metric(
     "chain_least_gain_ms",
     "ms",
@@ -57,7 +50,6 @@ CHAIN_LEAST_GAIN_MS = Metric(
     "twice: other inputs, and values that the backward pass needs, still have to be moved. A CPU takes longer to "
     "compute a function than to move the values, and torch.compile computes it again in the backward pass: of 30 tanh "
     "in a chain, it saved nothing (own measurement)",
-    needs=_NEEDS,
 )
 CHAIN_GAIN_MS = Metric(
     "chain_gain_ms",
@@ -65,7 +57,6 @@ CHAIN_GAIN_MS = Metric(
     "Step time that fusing each chain saves at most.",
     f"one kernel per chain, as long as its shortest{REPLAYED}",
     "the shortest reads and writes as many values once: a fused kernel cannot do with less",
-    needs=_NEEDS,
 )
 
 
@@ -77,6 +68,7 @@ CHAIN_GAIN_MS = Metric(
     ELEMENTWISE_CHAIN_KERNELS,
     CHAIN_LEAST_GAIN_MS,
     CHAIN_GAIN_MS,
+    needs=_NEEDS,
 )
 def elementwise(view: DeviceView) -> Mapping[Metric, Value]:
     """Chains of elementwise kernels; zero where there are none."""

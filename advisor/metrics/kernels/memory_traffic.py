@@ -43,22 +43,19 @@ MOVING_KERNEL_SHARE = Metric(
     "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
     "pooling kernels, without those that update parameters / time of all compute kernels",
     "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
-    _NEEDS,
-    lambda view: longest(_moving_kernels(view)),
+    where=lambda view: longest(_moving_kernels(view)),
 )
 MOVING_MS = Metric(
     "moving_ms",
     "ms",
     "Time per step in kernels that only move data: memory bandwidth limits them, not arithmetic.",
     "union of those kernels / steps",
-    needs=_NEEDS,
 )
 MOVING_KINDS = Metric(
     "moving_kinds",
     "text",
     "Which kinds of kernels only move data, in parts of the kernel time.",
     "the four with the most",
-    needs=_NEEDS,
 )
 CHAIN_LINKS = Metric(
     "chain_links",
@@ -66,7 +63,6 @@ CHAIN_LINKS = Metric(
     "Which kernels that move data follow each other on the same values, with their time per step.",
     "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
     "named by layer, by launching ops; the three with the most",
-    needs=_NEEDS,
 )
 FUSABLE_BYTES = Metric(
     "fusable_bytes",
@@ -74,25 +70,24 @@ FUSABLE_BYTES = Metric(
     "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
     "sum over pairs of 2 x elements x bytes of the second one's type / steps",
     "shapes and types of the launching ops",
-    _NEEDS,
 )
 FUSABLE_LEAST_MS = Metric(
     "fusable_least_ms",
     "ms",
     "Step time that fusing pairs of kernels on the same values saves at least.",
     f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{REPLAYED}",
-    needs=_NEEDS,
 )
 FUSABLE_MS = Metric(
     "fusable_ms",
     "ms",
     "Step time that fusing pairs of kernels on the same values saves at most.",
     f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
-    needs=_NEEDS,
 )
 
 
-@measures(MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS)
+@measures(
+    MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS, needs=_NEEDS
+)
 def data_movement(view: DeviceView) -> Mapping[Metric, Value]:
     """What moves data and what of it could be one kernel; nothing without a device."""
     rows, links = view.once(_moving_kernels), view.once(_links)
@@ -118,7 +113,6 @@ CAST_SHARE = Metric(
     "share",
     "Part of the step in kernels that only change the type of values.",
     "time of copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op / step time",
-    needs=_NEEDS,
     where=lambda view: longest(_casts(view)),
 )
 CAST_MS = Metric(
@@ -126,14 +120,13 @@ CAST_MS = Metric(
     "ms",
     "Time per step in kernels that only change the type of values.",
     "time of those kernels / steps",
-    needs=_NEEDS,
 )
 CASTS_PER_STEP = Metric(
-    "casts_per_step", "number", "Kernels per step that only change the type of values.", "kernels / steps", needs=_NEEDS
+    "casts_per_step", "number", "Kernels per step that only change the type of values.", "kernels / steps"
 )
 
 
-@measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP)
+@measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP, needs=_NEEDS)
 def casts(view: DeviceView) -> Mapping[Metric, Value]:
     """Casts that are kernels of their own; nothing without a device."""
     rows = _casts(view)

@@ -107,7 +107,6 @@ UPDATE_SHARE = Metric(
     "Part of the step in which kernels update parameters, in whatever form: their time does not depend on the batch.",
     "time of kernels launched inside an Optimizer.step annotation or named after an optimizer or multi-tensor update, "
     "clipping of gradients among them / step time",
-    needs=_NEEDS,
     where=lambda view: longest(_updates(view)),
 )
 UPDATE_MS = Metric(
@@ -115,7 +114,6 @@ UPDATE_MS = Metric(
     "ms",
     "Time per step in which kernels update parameters, in whatever form.",
     "time of those kernels / steps",
-    needs=_NEEDS,
 )
 
 
@@ -149,7 +147,7 @@ def optimizers(view: DeviceView) -> Values:
     }
 
 
-@measures(UPDATE_SHARE, UPDATE_MS)
+@measures(UPDATE_SHARE, UPDATE_MS, needs=_NEEDS)
 def updates(view: DeviceView) -> Mapping[Metric, Value]:
     """What the step pays once, whatever the batch; zero where nothing is updated."""
     some = extent(view, _updates(view))

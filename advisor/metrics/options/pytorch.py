@@ -74,7 +74,6 @@ SIXTEEN_BIT_REDUCTION_SHARE = Metric(
     "share",
     "Part of the bytes that this rank's reductions handle in 16 bits.",
     "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
-    needs=("device_ops",),
 )
 
 
@@ -109,7 +108,7 @@ def graphs(view: DeviceView) -> Mapping[Metric, Value]:
     return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, GRAPH_LAUNCH)}
 
 
-@measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False)
+@measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False, needs=("device_ops",))
 def reductions(view: DeviceView) -> Mapping[Metric, Value]:
     """In how many bits gradients travel."""
     calls = view.collectives.filter(matches(_REDUCES, "op"), pl.col("dtype").is_not_null(), pl.col("bytes") > 0)
