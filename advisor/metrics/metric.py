@@ -49,6 +49,11 @@ class Metric:
         return _DTYPES.get(self.unit, pl.Float64)
 
 
+def time_of(name: str, share: Metric, formula: str) -> Metric:
+    """The time per step, in ms, of which `share` is the part of the step."""
+    return Metric(name, "ms", share.meaning.replace("Part of the step", "Time per step"), formula)
+
+
 Value: TypeAlias = float | str | Missing | None
 Values: TypeAlias = Mapping[Metric, Value] | Missing
 """What a function measures; or the reason why none of it is known."""

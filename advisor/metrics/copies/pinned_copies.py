@@ -11,7 +11,7 @@ from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, time_of
 from advisor.model.profile import matches
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
@@ -45,12 +45,7 @@ EXPOSED_COPY_SHARE = Metric(
     "collectives / step time",
     where=_longest,
 )
-EXPOSED_COPY_MS = Metric(
-    "exposed_copy_ms",
-    "ms",
-    "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
-    "that time / steps",
-)
+EXPOSED_COPY_MS = time_of("exposed_copy_ms", EXPOSED_COPY_SHARE, "that time / steps")
 EXPOSED_COPY_BYTES_PER_STEP = Metric(
     "exposed_copy_bytes_per_step",
     "number",

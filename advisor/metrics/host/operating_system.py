@@ -12,7 +12,7 @@ from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Value, Values, measures, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.text import ms
@@ -77,12 +77,7 @@ LOADER_BLOCKED_SHARE = Metric(
     "OS runtime calls as Nsight Systems records them (--trace=osrt)",
     where=_longest_blocked,
 )
-LOADER_BLOCKED_MS = Metric(
-    "loader_blocked_ms",
-    "ms",
-    "Time per step that waits for a batch while a loading thread waits for a file or a lock.",
-    "loader_blocked_share x step_mean_ms",
-)
+LOADER_BLOCKED_MS = time_of("loader_blocked_ms", LOADER_BLOCKED_SHARE, "loader_blocked_share x step_mean_ms")
 LOADER_FILE_SHARE = Metric(
     "loader_file_share",
     "share",

@@ -12,7 +12,7 @@ from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -90,12 +90,7 @@ TF_DATA_PYTHON_CALLS = Metric(
     "How many Python functions of the pipeline run at once while any does; calls that overlap release Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
 )
-TF_DATA_MS = Metric(
-    "tf_data_ms",
-    "ms",
-    "Time per step that passes waiting for that transformation itself.",
-    "tf_data_share x step_mean_ms",
-)
+TF_DATA_MS = time_of("tf_data_ms", TF_DATA_SHARE, "tf_data_share x step_mean_ms")
 TF_DATA_PARALLELISM = Metric(
     "tf_data_parallelism",
     "number",

@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time, once the sides are padded
@@ -28,12 +28,7 @@ MISALIGNED_PRODUCT_SHARE = Metric(
     "NVIDIA Matrix Multiplication Background User's Guide, table 1",
     where=lambda view: longest(_misaligned(view)),
 )
-MISALIGNED_PRODUCT_MS = Metric(
-    "misaligned_product_ms",
-    "ms",
-    "Time per step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
-    "time of those kernels / steps",
-)
+MISALIGNED_PRODUCT_MS = time_of("misaligned_product_ms", MISALIGNED_PRODUCT_SHARE, "time of those kernels / steps")
 MISALIGNED_PRODUCT_OPS = Metric(
     "misaligned_product_ops",
     "text",

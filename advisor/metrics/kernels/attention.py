@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import attention_loops, part, parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 
 _RATES: Final = (0.25, 0.75)  # of the peak
@@ -34,12 +34,7 @@ UNFUSED_ATTENTION_SHARE = Metric(
     "between four or more of them in a row: a loop over heads / step time",
     where=lambda view: longest(part(view, "attention")),
 )
-UNFUSED_ATTENTION_MS = Metric(
-    "unfused_attention_ms",
-    "ms",
-    "Time per step in which attention is computed product by product.",
-    "that time / steps",
-)
+UNFUSED_ATTENTION_MS = time_of("unfused_attention_ms", UNFUSED_ATTENTION_SHARE, "that time / steps")
 UNFUSED_ATTENTION_OPS = Metric(
     "unfused_attention_ops",
     "text",

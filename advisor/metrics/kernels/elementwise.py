@@ -11,7 +11,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, time_of
 from advisor.model.profile import matches
 
 _NEEDS: Final = ("device_ops.name",)
@@ -27,12 +27,7 @@ ELEMENTWISE_CHAIN_SHARE = Metric(
     "updates of parameters, attention and layout changes; a fill or random generator only begins a chain / step time",
     where=lambda view: longest(part(view, "chain")),
 )
-ELEMENTWISE_CHAIN_MS = Metric(
-    "elementwise_chain_ms",
-    "ms",
-    "Time per step spent in chains of elementwise kernels.",
-    "time of those kernels / steps",
-)
+ELEMENTWISE_CHAIN_MS = time_of("elementwise_chain_ms", ELEMENTWISE_CHAIN_SHARE, "time of those kernels / steps")
 ELEMENTWISE_CHAIN_OPS = Metric(
     "elementwise_chain_ops",
     "text",

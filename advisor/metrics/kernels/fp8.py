@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, time_of
 from advisor.model.profile import matches
 
 _PRODUCTS: Final = ["gemm", "attention"]
@@ -32,12 +32,7 @@ FP8_CAST_SHARE = Metric(
     "/ step time",
     where=lambda view: longest(_casts(view)),
 )
-FP8_CAST_MS = Metric(
-    "fp8_cast_ms",
-    "ms",
-    "Time per step in kernels that only cast to 8 bits or compute the scales for it.",
-    "time of those kernels / steps",
-)
+FP8_CAST_MS = time_of("fp8_cast_ms", FP8_CAST_SHARE, "time of those kernels / steps")
 FP8_CAST_OPS = Metric(
     "fp8_cast_ops",
     "text",

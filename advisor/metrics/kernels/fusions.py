@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.text import ms, number
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
@@ -119,12 +119,7 @@ FUSION_SHARE = Metric(
     ("device_ops", "host_ops.shapes"),
     lambda view: longest(view.once(_members)),
 )
-FUSION_MS = Metric(
-    "fusion_ms",
-    "ms",
-    "Time per step in sequences of kernels for which there is one fused kernel.",
-    "time of those kernels / steps",
-)
+FUSION_MS = time_of("fusion_ms", FUSION_SHARE, "time of those kernels / steps")
 FUSION_KINDS = Metric(
     "fusion_kinds",
     "text",

@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 
 _NATIVE: Final = r"^aten::_?(?:slow|thnn)_conv"
 _OF_ONEDNN: Final = ["fp32", "bf16"]
@@ -25,12 +25,7 @@ NATIVE_CONVOLUTION_SHARE = Metric(
     "PyTorch, aten/src/ATen/native/Convolution.cpp, use_mkldnn",
     where=lambda view: longest(_native(view)),
 )
-NATIVE_CONVOLUTION_MS = Metric(
-    "native_convolution_ms",
-    "ms",
-    "Time per step in which the CPU computes convolutions without oneDNN, which has them for this type.",
-    "time of those ops / steps",
-)
+NATIVE_CONVOLUTION_MS = time_of("native_convolution_ms", NATIVE_CONVOLUTION_SHARE, "time of those ops / steps")
 NATIVE_CONVOLUTION_OPS = Metric(
     "native_convolution_ops",
     "text",

@@ -11,7 +11,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -28,12 +28,7 @@ LAYOUT_TRANSPOSE_SHARE = Metric(
     "time of kernels that are so named, or transpose and were launched by a convolution / step time",
     where=lambda view: longest(part(view, "layout")),
 )
-LAYOUT_TRANSPOSE_MS = Metric(
-    "layout_transpose_ms",
-    "ms",
-    "Time per step spent converting tensors between NCHW and NHWC for convolutions.",
-    "time of those kernels / steps",
-)
+LAYOUT_TRANSPOSE_MS = time_of("layout_transpose_ms", LAYOUT_TRANSPOSE_SHARE, "time of those kernels / steps")
 LAYOUT_TRANSPOSE_OPS = Metric(
     "layout_transpose_ops",
     "text",

@@ -11,7 +11,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, time_of
 from advisor.text import ms, number, percent
 
 _WORDS: Final = {
@@ -115,12 +115,7 @@ CAST_SHARE = Metric(
     "time of copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op / step time",
     where=lambda view: longest(_casts(view)),
 )
-CAST_MS = Metric(
-    "cast_ms",
-    "ms",
-    "Time per step in kernels that only change the type of values.",
-    "time of those kernels / steps",
-)
+CAST_MS = time_of("cast_ms", CAST_SHARE, "time of those kernels / steps")
 CASTS_PER_STEP = Metric(
     "casts_per_step", "number", "Kernels per step that only change the type of values.", "kernels / steps"
 )

@@ -12,7 +12,7 @@ from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -47,12 +47,7 @@ TF32_OFF_SHARE = Metric(
     "kernel names, then the launching op's dtype; peaks from the hardware table",
     where=lambda view: longest(_tf32_off(view)),
 )
-TF32_OFF_MS = Metric(
-    "tf32_off_ms",
-    "ms",
-    "Time per step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
-    "time of those kernels / steps",
-)
+TF32_OFF_MS = time_of("tf32_off_ms", TF32_OFF_SHARE, "time of those kernels / steps")
 TF32_OFF_OPS = Metric(
     "tf32_off_ops",
     "text",
@@ -114,12 +109,7 @@ THIRTY_TWO_BIT_SHARE = Metric(
     "kernel names, then the launching op's dtype",
     where=lambda view: longest(_thirty_two_bit(view)),
 )
-THIRTY_TWO_BIT_MS = Metric(
-    "thirty_two_bit_ms",
-    "ms",
-    "Time per step in which 32-bit matrices are multiplied that TF32 would make no faster.",
-    "time of those kernels / steps",
-)
+THIRTY_TWO_BIT_MS = time_of("thirty_two_bit_ms", THIRTY_TWO_BIT_SHARE, "time of those kernels / steps")
 THIRTY_TWO_BIT_OPS = Metric(
     "thirty_two_bit_ops", "text", "The ops that launched 32-bit products.", "the three with the most time"
 )

@@ -22,7 +22,7 @@ from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -141,11 +141,8 @@ GRAPH_LAUNCH_WAIT_SHARE = Metric(
     "Part of the step in which the device idles while the host launches a CUDA graph.",
     "idle time during cudaGraphLaunch / step time",
 )
-GRAPH_LAUNCH_WAIT_MS = Metric(
-    "graph_launch_wait_ms",
-    "ms",
-    "Time per step in which the device idles while the host launches a CUDA graph.",
-    "idle time during cudaGraphLaunch / steps",
+GRAPH_LAUNCH_WAIT_MS = time_of(
+    "graph_launch_wait_ms", GRAPH_LAUNCH_WAIT_SHARE, "idle time during cudaGraphLaunch / steps"
 )
 
 
