@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 import polars as pl
 
@@ -19,6 +19,11 @@ Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "byte
 
 WHOLE_NUMBERS: Final[tuple[Unit, ...]] = ("count", "bytes", "rank", "device")
 """Units of numbers that have no fractions; a rank and a device are the numbers that the recording gives them."""
+_BY_NAME: Final = cast("Unit", "")
+_UNITS_OF_NAMES: Final[dict[str, Unit]] = {
+    **{unit: unit for unit in ("ms", "us", "share", "ratio", "bytes", "rank", "device")},
+    "part": "share",
+}
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String}
 
 
@@ -27,7 +32,7 @@ class Metric:
     """One named number per device; the row of a worker is that of its critical device. Of scope run: one per job.
 
     A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`. `METRICS` has it
-    with all that it needs.
+    with all that it needs. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given.
 
     Meaning, formula and source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table`
     or `table.column`) without which it cannot be told, besides those that all metrics of its function need. `where`
@@ -35,13 +40,17 @@ class Metric:
     """
 
     name: str
-    unit: Unit
     meaning: str
     formula: str
     source: str = ""
     needs: tuple[str, ...] = ()
     where: Callable[[DeviceView], pl.DataFrame] | None = None
     scope: Scope = "worker"
+    unit: Unit = _BY_NAME
+
+    def __post_init__(self) -> None:
+        if self.unit is _BY_NAME:
+            object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
 
     @property
     def dtype(self) -> type[pl.DataType]:
@@ -51,7 +60,7 @@ class Metric:
 
 def time_of(name: str, share: Metric, formula: str) -> Metric:
     """The time per step, in ms, of which `share` is the part of the step."""
-    return Metric(name, "ms", share.meaning.replace("Part of the step", "Time per step"), formula)
+    return Metric(name, share.meaning.replace("Part of the step", "Time per step"), formula)
 
 
 Value: TypeAlias = float | str | Missing | None

@@ -21,7 +21,6 @@ _UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#"
 
 FORWARD_REDUCTIONS_PER_STEP = Metric(
     "forward_reductions_per_step",
-    "number",
     "Reductions of 1 MiB and more per step that a forward pass needs: of activations, never of gradients.",
     "all_reduce and reduce_scatter kernels of that size that are called between the end of an Optimizer.step or "
     "zero_grad and the first op of a backward pass after it / steps",

@@ -89,7 +89,6 @@ def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, fl
 
 SYNC_COPIES_PER_STEP = Metric(
     "sync_copies_per_step",
-    "number",
     "Copies between host and device per step whose call returns only when they are done.",
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
     "64 KiB from pageable memory / steps",
@@ -97,7 +96,6 @@ SYNC_COPIES_PER_STEP = Metric(
 )
 SYNC_COPY_COST_SHARE = Metric(
     "sync_copy_cost_share",
-    "share",
     "Part of the step in which nothing computes because of copies that block their thread.",
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
@@ -106,26 +104,23 @@ SYNC_COPY_COST_SHARE = Metric(
 )
 SYNC_COPY_BYTES_PER_STEP = Metric(
     "sync_copy_bytes_per_step",
-    "number",
     "Bytes per step that copies that block their thread move.",
     "sum / steps",
 )
 SYNC_COPY_CALLS = Metric(
     "sync_copy_calls",
-    "text",
     "The calls of copies that block their thread, the longest copies first.",
     "copy time per step by call",
+    unit="text",
 )
 SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
-    "ms",
     "Step time saved if copies returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{ELSE}0",
     "advisor.analysis.device.replay",
 )
 SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
-    "ms",
     "Step time saved if copies returned at once and kernels hid them as well.",
     f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
@@ -160,14 +155,12 @@ def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
 
 SYNC_MEMSETS_PER_STEP = Metric(
     "sync_memsets_per_step",
-    "number",
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
     _SOURCE,
 )
 SYNC_MEMSET_COST_SHARE = Metric(
     "sync_memset_cost_share",
-    "share",
     "Part of the step in which nothing computes because of memsets that block their thread.",
     "time in those calls, in their memsets, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
@@ -176,13 +169,12 @@ SYNC_MEMSET_COST_SHARE = Metric(
 )
 SYNC_MEMSET_CALLS = Metric(
     "sync_memset_calls",
-    "text",
     "The calls of memsets that block their thread, the longest first.",
     "memset time per step by call",
+    unit="text",
 )
 SYNC_MEMSET_GAIN_MS = Metric(
     "sync_memset_gain_ms",
-    "ms",
     "Step time saved if memsets returned at once.",
     "replay in which they take no time and wait for nothing, up to their cost"
     f"{ELSE}sync_memset_cost_share x step_mean_ms",

@@ -23,24 +23,23 @@ _ELSEWHERE: Final = Missing("xla_frameworks_only")
 
 EXECUTABLES_PER_STEP = Metric(
     "executables_per_step",
-    "number",
     "Compiled programs that run per step, one after another.",
     "changes of the XLA module from kernel to kernel of a stream / steps: at least so many; without a device, calls of "
     "jitted functions that run a program / steps",
 )
 EXECUTABLE_KINDS = Metric(
     "executable_kinds",
-    "number",
     "How many different compiled programs run.",
     "distinct XLA modules, or functions",
 )
 KERNELS_PER_EXECUTABLE = Metric(
     "kernels_per_executable",
-    "number",
     "Kernels of a compiled program, or ops without a device; one compiled step has tens or hundreds.",
     "median over programs in a row of their kernels; without a device, ops / programs",
 )
-EXECUTABLE_NAMES = Metric("executable_names", "text", "Which programs run most often.", "the four with the most runs")
+EXECUTABLE_NAMES = Metric(
+    "executable_names", "Which programs run most often.", "the four with the most runs", unit="text"
+)
 
 
 @measures(EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES, needs=_NEEDS)
@@ -78,13 +77,11 @@ def _runs(view: DeviceView) -> pl.DataFrame:
 
 XLA_SHARE = Metric(
     "xla_share",
-    "share",
     "Part of the kernel time that XLA compiled.",
     "time of kernels that belong to an XLA module / time of kernels",
 )
 OUTSIDE_COMPILATION_SHARE = Metric(
     "outside_compilation_share",
-    "share",
     "Part of the kernel time outside XLA's modules, in a job that uses XLA.",
     "1 - xla_share; 0 where XLA compiled nothing",
     "XProf's overview page, ops that run outside compilation",
@@ -92,9 +89,9 @@ OUTSIDE_COMPILATION_SHARE = Metric(
 )
 OUTSIDE_COMPILATION_OPS = Metric(
     "outside_compilation_ops",
-    "text",
     "The ops that launched kernels outside XLA's modules.",
     "the three with the most time",
+    unit="text",
 )
 
 

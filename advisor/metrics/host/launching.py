@@ -17,7 +17,6 @@ _CAPTURED: Final = 0.1  # and a captured one
 
 LAUNCH_LEAST_GAIN_MS = Metric(
     "launch_least_gain_ms",
-    "ms",
     "Step time saved at least, if the step were compiled: three tenths of the host's time per launch.",
     f"replay with a host twice as fast as the profiler let it be, launches 0.3 as long again; cut as much as "
     f"capture_gain_ms where that exceeds the gaps{ELSE}0",
@@ -25,7 +24,6 @@ LAUNCH_LEAST_GAIN_MS = Metric(
 )
 CAPTURE_GAIN_MS = Metric(
     "capture_gain_ms",
-    "ms",
     "Step time saved if the step were captured in a CUDA graph.",
     "replay with those times 0.1 as long and no pause between queued kernels, at most the host-bound gaps of up to "
     f"{{launch_gap}} and those pauses{ELSE}these gaps themselves",

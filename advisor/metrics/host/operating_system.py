@@ -70,7 +70,6 @@ def _longest_blocked(view: DeviceView) -> pl.DataFrame:
 
 LOADER_BLOCKED_SHARE = Metric(
     "loader_blocked_share",
-    "share",
     "Part of the step that waits for a batch while a loading thread waits for a file or a lock.",
     "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
     "asks, is in read, open, stat and the like, or takes a lock / step time",
@@ -80,15 +79,14 @@ LOADER_BLOCKED_SHARE = Metric(
 LOADER_BLOCKED_MS = time_of("loader_blocked_ms", LOADER_BLOCKED_SHARE, "loader_blocked_share x step_mean_ms")
 LOADER_FILE_SHARE = Metric(
     "loader_file_share",
-    "share",
     "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
     "time under file calls / time under file calls or locks; 0 without either",
 )
 LOADER_BLOCKED_CALLS = Metric(
     "loader_blocked_calls",
-    "text",
     "The calls in which loading threads are blocked, the longest first.",
     "time in each call while a batch is waited for, all threads added up, per step",
+    unit="text",
 )
 
 
@@ -154,7 +152,6 @@ def _longest_starved(view: DeviceView) -> pl.DataFrame:
 
 CPU_STARVED_SHARE = Metric(
     "cpu_starved_share",
-    "share",
     "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
     "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
     "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
@@ -163,20 +160,17 @@ CPU_STARVED_SHARE = Metric(
 )
 CPU_MIGRATIONS_PER_STEP = Metric(
     "cpu_migrations_per_step",
-    "number",
     "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
 )
 CPU_STARVED_GAIN_MS = Metric(
     "cpu_starved_gain_ms",
-    "ms",
     "Step time saved if launching threads always had a CPU.",
     f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
     "advisor.analysis.device.replay",
 )
 CPU_STARVED_LEAST_GAIN_MS = Metric(
     "cpu_starved_least_gain_ms",
-    "ms",
     "Step time saved if half of the absences went.",
     f"replay with half of that time{ELSE}0",
     "half: own choice",
@@ -213,7 +207,6 @@ def starving(view: DeviceView) -> Values:
 
 RUN_DELAY_SHARE = Metric(
     "run_delay_share",
-    "share",
     "Part of the recorded step in which the host's threads waited for a CPU. With `advisor record`: because of other "
     "programs. Without it: a lower bound, from ops that do no work; 0 where there are too few of these.",
     "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
@@ -227,15 +220,14 @@ RUN_DELAY_SHARE = Metric(
 )
 WAITING_VIEWS = Metric(
     "waiting_views",
-    "count",
     "Views and other ops without work that took so long that their thread cannot have had a CPU; 0 where `advisor "
     "record` noted such waits.",
     "ops as in run_delay_share that take over 0.1 ms and 20 medians",
+    unit="count",
 )
-LONGEST_WAITING_VIEW_MS = Metric("longest_waiting_view_ms", "ms", "The longest of them.", "its duration")
+LONGEST_WAITING_VIEW_MS = Metric("longest_waiting_view_ms", "The longest of them.", "its duration")
 OWN_DELAY_SHARE = Metric(
     "own_delay_share",
-    "share",
     "Part of the recorded step in which the thread that ends it waited for a CPU because the job has more to run than "
     "it has cores.",
     "own_delay_ms of the recorded steps / step time, at most 1; 0 where `advisor record` noted none",

@@ -22,15 +22,14 @@ _VALUE_BYTES: Final = 1024  # a value is read, a tensor is moved
 
 SYNCS_PER_STEP = Metric(
     "syncs_per_step",
-    "number",
     "Synchronising calls per step, on any thread.",
     "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
 )
 SYNC_CALLS = Metric(
     "sync_calls",
-    "text",
     "What made the host wait before the device idled, the most idle time first.",
     "idle time after synchronisation, summed by the outermost framework op around the call that waited",
+    unit="text",
 )
 
 
@@ -50,7 +49,6 @@ def syncs(view: DeviceView) -> Mapping[Metric, Value]:
 
 READING_GAIN_MS = Metric(
     "reading_gain_ms",
-    "ms",
     "Step time saved if nothing was read back from the device, and nothing waited for it.",
     "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
     "unchanged steps is off by more than 5 %: idle time after synchronisation",

@@ -21,7 +21,6 @@ _NEEDS: Final = ("device_ops", "device_ops.name")
 
 MISALIGNED_PRODUCT_SHARE = Metric(
     "misaligned_product_share",
-    "share",
     "Part of the step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
     "time of GEMM kernels that use Tensor Cores on fp16, bf16 or TF32, and bear an alignment of under 16 bytes in "
     "their name or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4) / step time",
@@ -31,19 +30,17 @@ MISALIGNED_PRODUCT_SHARE = Metric(
 MISALIGNED_PRODUCT_MS = time_of("misaligned_product_ms", MISALIGNED_PRODUCT_SHARE, "time of those kernels / steps")
 MISALIGNED_PRODUCT_OPS = Metric(
     "misaligned_product_ops",
-    "text",
     "The ops that launched misaligned products, with rows x inner side x columns if shapes were recorded.",
     "the three with the most time",
+    unit="text",
 )
 MISALIGNED_LEAST_GAIN_MS = Metric(
     "misaligned_least_gain_ms",
-    "ms",
     "Step time that padding the sides saves at least.",
     f"those kernels a tenth shorter{REPLAYED}",
 )
 MISALIGNED_GAIN_MS = Metric(
     "misaligned_gain_ms",
-    "ms",
     "Step time that padding the sides saves at most.",
     f"those kernels two fifths shorter{REPLAYED}",
     "38 % measured on a B200 for a bf16 product of 1157 x 4096 x 1157 (pytorch/pytorch, pull request 196992)",

@@ -28,7 +28,6 @@ _NEEDS: Final = ("device_ops.name",)
 
 UNFUSED_ATTENTION_SHARE = Metric(
     "unfused_attention_share",
-    "share",
     "Part of the step in which attention is computed product by product.",
     "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
     "between four or more of them in a row: a loop over heads / step time",
@@ -37,13 +36,12 @@ UNFUSED_ATTENTION_SHARE = Metric(
 UNFUSED_ATTENTION_MS = time_of("unfused_attention_ms", UNFUSED_ATTENTION_SHARE, "that time / steps")
 UNFUSED_ATTENTION_OPS = Metric(
     "unfused_attention_ops",
-    "text",
     "The ops that launched attention's separate products.",
     "the three with the most",
+    unit="text",
 )
 ATTENTION_LEAST_GAIN_MS = Metric(
     "attention_least_gain_ms",
-    "ms",
     "Step time that a fused attention saves at least.",
     "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
     f"third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
@@ -53,7 +51,6 @@ ATTENTION_LEAST_GAIN_MS = Metric(
 )
 ATTENTION_GAIN_MS = Metric(
     "attention_gain_ms",
-    "ms",
     "Step time that a fused attention saves at most.",
     "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where shapes or "
     f"peak are not known; on a CPU 40 %, and nothing between the heads of a loop{REPLAYED}",

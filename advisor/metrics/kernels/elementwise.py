@@ -20,7 +20,6 @@ _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|s
 
 ELEMENTWISE_CHAIN_SHARE = Metric(
     "elementwise_chain_share",
-    "share",
     "Part of the step spent in chains of elementwise kernels.",
     "time of elementwise, copy and random-number kernels of which at least three follow each other on a stream "
     "over equally many elements and within one layer's scope where ops are named by layer, without those of "
@@ -30,15 +29,14 @@ ELEMENTWISE_CHAIN_SHARE = Metric(
 ELEMENTWISE_CHAIN_MS = time_of("elementwise_chain_ms", ELEMENTWISE_CHAIN_SHARE, "time of those kernels / steps")
 ELEMENTWISE_CHAIN_OPS = Metric(
     "elementwise_chain_ops",
-    "text",
     "The ops that launched chains of elementwise kernels.",
     "the three with the most",
+    unit="text",
 )
-ELEMENTWISE_CHAINS_PER_STEP = Metric("elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps")
-ELEMENTWISE_CHAIN_KERNELS = Metric("elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains")
+ELEMENTWISE_CHAINS_PER_STEP = Metric("elementwise_chains_per_step", "Such chains per step.", "chains / steps")
+ELEMENTWISE_CHAIN_KERNELS = Metric("elementwise_chain_kernels", "Kernels in a chain.", "mean over the chains")
 CHAIN_LEAST_GAIN_MS = Metric(
     "chain_least_gain_ms",
-    "ms",
     "Step time that fusing each chain saves at least.",
     f"one kernel per chain, twice as long as its longest{REPLAYED}; without a device at least twice as long as its "
     "functions (tanh, exp, ...) together",
@@ -48,7 +46,6 @@ CHAIN_LEAST_GAIN_MS = Metric(
 )
 CHAIN_GAIN_MS = Metric(
     "chain_gain_ms",
-    "ms",
     "Step time that fusing each chain saves at most.",
     f"one kernel per chain, as long as its shortest{REPLAYED}",
     "the shortest reads and writes as many values once: a fused kernel cannot do with less",

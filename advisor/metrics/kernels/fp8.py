@@ -20,13 +20,11 @@ _NEEDS: Final = ("device_ops", "device_ops.name")
 
 FP8_PRODUCT_SHARE = Metric(
     "fp8_product_share",
-    "share",
     "Part of the step in which matrices of 8-bit floating-point numbers are multiplied.",
     "union of GEMM and attention kernels with fp8 inputs by name / step time",
 )
 FP8_CAST_SHARE = Metric(
     "fp8_cast_share",
-    "share",
     "Part of the step in kernels that only cast to 8 bits or compute the scales for it.",
     "time of kernels other than products whose name has fp8 or one of its formats and quantises, casts or scales "
     "/ step time",
@@ -35,9 +33,9 @@ FP8_CAST_SHARE = Metric(
 FP8_CAST_MS = time_of("fp8_cast_ms", FP8_CAST_SHARE, "time of those kernels / steps")
 FP8_CAST_OPS = Metric(
     "fp8_cast_ops",
-    "text",
     "The ops that launched kernels that only cast to 8 bits.",
     "the three with the most",
+    unit="text",
 )
 
 

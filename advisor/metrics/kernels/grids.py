@@ -104,7 +104,6 @@ def _few_threads(view: DeviceView) -> pl.DataFrame:
 
 FEW_BLOCKS_LOST_SHARE = Metric(
     "few_blocks_lost_share",
-    "share",
     "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
     "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
     "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
@@ -114,7 +113,6 @@ FEW_BLOCKS_LOST_SHARE = Metric(
 )
 FEW_BLOCKS_SHARE = Metric(
     "few_blocks_share",
-    "share",
     "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
     "time of those kernels / step time",
     "launch dimensions",
@@ -122,19 +120,18 @@ FEW_BLOCKS_SHARE = Metric(
 )
 FEW_BLOCKS_FILL = Metric(
     "few_blocks_fill",
-    "share",
     "Part of the multiprocessors that kernels with too few blocks have a block for.",
     "mean of blocks / multiprocessors, weighted by the kernels' time",
+    unit="share",
 )
 FEW_BLOCKS_OPS = Metric(
     "few_blocks_ops",
-    "text",
     "The ops that launched kernels with too few blocks.",
     "the three with the most time",
+    unit="text",
 )
 TAIL_WAVE_SHARE = Metric(
     "tail_wave_share",
-    "share",
     "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
     "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
     "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
@@ -144,19 +141,17 @@ TAIL_WAVE_SHARE = Metric(
 )
 TAIL_WAVE_OPS = Metric(
     "tail_wave_ops",
-    "text",
     "The ops that launched kernels with a mostly empty last wave.",
     "the three with the most time",
+    unit="text",
 )
 TAIL_WAVE_GAIN_MS = Metric(
     "tail_wave_gain_ms",
-    "ms",
     "Step time that whole waves save at most.",
     "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
 )
 LOW_OCCUPANCY_SHARE = Metric(
     "low_occupancy_share",
-    "share",
     "Part of the step in kernels, other than of matrices, that keep under a quarter of the device's threads.",
     "time of kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, "
     "without GEMM, convolution and attention / step time",
@@ -166,10 +161,10 @@ LOW_OCCUPANCY_SHARE = Metric(
 )
 LOW_OCCUPANCY_OPS = Metric(
     "low_occupancy_ops",
-    "text",
     "The ops that launched kernels with low occupancy.",
     "the three with the most",
     needs=_OCCUPANCY,
+    unit="text",
 )
 
 

@@ -18,7 +18,6 @@ _NEEDS: Final = ("host_ops.shapes",)
 
 NATIVE_CONVOLUTION_SHARE = Metric(
     "native_convolution_share",
-    "share",
     "Part of the step in which the CPU computes convolutions without oneDNN, which has them for this type.",
     "time of aten::slow_conv* and aten::thnn_conv* ops in fp32 or bf16 with over 20,480 elements in the largest "
     "input / step time; 0 where a device computes",
@@ -28,9 +27,9 @@ NATIVE_CONVOLUTION_SHARE = Metric(
 NATIVE_CONVOLUTION_MS = time_of("native_convolution_ms", NATIVE_CONVOLUTION_SHARE, "time of those ops / steps")
 NATIVE_CONVOLUTION_OPS = Metric(
     "native_convolution_ops",
-    "text",
     "Which convolutions are computed without oneDNN.",
     "the three with the most time",
+    unit="text",
 )
 
 

@@ -23,42 +23,40 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "kernel")
 
 
-KERNELS_PER_STEP = Metric("kernels_per_step", "number", "Compute kernels launched per step.", "kernels / steps")
+KERNELS_PER_STEP = Metric("kernels_per_step", "Compute kernels launched per step.", "kernels / steps")
 KERNEL_MS = Metric(
     "kernel_ms",
-    "ms",
     "Kernel time per step, overlapping kernels each counted.",
     "sum of durations / steps",
 )
-MEDIAN_KERNEL_US = Metric("median_kernel_us", "us", "Typical kernel length.", "median of the kernel durations")
+MEDIAN_KERNEL_US = Metric("median_kernel_us", "Typical kernel length.", "median of the kernel durations")
 SMALL_KERNEL_SHARE = Metric(
     "small_kernel_share",
-    "share",
     "Part of the kernels, by number, that are shorter than 10 µs.",
     "kernels under 10 µs / kernels",
 )
 GPU_UTILIZATION = Metric(
     "gpu_utilization",
-    "share",
     "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
     "union of kernels and collectives inside that span / span",
     _TB,
+    unit="share",
 )
 SM_EFFICIENCY = Metric(
     "sm_efficiency",
-    "share",
     "How much of the device's multiprocessors the running kernels could fill.",
     "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
     _TB,
     ("device_ops.occupancy",),
+    unit="share",
 )
 OCCUPANCY = Metric(
     "occupancy",
-    "share",
     "Estimated occupancy of the multiprocessors while kernels run.",
     "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
     _TB,
     ("device_ops.occupancy",),
+    unit="share",
 )
 
 

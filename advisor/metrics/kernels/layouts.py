@@ -23,7 +23,6 @@ _NEEDS: Final = ("device_ops", "device_ops.name")
 
 LAYOUT_TRANSPOSE_SHARE = Metric(
     "layout_transpose_share",
-    "share",
     "Part of the step spent converting tensors between NCHW and NHWC for convolutions.",
     "time of kernels that are so named, or transpose and were launched by a convolution / step time",
     where=lambda view: longest(part(view, "layout")),
@@ -31,27 +30,24 @@ LAYOUT_TRANSPOSE_SHARE = Metric(
 LAYOUT_TRANSPOSE_MS = time_of("layout_transpose_ms", LAYOUT_TRANSPOSE_SHARE, "time of those kernels / steps")
 LAYOUT_TRANSPOSE_OPS = Metric(
     "layout_transpose_ops",
-    "text",
     "The ops that launched conversions between NCHW and NHWC.",
     "the three with the most time",
+    unit="text",
 )
-LAYOUT_TRANSPOSES_PER_STEP = Metric("layout_transposes_per_step", "number", "Such kernels per step.", "kernels / steps")
+LAYOUT_TRANSPOSES_PER_STEP = Metric("layout_transposes_per_step", "Such kernels per step.", "kernels / steps")
 LAYOUT_DIMENSIONS = Metric(
     "layout_dimensions",
-    "number",
     "Dimensions of the tensors that are converted: 4 of images, 5 of volumes.",
     "sides of the ops' largest input, of the kernels with the most time; from names with 3d or NDHWC 5; 0 without any",
 )
 LAYOUT_LEAST_GAIN_MS = Metric(
     "layout_least_gain_ms",
-    "ms",
     "Step time that a model in channels last saves at least.",
     f"those kernels at a quarter of their time{REPLAYED}",
     "a quarter is an own choice: what enters and leaves the network is converted still",
 )
 LAYOUT_GAIN_MS = Metric(
     "layout_gain_ms",
-    "ms",
     "Step time that a model in channels last saves at most.",
     f"without those kernels{REPLAYED}",
 )

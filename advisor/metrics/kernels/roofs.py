@@ -27,7 +27,6 @@ _PEAKS: Final = "dense peaks of the hardware table; formulas of torch.utils.flop
 
 FLOPS_OF_PEAK_SHARE = Metric(
     "flops_of_peak_share",
-    "share",
     "Part of the step that its matrix products, convolutions and attention would take at the device's dense peak: the "
     "utilisation of its FLOPs. What is computed twice, as with activation checkpointing, counts twice.",
     "sum of FLOPs / peak of their type / step time, where FLOPs are known for 90 % of the time of the kernels that "
@@ -36,13 +35,11 @@ FLOPS_OF_PEAK_SHARE = Metric(
 )
 MATRIX_TFLOPS = Metric(
     "matrix_tflops",
-    "number",
     "TFLOP/s of matrix products, convolutions and attention over the whole step.",
     "sum of FLOPs / step time",
 )
 FLOPS_KNOWN_SHARE = Metric(
     "flops_known_share",
-    "share",
     "Part of the time of the kernels that multiply for which FLOPs are known.",
     "time of GEMM, convolution and attention kernels launched by ops with known FLOPs / time of all of them",
 )
@@ -71,7 +68,6 @@ def utilisation(view: DeviceView) -> Values:
 
 FAR_BELOW_ROOF_MS = Metric(
     "far_below_roof_ms",
-    "ms",
     "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
     "time of the kernels of such ops that are bound by arithmetic, would take 100 µs or more at the roof, and take "
     "over twenty times that / steps",
@@ -81,25 +77,23 @@ FAR_BELOW_ROOF_MS = Metric(
 )
 FAR_BELOW_ROOF_REACHED = Metric(
     "far_below_roof_reached",
-    "share",
     "What large products, convolutions and attention far below the device's roof reach of it.",
     "sum of the times at the roof / sum of their times",
+    unit="share",
 )
 FAR_BELOW_ROOF_OPS = Metric(
     "far_below_roof_ops",
-    "text",
     "Which ops reach under a twentieth of the device's roof, with what they reach.",
     "the three with the most time",
+    unit="text",
 )
 FAR_BELOW_LEAST_GAIN_MS = Metric(
     "far_below_least_gain_ms",
-    "ms",
     "Step time that a library's kernels in their place save at least.",
     f"those ops at a tenth of the roof{REPLAYED}",
 )
 FAR_BELOW_GAIN_MS = Metric(
     "far_below_gain_ms",
-    "ms",
     "Step time that a library's kernels in their place save at most.",
     f"those ops at 80 % of the roof{REPLAYED}",
     "the best fused kernels reach 75 % (FlashAttention-3); cuBLAS's large products reach 80 % of a peak that "

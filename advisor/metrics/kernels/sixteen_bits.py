@@ -18,7 +18,6 @@ _NEEDS: Final = ("device_ops",)
 
 SIXTEEN_BIT_KERNEL_SHARE = Metric(
     "sixteen_bit_kernel_share",
-    "share",
     "Part of the kernel time on 16-bit floating point, bfloat16 included.",
     "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels; "
     "unknown where the type is known of less than half of that time",
@@ -26,9 +25,9 @@ SIXTEEN_BIT_KERNEL_SHARE = Metric(
 )
 SIXTEEN_BIT_KERNEL_OPS = Metric(
     "sixteen_bit_kernel_ops",
-    "text",
     "The ops with the most kernel time on 16-bit floating point.",
     "the three with the most time",
+    unit="text",
 )
 
 

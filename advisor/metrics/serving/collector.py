@@ -20,14 +20,12 @@ def _collections(view: DeviceView) -> pl.DataFrame:
 
 GC_PAUSE_MS = Metric(
     "gc_pause_ms",
-    "ms",
     "The longest time that the device idles in one garbage collection.",
     "longest idle time in one collection of Python's inside the complete steps, uneven ones too",
     where=lambda view: places(view, _collections(view)),
 )
 GC_PAUSES_MS = Metric(
     "gc_pauses_ms",
-    "ms",
     "Time per step that the device idles in garbage collections.",
     "that idle time in all collections / complete steps",
 )

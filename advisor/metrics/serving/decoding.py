@@ -43,27 +43,23 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 DECODE_IDLE_SHARE = Metric(
     "decode_idle_share",
-    "share",
     "Part of the decode steps in which the device idles.",
     "1 - busy time / time from each decode step's first op to the next step's first op",
     _NVIDIA,
 )
 DECODE_LAUNCH_SHARE = Metric(
     "decode_launch_share",
-    "share",
     "Part of the decode steps in which the host is inside calls that launch.",
     "union of calls that launch kernels or graphs / time from mark to mark on the host",
     _NVIDIA,
 )
 DECODE_SINGLE_KERNELS = Metric(
     "decode_single_kernels",
-    "number",
     "Kernels per decode step that no CUDA graph launches.",
     "kernels of the decode steps whose call is no launch of a graph / decode steps",
 )
 DECODE_LAUNCH_PART = Metric(
     "decode_launch_part",
-    "share",
     "How much of the waiting for launches lies in decode steps.",
     "idle time in host-bound gaps of at most {launch_gap} inside decode steps / all of it; 0 without such gaps",
 )
@@ -86,7 +82,6 @@ def launching(view: DeviceView) -> Values:
 
 DECODE_GAP_SHARE = Metric(
     "decode_gap_share",
-    "share",
     "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
     "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
     "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
@@ -95,27 +90,24 @@ DECODE_GAP_SHARE = Metric(
 )
 DECODE_GAP_US = Metric(
     "decode_gap_us",
-    "us",
     "The median gap between two decode steps.",
     "median time from the last op of a decode step to the first of the decode step that follows it",
 )
 DECODE_GAP_MS = Metric(
     "decode_gap_ms",
-    "ms",
     "Time per step in which the device idles between two decode steps.",
     "idle time as in decode_gap_share, launches of graphs included: who schedules ahead launches ahead / steps",
 )
 DECODE_BUSY_MS = Metric(
     "decode_busy_ms",
-    "ms",
     "Time per step in which the device works on decode steps.",
     "busy time of the decode steps / steps",
 )
 DECODE_GAP_CAUSES = Metric(
     "decode_gap_causes",
-    "text",
     "What the host did in the gaps between decode steps, as far as it was recorded.",
     "the three outermost ranges with the most time in them",
+    unit="text",
 )
 
 
@@ -137,7 +129,6 @@ def gaps(view: DeviceView) -> Values:
 
 GRAPH_LAUNCH_WAIT_SHARE = Metric(
     "graph_launch_wait_share",
-    "share",
     "Part of the step in which the device idles while the host launches a CUDA graph.",
     "idle time during cudaGraphLaunch / step time",
 )
@@ -167,16 +158,13 @@ def sampling_kernels(view: DeviceView) -> pl.DataFrame:
 
 SAMPLING_SHARE = Metric(
     "sampling_share",
-    "share",
     "Part of the decode steps in which kernels sample.",
     "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "
     "/ time of the decode steps",
     where=lambda view: longest(view.once(sampling_kernels)),
 )
-SAMPLING_KERNELS = Metric(
-    "sampling_kernels", "number", "Kernels per decode step that sample.", "their number / decode steps"
-)
-SAMPLING_MS = Metric("sampling_ms", "ms", "Time per step of kernels that sample.", "their time / steps")
+SAMPLING_KERNELS = Metric("sampling_kernels", "Kernels per decode step that sample.", "their number / decode steps")
+SAMPLING_MS = Metric("sampling_ms", "Time per step of kernels that sample.", "their time / steps")
 
 
 @measures(SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS, needs=_NEEDS)
@@ -195,7 +183,6 @@ def sampling(view: DeviceView) -> Values:
 
 PREFILL_STALL_MS = Metric(
     "prefill_stall_ms",
-    "ms",
     "The longest time for which prefills hold up requests that decode.",
     "longest run of prefill and mixed steps after a decode step, before one with more requests than they had, on the "
     "device",
@@ -203,7 +190,6 @@ PREFILL_STALL_MS = Metric(
 )
 PREFILL_STALL_RATIO = Metric(
     "prefill_stall_ratio",
-    "ratio",
     "How many typical decode steps the longest stall by prefills lasts.",
     "prefill_stall_ms / median decode step",
 )

@@ -19,7 +19,6 @@ _NEEDS: Final = ("host_ops", "host_ops.shapes")
 
 GENERATION_TOKENS = Metric(
     "generation_tokens",
-    "number",
     "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
     "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
     "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
@@ -27,7 +26,6 @@ GENERATION_TOKENS = Metric(
 )
 REPEATED_TOKENS_SHARE = Metric(
     "repeated_tokens_share",
-    "share",
     "Part of these tokens that the step of generation before computed, too.",
     "1 - 1 / generation_tokens",
 )

@@ -24,14 +24,12 @@ def cache_writes(view: DeviceView) -> pl.DataFrame:
 
 CACHE_WRITE_PART = Metric(
     "cache_write_part",
-    "share",
     "Time of the kernels that write keys and values to the cache, relative to attention.",
     "time of reshape_and_cache, store_kvcache and the like / time of fused attention",
     where=lambda view: longest(view.once(cache_writes)),
 )
 CACHE_WRITE_MS = Metric(
     "cache_write_ms",
-    "ms",
     "Time per step of the kernels that write keys and values to the cache.",
     "time of those kernels / steps",
 )
@@ -63,14 +61,12 @@ def norms_after_all_reduce(view: DeviceView) -> pl.DataFrame:
 
 ALLREDUCE_NORMS_PER_STEP = Metric(
     "allreduce_norms_per_step",
-    "number",
     "Kernels per step that normalise what an all-reduce has just added up.",
     "kernels of layer or RMS norms that come next on the stream of an all-reduce / steps",
     where=lambda view: longest(view.once(norms_after_all_reduce)),
 )
 ALLREDUCE_NORMS_MS = Metric(
     "allreduce_norms_ms",
-    "ms",
     "Time per step of the kernels that normalise what an all-reduce has just added up.",
     "time of those kernels / steps",
 )

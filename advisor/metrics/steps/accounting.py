@@ -47,7 +47,6 @@ _PARTS_SCHEMA: Final = {
 
 EXPOSED_MEMCPY_SHARE = Metric(
     "exposed_memcpy_share",
-    "share",
     "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
     "(union of kernels and copies - union of kernels) inside the steps / step time",
 )

@@ -28,7 +28,6 @@ def _places(view: DeviceView) -> pl.DataFrame:
 
 ABSENT_LAUNCH_SHARE = Metric(
     "lost_launch_share",
-    "share",
     "Part of the launches whose kernels the recording lacks.",
     "launching calls without a device op, outside of captures / all, from the first to the last call with an op; 0 "
     "where other devices have ops too, or as many ops have no call",
@@ -36,7 +35,6 @@ ABSENT_LAUNCH_SHARE = Metric(
 )
 ABSENT_IDLE_SHARE = Metric(
     "lost_idle_share",
-    "share",
     "Part of the step in which the device seems idle, but kernels that were not recorded may run.",
     "idle time in gaps of which a kernel that was launched, and not recorded, may run in half or more / step time",
     where=_places,
@@ -55,9 +53,9 @@ def holes(view: DeviceView) -> Mapping[Metric, Value]:
 
 DEVICE_EVENTS = Metric(
     "device_events",
-    "count",
     "Events that were recorded of the device.",
     "rows of device ops, whole recording",
+    unit="count",
 )
 
 
