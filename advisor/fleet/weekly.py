@@ -73,7 +73,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         week=week,
         weeks_before=len(before),
         prices=Prices(currency=fleet.currency, by_gpu=fleet.prices, as_of=fleet.prices_as_of, source=fleet.prices_from),
-        total=_hours(runs),
+        total=Hours.model_validate(runs.select(*_SUMS).row(0, named=True)),
         teams=_groups(runs, "team"),
         models=_groups(runs, "model"),
         gpu_types=_groups(runs, "gpu_type"),
@@ -148,10 +148,6 @@ _SUMS: Final = (
     sum_of(pl.col("money")).alias("paid_money"),
     sum_of(pl.col("money") * pl.col("expected_share").fill_null(0.0)).alias("expected_money"),
 )
-
-
-def _hours(runs: pl.DataFrame) -> Hours:
-    return Hours.model_validate(runs.select(*_SUMS).row(0, named=True))
 
 
 def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:

@@ -7,11 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.communication import (
-    host_collectives,
-    host_exposed,
-    per_step_ms,
-)
+from advisor.analysis.device.communication import host_collectives, host_exposed, per_step_ms
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import REDUCTION

@@ -55,7 +55,7 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     """When nothing computes because of these ops: during their calls, while they run, and in short gaps after them."""
     if not ops.height:
         return EMPTY
-    calls = spans(_calls(view, ops))
+    calls = spans(view.host_of(ops["launch"]))
     late = pl.col("host_bound_ns") + pl.col("sync_ns")
     short = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
     dry = view.busy.last_end(short["start_ns"].to_numpy())
@@ -64,10 +64,6 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     idle = waiting - view.host_spans(*HOST_RANGES)  # what has a cause of its own is not theirs
     computing = view.device_spans("kernel", "collective")
     return (calls | spans(ops) | idle) - computing
-
-
-def _calls(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
-    return view.host_of(ops["launch"])
 
 
 def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, float]:

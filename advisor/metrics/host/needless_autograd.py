@@ -157,7 +157,8 @@ def unused_gradients(view: DeviceView) -> Values:
     needless, of_weights = view.once(_needless), view.once(_gradients)
     unused = of_weights.filter("is_unused")
     cleared = unused.filter(~pl.col("adds"))["window"].n_unique()
-    if unused.height and cleared < _CLEARED and _updating_steps(view) < _UPDATES_IN_TURN:
+    updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
+    if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
         return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
     least = _gain_ms(view, needless)
     before = of_weights.filter(~inside(needless, of_weights))
@@ -280,10 +281,6 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)), adds=pl.Series(edges[1] > edges[0]))
     is_known = not rows["is_unused"].null_count() and not rows["is_unused"].all() and not _has_ranks(view)
     return rows if is_known else rows.clear()
-
-
-def _updating_steps(view: DeviceView) -> int:
-    return view.used_like(OPTIMIZER_STEP)["window"].n_unique()
 
 
 def _has_ranks(view: DeviceView) -> bool:

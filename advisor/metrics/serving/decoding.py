@@ -7,13 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.decoding import (
-    decode_steps,
-    decode_time,
-    gaps_between,
-    graph_launches,
-    idle_between,
-)
+from advisor.analysis.device.decoding import decode_steps, decode_time, gaps_between, graph_launches, idle_between
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
