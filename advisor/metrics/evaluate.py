@@ -333,7 +333,7 @@ def _values(
     row: dict[str, Value] = {}
     device = subject[0].device if isinstance(subject[0], DeviceView) else 0
     for metrics, function in functions:
-        lacking = {metric: _lacking(metric, device, selection) for metric in metrics}
+        lacking = {metric: _lacking(METRICS[metric.name], device, selection) for metric in metrics}
         values = (
             {}
             if all(lacking.values())

@@ -22,8 +22,8 @@ class Identity(NamedTuple):
         """The metrics `name` and `name_device`."""
         of_device = f"{name}: its device, where a rank drives several."
         return cls(
-            Metric(name, "rank", meaning, formula),
-            Metric(f"{name}_device", "device", of_device, "the number that the recording gives it"),
+            Metric(name, meaning, formula, unit="rank"),
+            Metric(f"{name}_device", of_device, "the number that the recording gives it"),
         )
 
     def values(self, job: Job, position: int) -> dict[Metric, Value]:

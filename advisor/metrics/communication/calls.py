@@ -34,13 +34,11 @@ def _flat_ops(view: DeviceView) -> pl.DataFrame:
 
 COLLECTIVE_CALL_MS = Metric(
     "collective_call_ms",
-    "ms",
     "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
     "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
 )
 COLLECTIVE_CALL_IDLE_MS = Metric(
     "collective_call_idle_ms",
-    "ms",
     "Time per step for which the device idles at most because of the host's calls of collectives.",
     "min(collective_call_ms, host-bound and queued idle time per step)",
 )
@@ -60,7 +58,6 @@ def calling(view: DeviceView) -> Mapping[Metric, Value]:
 
 BUFFER_BROADCAST_IDLE_MS = Metric(
     "buffer_broadcast_idle_ms",
-    "ms",
     "Time per step for which the device idles while the host broadcasts the module's buffers.",
     "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
     " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
@@ -69,7 +66,6 @@ BUFFER_BROADCAST_IDLE_MS = Metric(
 )
 COLLECTIVE_LOOP_IDLE_MS = Metric(
     "collective_loop_idle_ms",
-    "ms",
     "Time per step for which the device idles while the host calls for one collective right after another.",
     "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
     " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",

@@ -11,7 +11,7 @@ from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, time_of
 from advisor.model.profile import matches
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
@@ -39,65 +39,46 @@ def _longest(view: DeviceView) -> pl.DataFrame:
 
 EXPOSED_COPY_SHARE = Metric(
     "exposed_copy_share",
-    "share",
     "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
     "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
     "collectives / step time",
-    needs=_NEEDS,
     where=_longest,
 )
-EXPOSED_COPY_MS = Metric(
-    "exposed_copy_ms",
-    "ms",
-    "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
-    "that time / steps",
-    needs=_NEEDS,
-)
+EXPOSED_COPY_MS = time_of("exposed_copy_ms", EXPOSED_COPY_SHARE, "that time / steps")
 EXPOSED_COPY_BYTES_PER_STEP = Metric(
     "exposed_copy_bytes_per_step",
-    "number",
     "Bytes per step of the copies to the device that nothing else hides.",
     "sum of their bytes / steps",
-    needs=_NEEDS,
 )
 EXPOSED_COPY_SAME_STREAM_SHARE = Metric(
     "exposed_copy_same_stream_share",
-    "share",
     "Part of the exposed copies' time that is queued in one stream with kernels, which cannot run meanwhile.",
     "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
-    needs=_NEEDS,
 )
 EXPOSED_COPY_OF = Metric(
     "exposed_copy_of",
-    "text",
     "Range or op in which most of the exposed copies were asked for; empty where none was open.",
     "by time of those copies, the outermost range around the launching call that is no step and takes less than "
     "half a step, digits apart",
-    needs=_NEEDS,
+    unit="text",
 )
 EXPOSED_COPY_PARAMETER_SHARE = Metric(
     "exposed_copy_parameter_share",
-    "share",
     "Part of the exposed copies' time that fetches parameters or activations kept in host memory.",
     "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
     "without copies",
-    needs=_NEEDS,
 )
 COPY_LEAST_GAIN_MS = Metric(
     "copy_least_gain_ms",
-    "ms",
     "Step time that copying ahead saves at least.",
     "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
     "own choice: how much is hidden depends on how far ahead the host is",
-    _NEEDS,
 )
 COPY_GAIN_MS = Metric(
     "copy_gain_ms",
-    "ms",
     "Step time that copying ahead saves at most.",
     "replay of the recorded steps without those copies, and on top all of those whose launch was not recorded: no "
     "replay holds them; exposed_copy_ms where that is less, or none can be trusted",
-    needs=_NEEDS,
 )
 
 
@@ -112,7 +93,7 @@ _OF_EXPOSED: Final = (
 )
 
 
-@measures(*_OF_EXPOSED, EXPOSED_COPY_OF)
+@measures(*_OF_EXPOSED, EXPOSED_COPY_OF, needs=_NEEDS)
 def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if reason := undirected_copies(view):

@@ -33,42 +33,32 @@ def _longest_pageable(view: DeviceView) -> pl.DataFrame:
 
 PAGEABLE_COPY_SHARE = Metric(
     "pageable_copy_share",
-    "share",
     "Part of the step in which a copy from or to pageable host memory runs.",
     "union of those copies inside the steps / step time",
-    needs=_NEEDS,
     where=_longest_pageable,
 )
 PAGEABLE_COPY_BYTES_PER_STEP = Metric(
     "pageable_copy_bytes_per_step",
-    "number",
     "Bytes per step copied from or to pageable host memory.",
     "sum of the bytes of those copies / steps",
-    needs=_NEEDS,
 )
 PAGEABLE_COPY_EXPOSED_MS = Metric(
     "pageable_copy_exposed_ms",
-    "ms",
     "Time per step in which a copy from or to pageable memory runs and no kernel or collective hides it.",
     "(union of those copies - its overlap with kernels and collectives) / steps",
-    needs=_NEEDS,
 )
 PAGEABLE_COPY_PINNED_MS = Metric(
     "pageable_copy_pinned_ms",
-    "ms",
     "What is left of the exposed time of pageable copies if the same bytes came from pinned memory.",
     "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
     _PCIE_SOURCE,
-    _NEEDS,
 )
 PAGEABLE_TO_HOST_PART = Metric(
     "pageable_to_host_part",
-    "share",
     "How much of the time of pageable copies brings values to the host.",
     "sum of those copies DtoH / sum of all of them; 0 where there are none",
-    needs=_NEEDS,
 )
-MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "union of the copies / steps", needs=_NEEDS)
+MEMCPY_MS = Metric("memcpy_ms", "Copy time per step, hidden or not.", "union of the copies / steps")
 
 
 @measures(
@@ -78,6 +68,7 @@ MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "uni
     PAGEABLE_COPY_PINNED_MS,
     PAGEABLE_TO_HOST_PART,
     MEMCPY_MS,
+    needs=_NEEDS,
 )
 def transfers(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies in the used steps; a step without pageable copies has zero of them."""

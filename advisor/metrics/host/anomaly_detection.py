@@ -28,28 +28,24 @@ _SOURCE: Final = "torch/csrc/autograd/engine.cpp"
 
 ANOMALY_CHECKS_PER_STEP = Metric(
     "anomaly_checks_per_step",
-    "number",
     "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
     "aten::isnan called by autograd's engine itself / steps",
     _SOURCE,
 )
 ANOMALY_MS = Metric(
     "anomaly_ms",
-    "ms",
     "Host time per step in searches of gradients for NaN.",
     "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
     _SOURCE,
 )
 ANOMALY_STACKS_MS = Metric(
     "anomaly_stacks_ms",
-    "ms",
     "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
     "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
     "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
 )
 ANOMALY_LEAST_GAIN_MS = Metric(
     "anomaly_least_gain_ms",
-    "ms",
     "Step time that is saved at least without anomaly detection.",
     "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; where no "
     "stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which computes "
@@ -58,7 +54,6 @@ ANOMALY_LEAST_GAIN_MS = Metric(
 )
 ANOMALY_GAIN_MS = Metric(
     "anomaly_gain_ms",
-    "ms",
     "Step time that is saved at most without anomaly detection.",
     "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay can be "
     "trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen unless it "

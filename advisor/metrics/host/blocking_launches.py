@@ -18,7 +18,6 @@ _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
 
 BLOCKING_LAUNCH_SHARE = Metric(
     "blocking_launch_share",
-    "share",
     "Part of the kernels whose launch returned only after the kernel had ended.",
     "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "
     "launch; 0 where none was recorded",
@@ -27,14 +26,12 @@ BLOCKING_LAUNCH_SHARE = Metric(
 )
 BLOCKING_GAIN_MS = Metric(
     "blocking_gain_ms",
-    "ms",
     "Step time saved if launches did not wait.",
     "replay without the blocking launches' time; where no replay can be trusted: 0",
     "advisor.analysis.device.replay",
 )
 LAUNCHED_KERNELS_PER_STEP = Metric(
     "launched_kernels_per_step",
-    "number",
     "Kernels per step that were launched one by one.",
     "kernels with a recorded kernel launch / steps",
 )

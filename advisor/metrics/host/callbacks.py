@@ -19,7 +19,6 @@ _OF_JAX: Final = r"^\$callback\.py:\d+ "
 
 CALLBACK_SHARE = Metric(
     "callback_share",
-    "share",
     "Part of the step in which compiled code calls Python, on a worker without a device.",
     "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
     "outside of input, compile and collective ranges / step time; 0 with a device",
@@ -27,9 +26,9 @@ CALLBACK_SHARE = Metric(
 )
 CALLBACK_FUNCTION = Metric(
     "callback_function",
-    "text",
     "The function that takes most of the calls from compiled code; empty where Python's calls were not recorded.",
     "the range with the most time right inside those of jax/_src/callback.py",
+    unit="text",
 )
 
 

@@ -33,7 +33,6 @@ _LEAST: Final = 0.25
 
 HOST_EAGER_SHARE = Metric(
     "host_eager_share",
-    "share",
     "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
     "time of eager ops / time of all ops of the steps, those inside others not counted",
     f"{_XPROF}, TF ops executed eagerly on the host",
@@ -41,20 +40,17 @@ HOST_EAGER_SHARE = Metric(
 )
 EAGER_OPS_PER_STEP = Metric(
     "eager_ops_per_step",
-    "number",
     "Ops per step that the host runs outside tf.function and tf.Graph.",
     "such ops / steps, those inside others not counted",
 )
 DEVICE_EAGER_SHARE = Metric(
     "device_eager_share",
-    "share",
     "Part of the device's kernel time that ops outside tf.function and tf.Graph launched.",
     "time of kernels of eager ops / time of kernels, if the profile shows which are",
     f"{_XPROF}, TF ops executed eagerly on the device",
 )
 FUNCTION_TRACING_SHARE = Metric(
     "function_tracing_share",
-    "share",
     "Part of the time in calls of tf.functions in which the function was traced anew or ran eagerly.",
     "union of such calls / union of all calls of tf.functions in the recording",
     "XProf's tf.function statistics",
@@ -81,7 +77,6 @@ def eager(view: DeviceView) -> Values:
 
 EAGER_LEAST_GAIN_MS = Metric(
     "eager_least_gain_ms",
-    "ms",
     "Step time saved at least if the eager ops ran in a tf.function, on a CPU.",
     "host_eager_share x a quarter of (time outside of ops, input, compilation and collectives in stretches of at most "
     "{dispatch} - 1 µs per op recorded) / steps; 0 with a device",
@@ -89,7 +84,6 @@ EAGER_LEAST_GAIN_MS = Metric(
 )
 EAGER_GAIN_MS = Metric(
     "eager_gain_ms",
-    "ms",
     "Step time that this saves at most: Python between the ops, most of their dispatch, and what fusing them saves.",
     "host_eager_share x (time outside of ops, input, compilation and collectives + 9 tenths of the ops whose name has "
     "a median under 100 µs + half of the other ops) / steps; 0 with a device",
@@ -139,17 +133,17 @@ def _calls(view: DeviceView, pattern: str) -> pl.DataFrame:
 
 KERAS_FIT_RANGES = Metric(
     "keras_fit_ranges",
-    "count",
     "Ranges that only Keras's Model.fit makes: above 0 the loop is Keras's own, not the user's.",
     "host ranges called train_function, one_step_on_data, multi_step_on_iterator and the like, or Profiled batch",
     "recordings of Model.fit with Keras 3.15; TensorFlow's Keras 2 names the function train_function",
+    unit="count",
 )
 PRIVATE_LAUNCH_THREADS = Metric(
     "private_launch_threads",
-    "count",
     "Threads that do nothing but launch the kernels of one GPU: above 0 TF_GPU_THREAD_MODE=gpu_private is on.",
     "threads called tf_gpu_private_*",
     "TensorFlow names the pool of that mode so",
+    unit="count",
 )
 
 
@@ -165,16 +159,14 @@ def settings(view: DeviceView) -> Values:
 
 DEVICE_OP_SHARE = Metric(
     "device_op_share",
-    "share",
     "Part of the framework ops, by number, that run something on the device; the others compute on the host, or "
     "nothing.",
     "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
     f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
-    (*_NEEDS, "device_ops.launch"),
 )
 
 
-@measures(DEVICE_OP_SHARE)
+@measures(DEVICE_OP_SHARE, needs=(*_NEEDS, "device_ops.launch"))
 def placement(view: DeviceView) -> Mapping[Metric, Value]:
     """Ops placed on the device against those on the host."""
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()

@@ -15,15 +15,13 @@ from advisor.model.missing import Missing
 
 HOST_LOOPS_SHARE = Metric(
     "host_loops_share",
-    "share",
     "Part of the step in which Python, or a loop over parameters, sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, or while parameters are updated / step time",
-    needs=("device_ops",),
 )
 
 
-@measures(HOST_LOOPS_SHARE)
+@measures(HOST_LOOPS_SHARE, needs=("device_ops",))
 def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
     """The waits for launches that have a cause other than the launches."""
     if why := unknown_waits(view):
@@ -34,7 +32,6 @@ def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
 
 HOST_OPS_SHARE = Metric(
     "host_ops_share",
-    "share",
     "Part of the step in which a worker without a device runs framework ops.",
     "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
     "part of the host's working time that waits for a CPU (run_delay_share), unless the step was timed without the "
@@ -43,7 +40,6 @@ HOST_OPS_SHARE = Metric(
 )
 HOST_WORK_SHARE = Metric(
     "host_work_share",
-    "share",
     "Part of the step in which a worker without a device works outside of framework ops: its Python.",
     "1 - input_share - compile_share - collective_share - callback_share without a device, less the same part of it, "
     "- host_ops_share; 0 with one",

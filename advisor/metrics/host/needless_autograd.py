@@ -43,7 +43,6 @@ _OF_WEIGHTS: Final = 0.75
 
 RECOMPUTED_SHARE = Metric(
     "recomputed_share",
-    "share",
     "Part of the step in which the backward pass computes layers of the forward pass again.",
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
     "without nodes in it and those of the program's functions / step time",
@@ -52,19 +51,16 @@ RECOMPUTED_SHARE = Metric(
 )
 RECOMPUTATIONS_PER_STEP = Metric(
     "recomputations_per_step",
-    "number",
     "Parts of the model that the backward pass computes again.",
     "nodes that do so / steps",
 )
 RECOMPUTED_GAIN_MS = Metric(
     "recomputed_gain_ms",
-    "ms",
     "Step time saved if the backward pass computed no layer again.",
     "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
 )
 UNUSED_GRADIENTS = Metric(
     "unused_gradients",
-    "number",
     "Gradients that a step computes for parameters, or inputs, which no optimizer updates.",
     "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range / steps; 0 if none has it, and "
     "in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
@@ -73,14 +69,13 @@ UNUSED_GRADIENTS = Metric(
 )
 UNUSED_GRADIENTS_CLEARED = Metric(
     "unused_gradients_cleared",
-    "count",
     "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
     "used steps with such an AccumulateGrad without aten::add_ in it",
     "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
+    unit="count",
 )
 UNUSED_GRADIENTS_SHARE = Metric(
     "unused_gradients_share",
-    "share",
     "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",
     "Kineto's shapes",
@@ -88,20 +83,17 @@ UNUSED_GRADIENTS_SHARE = Metric(
 )
 UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
     "unused_gradients_least_gain_ms",
-    "ms",
     "Step time saved at least without these gradients.",
     "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
 )
 UNUSED_GRADIENTS_GAIN_MS = Metric(
     "unused_gradients_gain_ms",
-    "ms",
     "Step time saved at most without these gradients.",
     "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / steps",
     "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
 )
 REPEATED_BACKWARD_SHARE = Metric(
     "repeated_backward_share",
-    "share",
     "Part of the step in which backward passes go through a graph that another one of the step went through already.",
     "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
     "build graphs, and where nodes build one themselves, as for gradients of gradients",
@@ -110,7 +102,6 @@ REPEATED_BACKWARD_SHARE = Metric(
 )
 REPEATED_BACKWARD_GAIN_MS = Metric(
     "repeated_backward_gain_ms",
-    "ms",
     "Step time saved if one backward pass went through each graph.",
     "replay without these nodes and their kernels"
     + ELSE
@@ -118,14 +109,12 @@ REPEATED_BACKWARD_GAIN_MS = Metric(
 )
 GRAPH_OPS_PER_STEP = Metric(
     "graph_ops_per_step",
-    "number",
     "Ops that build a graph which no backward pass goes through.",
     "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
     "steps or more whose products build a graph; else those of unused_forward_share",
 )
 UNUSED_FORWARD_SHARE = Metric(
     "unused_forward_share",
-    "share",
     "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
     "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
     "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
@@ -135,7 +124,6 @@ UNUSED_FORWARD_SHARE = Metric(
 )
 GRAPH_GAIN_MS = Metric(
     "graph_gain_ms",
-    "ms",
     "Step time saved at most without such a graph.",
     "inference: half of the step without input, or with a device of its host-bound gaps; training: replay without the "
     "forward passes of unused_forward_share" + ELSE + "their kernels' time, without a device their time / steps",
@@ -169,7 +157,8 @@ def unused_gradients(view: DeviceView) -> Values:
     needless, of_weights = view.once(_needless), view.once(_gradients)
     unused = of_weights.filter("is_unused")
     cleared = unused.filter(~pl.col("adds"))["window"].n_unique()
-    if unused.height and cleared < _CLEARED and _updating_steps(view) < _UPDATES_IN_TURN:
+    updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
+    if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
         return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
     least = _gain_ms(view, needless)
     before = of_weights.filter(~inside(needless, of_weights))
@@ -292,10 +281,6 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)), adds=pl.Series(edges[1] > edges[0]))
     is_known = not rows["is_unused"].null_count() and not rows["is_unused"].all() and not _has_ranks(view)
     return rows if is_known else rows.clear()
-
-
-def _updating_steps(view: DeviceView) -> int:
-    return view.used_like(OPTIMIZER_STEP)["window"].n_unique()
 
 
 def _has_ranks(view: DeviceView) -> bool:

@@ -15,7 +15,6 @@ from advisor.metrics.metric import Metric, Value, measures
 _CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
 PASSES_PER_STEP = Metric(
     "passes_per_step",
-    "number",
     "How often a step runs the same ops.",
     "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
@@ -27,7 +26,6 @@ PASSES_PER_STEP = Metric(
 )
 PYTHON_LOOP_SHARE = Metric(
     "python_loop_share",
-    "share",
     "Part of the step in loops of Python over small ops, beside the model and its optimizer.",
     "time of those loops without pauses of over {dispatch} in which nothing was recorded and, unless a pass reads a "
     "value, ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
@@ -37,19 +35,17 @@ PYTHON_LOOP_SHARE = Metric(
 )
 PYTHON_LOOP_PASSES = Metric(
     "python_loop_passes",
-    "count",
     "How often the longest of those loops runs the same ops, at least.",
     "calls of the op in it that comes least often; 0 without a loop",
+    unit="count",
 )
 PYTHON_LOOP_READS = Metric(
     "python_loop_reads",
-    "number",
     "How often per step those loops read a value from a tensor.",
     "aten::item, is_nonzero and resolve_conj (of numpy() and tolist()) that lie in no other op, in them / steps",
 )
 PYTHON_STRETCH_SHARE = Metric(
     "python_stretch_share",
-    "share",
     "Part of the step in which Python surely works for over {dispatch} at a time.",
     "the least that any step has of stretches of over {dispatch} in which Python was recorded / mean step; 0 with a "
     "device",
@@ -57,26 +53,23 @@ PYTHON_STRETCH_SHARE = Metric(
 )
 PYTHON_LOOP_GAIN_MS = Metric(
     "python_loop_gain_ms",
-    "ms",
     "Step time that those loops take at most.",
     "their time and as much of the pauses in them, at most, and the rest of such pauses if that is more than Python's "
     "time and 5 % of the step / steps",
 )
 RECURRENT_CELLS_PER_STEP = Metric(
     "recurrent_cells_per_step",
-    "number",
     "Steps of recurrent networks that a loop runs one by one.",
     "aten::lstm_cell, gru_cell and rnn_*_cell / steps",
 )
 PYTHON_LOOP_OPS = Metric(
     "python_loop_ops",
-    "text",
     "What takes most of the time of those loops.",
     "the three ranges with the most time of their own in them",
+    unit="text",
 )
 ROW_GRADIENTS_MS = Metric(
     "row_gradients_ms",
-    "ms",
     "Time per step in which backward passes fill gradients of complete tensors for single rows of them.",
     "time of the nodes SelectBackward0, SliceBackward0 and IndexBackward0 that come 16 times as often as layers, or "
     "as often as a loop of 8 passes or more runs / steps; 0 with a device",

@@ -16,7 +16,6 @@ _FRAME_NS: Final = 200  # what recording a call of a Python function costs the h
 
 PROFILER_SHARE = Metric(
     "profiler_share",
-    "share",
     "Part of the step in which the profiler itself holds everything up.",
     "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
     "device idles / step time",
@@ -24,7 +23,6 @@ PROFILER_SHARE = Metric(
 )
 TRACING_SHARE = Metric(
     "tracing_share",
-    "share",
     "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
     "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
     "(1 µs x framework ops and runtime calls + 0.2 µs x Python calls of the steps) / step time, at most the part "
@@ -34,7 +32,6 @@ TRACING_SHARE = Metric(
 )
 RECORDED_RATIO = Metric(
     "recorded_ratio",
-    "ratio",
     "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
     "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
     "differ by less than half and 10 µs per op and call are less than the difference; else 1",
@@ -42,7 +39,6 @@ RECORDED_RATIO = Metric(
 )
 UNPROFILED_STEP_MS = Metric(
     "unprofiled_step_ms",
-    "ms",
     "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
     "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
     "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
@@ -50,7 +46,7 @@ UNPROFILED_STEP_MS = Metric(
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
 PYTHON_FRAMES_PER_STEP = Metric(
-    "python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"
+    "python_frames_per_step", "Python calls recorded per step.", "python and module ranges / steps"
 )
 
 

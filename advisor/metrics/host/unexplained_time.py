@@ -21,15 +21,14 @@ _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
 
 OPEN_CALLS = Metric(
     "open_calls",
-    "text",
     "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
     "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
     "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
     "cause of 5 % of the step or more is unknown",
+    unit="text",
 )
 OPEN_CALLS_PART = Metric(
     "open_calls_part",
-    "share",
     "How much of that time these ranges take.",
     "time of open_calls / that time; 0 without any",
 )

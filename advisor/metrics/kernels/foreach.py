@@ -26,53 +26,42 @@ _NEEDS: Final = ("device_ops", "device_ops.name")
 
 FOREACH_UPDATE_SHARE = Metric(
     "foreach_update_share",
-    "share",
     "Part of the step in which an optimizer that has a fused form updates all tensors operation by operation.",
     "time of kernels that aten::_foreach_ ops launch inside Optimizer.step of Adam, AdamW, Adagrad and SGD / step time",
-    needs=_NEEDS,
     where=lambda view: longest(_kernels(view)),
 )
-FOREACH_UPDATE_MS = Metric(
-    "foreach_update_ms", "ms", "Time per step of these kernels.", "that time / steps", needs=_NEEDS
-)
+FOREACH_UPDATE_MS = Metric("foreach_update_ms", "Time per step of these kernels.", "that time / steps")
 FOREACH_ACCESSES = Metric(
     "foreach_accesses",
-    "number",
     "How often these kernels read or write a value of each parameter, its gradient or its moments in a step.",
     "sum over operations of (tensor lists that the kernel's functor reads + 1 that it writes) x calls of the op / calls"
     " of the op that is called least, because each group of parameters calls that once; 0 where there are none",
     "PyTorch, ForeachFunctors.cuh: Functor<type, lists, lists read, list written>",
-    _NEEDS,
 )
 FUSED_ACCESSES = Metric(
     "fused_accesses",
-    "number",
     "How often one fused kernel reads or writes a value of each parameter, its gradient or its moments in a step.",
     "Adam 7, Adagrad 5, SGD 3, with momentum 5; 0 for other optimizers",
     "Adam reads the gradient, reads and writes parameter and two moments",
-    _NEEDS,
 )
 FOREACH_LEAST_GAIN_MS = Metric(
     "foreach_least_gain_ms",
-    "ms",
     "Step time that the fused form saves at least.",
     f"those kernels in min(1, 2 x fused_accesses / foreach_accesses) of their time{REPLAYED}",
     "2: a fused kernel that moves values half as fast; own choice",
-    _NEEDS,
 )
 FOREACH_GAIN_MS = Metric(
     "foreach_gain_ms",
-    "ms",
     "Step time that the fused form saves at most.",
     f"those kernels in min(1, fused_accesses / foreach_accesses) of their time{REPLAYED}",
     "all of them are bound by memory: the bytes set their time",
-    _NEEDS,
 )
 
 
 @measures(
     *(FOREACH_UPDATE_SHARE, FOREACH_UPDATE_MS, FOREACH_ACCESSES, FUSED_ACCESSES),
     *(FOREACH_LEAST_GAIN_MS, FOREACH_GAIN_MS),
+    needs=_NEEDS,
 )
 def foreach_updates(view: DeviceView) -> Mapping[Metric, Value]:
     """What the separate operations take, and what one kernel would; zero where there are none."""

@@ -11,7 +11,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -23,50 +23,33 @@ _NEEDS: Final = ("device_ops", "device_ops.name")
 
 LAYOUT_TRANSPOSE_SHARE = Metric(
     "layout_transpose_share",
-    "share",
     "Part of the step spent converting tensors between NCHW and NHWC for convolutions.",
     "time of kernels that are so named, or transpose and were launched by a convolution / step time",
-    needs=_NEEDS,
     where=lambda view: longest(part(view, "layout")),
 )
-LAYOUT_TRANSPOSE_MS = Metric(
-    "layout_transpose_ms",
-    "ms",
-    "Time per step spent converting tensors between NCHW and NHWC for convolutions.",
-    "time of those kernels / steps",
-    needs=_NEEDS,
-)
+LAYOUT_TRANSPOSE_MS = time_of("layout_transpose_ms", LAYOUT_TRANSPOSE_SHARE, "time of those kernels / steps")
 LAYOUT_TRANSPOSE_OPS = Metric(
     "layout_transpose_ops",
-    "text",
     "The ops that launched conversions between NCHW and NHWC.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
-LAYOUT_TRANSPOSES_PER_STEP = Metric(
-    "layout_transposes_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS
-)
+LAYOUT_TRANSPOSES_PER_STEP = Metric("layout_transposes_per_step", "Such kernels per step.", "kernels / steps")
 LAYOUT_DIMENSIONS = Metric(
     "layout_dimensions",
-    "number",
     "Dimensions of the tensors that are converted: 4 of images, 5 of volumes.",
     "sides of the ops' largest input, of the kernels with the most time; from names with 3d or NDHWC 5; 0 without any",
-    needs=_NEEDS,
 )
 LAYOUT_LEAST_GAIN_MS = Metric(
     "layout_least_gain_ms",
-    "ms",
     "Step time that a model in channels last saves at least.",
     f"those kernels at a quarter of their time{REPLAYED}",
     "a quarter is an own choice: what enters and leaves the network is converted still",
-    _NEEDS,
 )
 LAYOUT_GAIN_MS = Metric(
     "layout_gain_ms",
-    "ms",
     "Step time that a model in channels last saves at most.",
     f"without those kernels{REPLAYED}",
-    needs=_NEEDS,
 )
 
 
@@ -78,6 +61,7 @@ LAYOUT_GAIN_MS = Metric(
     LAYOUT_DIMENSIONS,
     LAYOUT_LEAST_GAIN_MS,
     LAYOUT_GAIN_MS,
+    needs=_NEEDS,
 )
 def layouts(view: DeviceView) -> Mapping[Metric, Value]:
     """Conversions around convolutions; zero where there are none."""

@@ -26,7 +26,6 @@ _SIXTEEN: Final = r"(?i)bfloat16|half|float16"
 
 COMPILED_CALLS_PER_STEP = Metric(
     "compiled_calls_per_step",
-    "number",
     "Calls of compiled code per step: above 0 torch.compile is in use, if not for all of the model.",
     "ranges Torch-Compiled Region, or else CompiledFunction or CompiledFxGraph, or else kernels that Inductor named / "
     "steps",
@@ -34,47 +33,41 @@ COMPILED_CALLS_PER_STEP = Metric(
 )
 GRAPH_LAUNCHES_PER_STEP = Metric(
     "graph_launches_per_step",
-    "number",
     "Launches of CUDA graphs per step.",
     "calls of cudaGraphLaunch and the like in the used steps / steps",
 )
 OPTIMIZER_FORM = Metric(
     "optimizer_form",
-    "text",
     "How the optimizer updates: `fused`, `foreach`, `loop` (one tensor at a time), or `none` where no step ran.",
     "the first of these whose ops run in the used steps: aten::_fused_adam and the like, aten::_foreach_add and the "
     "like; else loop where an Optimizer.step range is. Clipping gradients runs foreach ops too",
+    unit="text",
 )
 OPTIMIZER_CLASS = Metric(
     "optimizer_class",
-    "text",
     "The optimizer's class, or the one with the most time of several: `AdamW`.",
     "the ranges Optimizer.step#CLASS.step in the used steps",
+    unit="text",
 )
 ATTENTION_CALLS_PER_STEP = Metric(
     "attention_calls_per_step",
-    "number",
     "Calls of F.scaled_dot_product_attention per step; kernels of other packages are none.",
     "aten::scaled_dot_product_attention in the used steps / steps",
 )
 DENSE_EMBEDDINGS_PER_STEP = Metric(
     "dense_embeddings_per_step",
-    "number",
     "Gradients of embeddings per step that have a row for every row of the table, used in the batch or not.",
     "aten::embedding_dense_backward and aten::_embedding_bag_dense_backward in the used steps / steps",
 )
 DDP_FORWARDS_PER_STEP = Metric(
     "ddp_forwards_per_step",
-    "number",
     "Forward passes of DistributedDataParallel per step: above 0 it is in use.",
     "ranges DistributedDataParallel.forward in the used steps / steps",
 )
 SIXTEEN_BIT_REDUCTION_SHARE = Metric(
     "sixteen_bit_reduction_share",
-    "share",
     "Part of the bytes that this rank's reductions handle in 16 bits.",
     "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
-    needs=("device_ops",),
 )
 
 
@@ -109,7 +102,7 @@ def graphs(view: DeviceView) -> Mapping[Metric, Value]:
     return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, GRAPH_LAUNCH)}
 
 
-@measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False)
+@measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False, needs=("device_ops",))
 def reductions(view: DeviceView) -> Mapping[Metric, Value]:
     """In how many bits gradients travel."""
     calls = view.collectives.filter(matches(_REDUCES, "op"), pl.col("dtype").is_not_null(), pl.col("bytes") > 0)

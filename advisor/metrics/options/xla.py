@@ -22,33 +22,31 @@ _SEVERAL: Final = 2
 
 TF_FUNCTION_CALLS_PER_STEP = Metric(
     "tf_function_calls_per_step",
-    "number",
     "Calls of tf.functions per step.",
     "host ranges with a tf_function_call in the used steps / steps",
 )
 JITTED_CALLS_PER_STEP = Metric(
     "jitted_calls_per_step",
-    "number",
     "Calls of jitted functions per step; jnp's own functions are jitted too.",
     "host ranges PjitFunction(...) in the used steps / steps",
 )
 TF_DATA_PREFETCHES = Metric(
     "tf_data_prefetches",
-    "count",
     "Iterators of tf.data that prefetch, in all pipelines.",
     "iterators whose transformation is Prefetch",
+    unit="count",
 )
 TF_DATA_PARALLEL_MAPS = Metric(
     "tf_data_parallel_maps",
-    "count",
     "Transformations of tf.data that run several calls at once.",
     "iterators called Parallel* or MapAndBatch whose recorded parallelism is above 1",
+    unit="count",
 )
 TF_DATA_SERIAL_MAPS = Metric(
     "tf_data_serial_maps",
-    "count",
     "Maps of tf.data that run one call at a time.",
     "iterators called Map, and those that could run several calls at once but run one",
+    unit="count",
 )
 _PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MAPS)
 

@@ -20,22 +20,18 @@ def _collections(view: DeviceView) -> pl.DataFrame:
 
 GC_PAUSE_MS = Metric(
     "gc_pause_ms",
-    "ms",
     "The longest time that the device idles in one garbage collection.",
     "longest idle time in one collection of Python's inside the complete steps, uneven ones too",
-    needs=_NEEDS,
     where=lambda view: places(view, _collections(view)),
 )
 GC_PAUSES_MS = Metric(
     "gc_pauses_ms",
-    "ms",
     "Time per step that the device idles in garbage collections.",
     "that idle time in all collections / complete steps",
-    needs=_NEEDS,
 )
 
 
-@measures(GC_PAUSE_MS, GC_PAUSES_MS)
+@measures(GC_PAUSE_MS, GC_PAUSES_MS, needs=_NEEDS)
 def pauses(view: DeviceView) -> Mapping[Metric, Value]:
     """Idle time in collections; zero where none was recorded."""
     rows = _collections(view)

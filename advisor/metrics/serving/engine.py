@@ -12,17 +12,17 @@ from advisor.model.missing import Missing
 
 ENGINE = Metric(
     "engine",
-    "text",
     "The serving engine: `vllm`, `sglang` or `tensorrt_llm`.",
     "the first of them whose name for a step, or whose code, the host's ranges hold",
+    unit="text",
 )
 
 
 PHASES = Metric(
     "phases",
-    "text",
     "The phases of the used steps of a server: `prefill`, `decode`, `mixed`, `verify`; `unnamed` is none of them.",
     "from the marks of the steps, or else from the kernels of forward passes",
+    unit="text",
 )
 
 

@@ -47,14 +47,12 @@ _PARTS_SCHEMA: Final = {
 
 EXPOSED_MEMCPY_SHARE = Metric(
     "exposed_memcpy_share",
-    "share",
     "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
     "(union of kernels and copies - union of kernels) inside the steps / step time",
-    needs=("device_ops",),
 )
 
 
-@measures(EXPOSED_MEMCPY_SHARE)
+@measures(EXPOSED_MEMCPY_SHARE, needs=("device_ops",))
 def exposed_copies(view: DeviceView) -> Mapping[Metric, Value]:
     """Of TensorFlow and JAX it is more than memcpy_share where the call that copies returns only when it is done."""
     return {EXPOSED_MEMCPY_SHARE: int(view.once(_parts)["memcpy"].sum()) / view.total_ns}

@@ -33,7 +33,6 @@ def _shares() -> dict[str, Metric]:
     return {
         name: Metric(
             f"{name}_share",
-            "share",
             f"Part of the step in which {meaning}.",
             f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
             _SOURCE,
@@ -60,7 +59,7 @@ def _of_tensorflow(name: str) -> str:
 
 SHARES: Final = _shares()
 INPUT_EXPOSED_MS = Metric(
-    "input_exposed_ms", "ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
+    "input_exposed_ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
 )
 
 

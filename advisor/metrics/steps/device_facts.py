@@ -13,20 +13,19 @@ from advisor.model.missing import Missing
 from advisor.text import runs_of
 
 DEVICE_NAME = Metric(
-    "device_name", "text", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",)
+    "device_name", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",), unit="text"
 )
 CAPABILITY = Metric(
     "capability",
-    "number",
     "CUDA compute capability; on AMD the gfx version.",
     "major + minor / 10, as recorded",
     needs=("device_ops", "devices"),
 )
 GPU_LISTED = Metric(
     "gpu_listed",
-    "count",
     "Whether the hardware table has this GPU: 0 where only its compute capability tells what it can do.",
     "1 if it is certain which entry of the table it is, else 0",
+    unit="count",
 )
 
 
@@ -43,7 +42,6 @@ def device(view: DeviceView) -> Mapping[Metric, Value]:
 
 DATA_PARALLEL_CALLS_PER_STEP = Metric(
     "data_parallel_calls_per_step",
-    "number",
     "Forward passes of torch.nn.DataParallel per step.",
     "ranges named DataParallel.forward / steps",
     "torch-tb-profiler's rule on DataParallel",
@@ -63,25 +61,25 @@ def _replicated(view: DeviceView) -> pl.DataFrame:
 
 DEVICES_VISIBLE = Metric(
     "devices_visible",
-    "count",
     "Devices that the worker's process sees.",
     "devices that the profile describes",
     "XProf's overview page, run environment",
+    unit="count",
 )
 DEVICES_USED = Metric(
-    "devices_used", "count", "Devices that the worker ran anything on.", "number of devices with device ops"
+    "devices_used", "Devices that the worker ran anything on.", "number of devices with device ops", unit="count"
 )
 DEVICES_WORKING = Metric(
     "devices_working",
-    "text",
     "The devices on which the worker's process ran kernels.",
     "numbers of the devices with kernels",
+    unit="text",
 )
 DEVICES_IDLE = Metric(
     "devices_idle",
-    "count",
     "How many of the devices that the worker's process sees it ran nothing on.",
     "devices_visible - devices with any op, copies too",
+    unit="count",
 )
 
 

@@ -23,29 +23,26 @@ _NEEDS: Final = ("device_ops",)
 
 REPLAY_ERROR = Metric(
     "replay_error",
-    "ratio",
     "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
     "replayed step time / recorded step time - 1",
     _SOURCE,
     (*_NEEDS, "device_ops.launch"),
+    unit="ratio",
 )
 INPUT_GAIN_MS = Metric(
     "input_gain_ms",
-    "ms",
     "Step time saved if batches were always there in time.",
     "replay without the host's time in the data loader" + ELSE + "input_exposed_ms",
     _SOURCE,
 )
 INPUT_COPY_GAIN_MS = Metric(
     "input_copy_gain_ms",
-    "ms",
     "Copies of a step that may run beside kernels once batches are there in time, where no replay tells.",
     "copies outside of kernels / used steps; 0 with a replay, which overlaps them itself, and without a device",
     "a step that waits for its batch has no kernels left to copy beside",
 )
 SYNC_GAIN_MS = Metric(
     "sync_gain_ms",
-    "ms",
     "Step time saved if no call waited for the device.",
     "replay without waits" + ELSE + "sync_idle_ms",
     _SOURCE,

@@ -61,7 +61,7 @@ def test_a_place_names_the_calls_around_it_but_not_the_profilers_own(frame: str,
 
 def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="step_ms"):
-        measures(Metric("step_ms", "ms", "Again.", "x"))(lambda _: {})
+        measures(Metric("step_ms", "Again.", "x"))(lambda _: {})
 
 
 def test_a_null_has_a_reason_and_a_value_none():
