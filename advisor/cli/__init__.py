@@ -166,7 +166,10 @@ def excerpt(
     config: ConfigPath = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Cut out the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
+    """Cut the place of a finding out of a recording.
+
+    Perfetto and chrome://tracing show what it writes.
+    """
     import gzip
     import json
 
@@ -288,7 +291,9 @@ def comment(
     root: Annotated[Path, typer.Option("--root", metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
 ) -> None:
-    """Post a report as the one comment on a pull request, and edit it from then on.
+    """Keep one comment on a pull request up to date.
+
+    It is posted at the first call and edited from then on.
 
     The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
     """
@@ -312,7 +317,9 @@ def comment(
 
 @app.command()
 def mcp() -> None:
-    """Serve six tools to coding agents, by the Model Context Protocol on standard input and output.
+    """Serve six tools to coding agents.
+
+    They speak the Model Context Protocol on standard input and output.
 
     The tools are check, finding, metric, compare, excerpt and record_recipe. All of them only read, and only in the
     folders that the client gives.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from advisor.fleet.store import Store
     from advisor.model.notes import Note
 
-fleet_app = typer.Typer(no_args_is_help=True, help="All runs of a fleet: a store of them, and the report of a week.")
+fleet_app = typer.Typer(no_args_is_help=True, help="A store of all runs of a fleet, and the report of a week.")
 
 StoreUri = Annotated[str, typer.Option("--store", metavar="URI", help="The fleet store: a folder, s3:// or gs://.")]
 StoreOptions = Annotated[
@@ -91,7 +91,7 @@ def fleet_ingest(
     config: ConfigPath = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Check every run under the roots that the store does not hold, and write it there."""
+    """Check every new run under the roots, and write it to the store."""
     from advisor.errors import ReadError
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.ingest import ingest
@@ -148,7 +148,10 @@ def fleet_rejudge(
     option: StoreOptions = None,
     config: ConfigPath = None,
 ) -> None:
-    """Judge stored runs by the rules as they are now, without reading a profile; of all weeks unless one is given."""
+    """Judge stored runs by the rules of today, without their profiles.
+
+    Of all weeks, unless one is given.
+    """
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.rejudge import rejudge
     from advisor.text import count
@@ -174,7 +177,7 @@ def fleet_report(
     config: ConfigPath = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
-    """What the fleet's GPU-hours of a week went into, and what to fix first."""
+    """Where a week's GPU-hours went, and what to fix first."""
     from advisor.errors import UsageError
     from advisor.fleet.examine import book
     from advisor.fleet.recordings import Settings
@@ -256,7 +259,10 @@ def fleet_compact(
     ] = 7,
     option: StoreOptions = None,
 ) -> None:
-    """Put the store's many small files together and remove old ones; run it once a day or week."""
+    """Join the store's small files and remove old ones.
+
+    Run it once a day or week.
+    """
     from advisor.text import count
 
     for name, files in _existing(store, option).compact(keep).items():
@@ -269,7 +275,10 @@ def fleet_verify(
     store: Annotated[str, typer.Argument(metavar="STORE", help="The fleet store: a folder, s3:// or gs://.")],
     option: StoreOptions = None,
 ) -> None:
-    """Read every table, count its rows, and see that runs, findings, workers and reports belong together."""
+    """Read the whole store and check that its tables agree.
+
+    Runs, findings, workers and reports must belong together.
+    """
     from advisor.errors import StoreError
     from advisor.fleet.store import opened
     from advisor.fleet.verify import verify
@@ -291,7 +300,10 @@ def fleet_prune(
     every_week: Annotated[bool, typer.Option("--every-week", help="Go on even if no week is left.")] = False,
     option: StoreOptions = None,
 ) -> None:
-    """Forget the weeks before one; ingests leave them out until a prune names an earlier week."""
+    """Forget the weeks before one.
+
+    Ingests leave them out until a prune names an earlier week.
+    """
     from advisor.errors import UsageError
     from advisor.fleet.labels import monday_of
     from advisor.text import count

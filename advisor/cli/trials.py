@@ -41,7 +41,9 @@ def try_(
         bool, typer.Option("--keep-trackers", help="Leave trackers of experiments online.")
     ] = False,
 ) -> None:
-    """Measure what fixes are worth on the program itself, before a line of it changes.
+    """Measure what fixes save on the program itself.
+
+    No line of the program changes.
 
     Write the command behind `--`: advisor try -- python train.py
     """

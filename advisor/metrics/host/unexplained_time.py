@@ -47,7 +47,7 @@ def _open(view: DeviceView) -> Union:
     if view.device is None:
         known = view.once(running) | view.host_spans("collective", *HOST_RANGES) | spans(view.once(callbacks))
         return Union.of(view.starts, view.ends) - known
-    if not unknown_idle(view):
+    if not view.once(unknown_idle):
         return EMPTY
     idle = view.once(gaps)
     return Union.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)

@@ -107,7 +107,7 @@ def _idle(view: DeviceView) -> dict[str, Ints]:
     """What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges."""
     idle = view.once(gaps)
     causes = {cause: _by_step(view, idle, idle[f"{cause}_ns"].to_numpy()) for cause in CAUSES}
-    if view.total_ns and unknown_idle(view):
+    if view.total_ns and view.once(unknown_idle):
         causes["unknown"] = np.sum([causes["unknown"], *(causes.pop(cause) for cause in DOUBTFUL)], axis=0)
     startup = _first(causes["unknown"], round(view.once(start_up)[0] * view.total_ns))
     causes |= {"start_up": startup, "unknown": causes["unknown"] - startup}

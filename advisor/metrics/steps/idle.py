@@ -168,7 +168,7 @@ def idle(view: DeviceView) -> Mapping[Metric, Value]:
     values: dict[Metric, Value] = {IDLE_SHARES[cause]: share for cause, share in shares.items()}
     values |= {DEVICE_BUSY_SHARE: busy, IDLE_SHARE: 1 - busy}
     values |= _launching(view, rows)
-    why = unknown_idle(view)
+    why = view.once(unknown_idle)
     startup, longest = view.once(start_up)
     doubtful = {cause: share for cause, share in shares.items() if why and cause in DOUBTFUL}
     by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
