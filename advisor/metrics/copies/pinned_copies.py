@@ -120,9 +120,7 @@ def _gains(view: DeviceView, copies: pl.DataFrame, exposed_ms: float) -> dict[Me
 
 def _exposed_ns(view: DeviceView, copies: pl.DataFrame) -> int:
     """Time in which these copies run and no kernel does."""
-    copying = spans(copies)
-    hiding = view.device_spans("kernel", "collective")
-    return copying.total - int(hiding.within(copying.starts, copying.ends).sum())
+    return (spans(copies) - view.device_spans("kernel", "collective")).total
 
 
 def _same_stream_share(view: DeviceView, copies: pl.DataFrame) -> float:

@@ -64,8 +64,6 @@ def _gain_ms(view: DeviceView, copies: pl.DataFrame) -> float:
         return 0.0
     trusted = view.once(trusted_replay)
     if trusted is None:
-        alone = spans(others)
-        hiding = view.device_spans("kernel", "collective")
-        return view.per_step_ms(alone.total - int(hiding.within(alone.starts, alone.ends).sum()))
+        return view.per_step_ms((spans(others) - view.device_spans("kernel", "collective")).total)
     joined = trusted.without_calls(others["launch"].drop_nulls().unique().to_numpy())
     return trusted.saved_ms(joined.with_durations(others["id"].to_numpy(), np.zeros(others.height, np.int64)))

@@ -74,8 +74,7 @@ def transfers(view: DeviceView) -> Mapping[Metric, Value]:
     """Copies in the used steps; a step without pageable copies has zero of them."""
     pageable = _pageable(view.used_ops)
     copies = spans(pageable)
-    hiding = view.device_spans("kernel", "collective")
-    exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
+    exposed = (copies - view.device_spans("kernel", "collective")).total
     return {
         PAGEABLE_COPY_SHARE: view.share(copies),
         PAGEABLE_COPY_BYTES_PER_STEP: _bytes_per_step(view, pageable),
