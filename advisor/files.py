@@ -148,7 +148,9 @@ def _is_repeated(part: Part, other: Part) -> bool:
     """Whether two files are of one process that says no rank, recorded twice: ranks are recorded at the same time."""
     _, pid, rank = _process(part)
     timed = all(closes for _, closes in map(_recorded, (part, other)))
-    return timed and pid is not None and rank is None and _process(part) == _process(other) and not _overlap(part, other)
+    return (
+        timed and pid is not None and rank is None and _process(part) == _process(other) and not _overlap(part, other)
+    )
 
 
 def _process(part: Part) -> tuple[object, ...]:
