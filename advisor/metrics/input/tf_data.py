@@ -87,7 +87,7 @@ TF_DATA_PYTHON_SHARE = Metric(
 TF_DATA_PYTHON_CALLS = Metric(
     "tf_data_python_calls",
     "number",
-    "How many Python functions of the pipeline run at once while any does; calls that overlap release Python's lock.",
+    "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
 )
 TF_DATA_MS = Metric(
