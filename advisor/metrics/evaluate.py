@@ -49,8 +49,8 @@ PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
 class Part:
     """What one file's views tell by themselves; the job's metrics need the parts of all files.
 
-    `device` has a row per view. `place_rows` holds the places of every metric, by metric and worker, and `timelines` the
-    longest step of each worker, once the events that they come from are let go. Until then `place_rows` is None.
+    `device` has a row per view. `place_rows` holds the places of every metric, by metric and worker, and `timelines`
+    the longest step of each worker, once the events that they come from are let go. Until then `place_rows` is None.
     """
 
     selection: Selection
