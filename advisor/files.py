@@ -96,15 +96,18 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
     Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
-    the first one was recorded on other devices than most. The scheduler of an engine is of the job that it serves.
+    the first one was recorded on other devices than most. So are two recordings of one process, one after the other.
+    The scheduler of an engine is of the job that it serves.
     """
     groups: list[list[Part]] = []
+    may_repeat = not _names_tell_ranks(recording.files)
     helpers = _helpers(measured)
     measured = [part for part in measured if not any(part is helper for helper in helpers)]
     usual = Counter(map(_kind, measured))
     for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
         ranks = _claimed([part])
-        homes = [job for job in groups if not ranks & _claimed(job)]
+        free = [job for job in groups if not ranks & _claimed(job)]
+        homes = [job for job in free if not (may_repeat and any(_is_repeated(part, other) for other in job))]
         if homes:
             min(homes, key=lambda job: _kind(job[0]) != _kind(part)).append(part)
         else:
@@ -112,11 +115,11 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     place = {id(part): number for number, part in enumerate(measured)}
     groups = [sorted(job, key=lambda part: place[id(part)]) for job in groups]
     repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
-    notes = [*([Note("rank_repeated", ranks=repeated)] if repeated else []), *_numbered_by(recording, measured)]
+    notes = [Note("rank_repeated", ranks=repeated)] if repeated else []
     for number, job in enumerate(groups, start=1):
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
         name = recording.name + (alone if number > 1 else "")
-        yield name, job, [*notes, *_mixed(job), *_left_out_processes(helpers)]
+        yield name, job, [*notes, *_numbered_by(recording, job), *_mixed(job), *_left_out_processes(helpers)]
 
 
 def _helpers(measured: Sequence[Part]) -> list[Part]:
@@ -137,11 +140,28 @@ def _uses_device(part: Part) -> bool:
 
 def _at_once(part: Part, other: Part) -> bool:
     """Whether two processes of one machine, as far as that is known, were recorded at the same time."""
-    processes = [p.selection.profile.workers.select("host", "pid").row(0) for p in (part, other)]
-    (host, pid), (other_host, other_pid) = processes
-    (opens, closes), (other_opens, other_closes) = (_recorded(p) for p in (part, other))
+    (host, pid, _), (other_host, other_pid, _) = _process(part), _process(other)
     elsewhere = host is not None and other_host is not None and host != other_host
-    return not elsewhere and pid != other_pid and opens < other_closes and other_opens < closes
+    return not elsewhere and pid != other_pid and _overlap(part, other)
+
+
+def _is_repeated(part: Part, other: Part) -> bool:
+    """Whether two files are of one process that says no rank, recorded twice: ranks are recorded at the same time."""
+    _, pid, rank = _process(part)
+    timed = all(closes for _, closes in map(_recorded, (part, other)))
+    return (
+        timed and pid is not None and rank is None and _process(part) == _process(other) and not _overlap(part, other)
+    )
+
+
+def _process(part: Part) -> tuple[object, ...]:
+    """Host, process id and rank of a file's first worker, each None where the file does not say it."""
+    return part.selection.profile.workers.select("host", "pid", "rank").row(0)
+
+
+def _overlap(part: Part, other: Part) -> bool:
+    (opens, closes), (other_opens, other_closes) = _recorded(part), _recorded(other)
+    return opens < other_closes and other_opens < closes
 
 
 def _recorded(part: Part) -> tuple[int, int]:

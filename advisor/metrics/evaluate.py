@@ -49,8 +49,8 @@ PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
 class Part:
     """What one file's views tell by themselves; the job's metrics need the parts of all files.
 
-    `device` has a row per view. `kept_places` holds the places of every metric, by metric and worker, once the events
-    that they come from are let go; None as long as they can still be looked up. So does `kept_timelines`, by worker.
+    `device` has a row per view. `place_rows` holds the places of every metric, by metric and worker, and `timelines`
+    the longest step of each worker, once the events that they come from are let go. Until then `place_rows` is None.
     """
 
     selection: Selection
@@ -58,8 +58,8 @@ class Part:
     tables: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, Missing]
     ranks: tuple[Rank, ...]
-    kept_places: PlacesByMetric | None = None
-    kept_timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
+    place_rows: PlacesByMetric | None = None
+    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -68,22 +68,22 @@ class Part:
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """`Measurements.places` of one of its workers."""
-        if self.kept_places is None:
+        if self.place_rows is None:
             return _places(self.selection, metric, worker)
-        return self.kept_places.get((metric, worker), pl.DataFrame())
+        return self.place_rows.get((metric, worker), pl.DataFrame())
 
     def timeline(self, worker: int, metrics: Iterable[str]) -> Timeline | None:
         """The longest used step of a worker, to be drawn; None where there is none."""
-        if self.kept_places is None:
+        if self.place_rows is None:
             return _worst_step(self.selection, worker, metrics)
-        return self.kept_timelines.get(worker)
+        return self.timelines.get(worker)
 
     def emptied(self) -> Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         placing = [name for name, metric in METRICS.items() if metric.where]
         places = {(name, w): rows for name in placing for w in self.workers if (rows := self.places(name, w)).height}
         timelines = {worker: self.timeline(worker, METRICS) for worker in self.workers}
-        small = replace(self, selection=self.selection.emptied(), kept_places=places, kept_timelines=timelines)
+        small = replace(self, selection=self.selection.emptied(), place_rows=places, timelines=timelines)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
         return copied

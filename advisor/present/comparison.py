@@ -347,14 +347,11 @@ def amount(of: Amount | None) -> str:
 
 
 def _work(comparison: Comparison) -> doc.Section:
-    title = "Kernels and ops that differ"
+    title = "Kernels (device time) and ops (host time) that differ"
     if not comparison.work:
         none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
         return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
-    lead = (
-        "Times are of a step, the largest change first. A share is that of all changes. The time of an op is the"
-        " host's, without the ops inside it."
-    )
+    lead = "Times are of a step, the largest change first. The time of an op is without the ops inside it."
     blocks = (
         _changes(comparison.work, _SCREEN),
         doc.Text(lead, "quiet", level=_BEHIND),

@@ -84,7 +84,7 @@ TF_DATA_PYTHON_SHARE = Metric(
 )
 TF_DATA_PYTHON_CALLS = Metric(
     "tf_data_python_calls",
-    "How many Python functions of the pipeline run at once while any does; calls that overlap release Python's lock.",
+    "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
 )
 TF_DATA_MS = time_of("tf_data_ms", TF_DATA_SHARE, "tf_data_share x step_mean_ms")

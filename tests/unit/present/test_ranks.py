@@ -28,7 +28,7 @@ def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
     )
     assert pace(job(1, (100.0, 100.0, 100.0, 110.0), {2: 24.0, 3: 5.0})) == (
         "Rank 1 sets the pace; rank 3 is the slowest (110 ms a step without waits, 10 ms more than the typical rank). "
-        "The others wait for rank 2 most (24 ms a step, the sum of all ranks)."
+        "The others wait most for rank 2, the last to arrive (24 ms a step, the sum of all ranks)."
     )
 
 
@@ -42,7 +42,7 @@ def test_ranks_that_are_alike_are_not_blamed():
 
 def test_the_other_odd_ranks_have_a_line_each():
     run = job(3, (80.0, 100.0, 100.0, 110.0), {})
-    assert each_rank(run) == ["rank 0: 80 ms without waits, 20 ms less than the typical rank; waits 1 ms"]
+    assert each_rank(run) == ["rank 0: 81 ms a step, 1 ms of it waits; without them 20 ms less than the typical rank"]
 
 
 def test_reach_is_for_several_workers():
