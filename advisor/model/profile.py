@@ -312,7 +312,7 @@ class Profile:
         return replace(self, **{name: getattr(self, name).clear() for name in events})
 
     def empty(self, needs: Iterable[str]) -> list[str]:
-        """Those of the tables and columns (`table` or `table.column`) that hold nothing; not both for an empty table."""
+        """Those tables and columns (`table` or `table.column`) that hold nothing; no column of an empty table."""
         rows = {need: getattr(self, need.partition(".")[0]) for need in needs}
         return [
             need
