@@ -155,14 +155,12 @@ class Measurements:
 
         `metrics` are the metrics whose places are to be marked; others do no harm.
         """
-        return self._part_of(self.pace).timeline(self.pace, metrics)
+        return next((part.timeline(self.pace, metrics) for part in self.parts if self.pace in part.workers), None)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
-        return self._part_of(worker).places(metric, worker)
-
-    def _part_of(self, worker: int) -> Part:
-        return next(part for part in self.parts if worker in part.workers)
+        places = (part.places(metric, worker) for part in self.parts if worker in part.workers)
+        return next(places, pl.DataFrame())
 
 
 def _worst_step(selection: Selection, worker: int, metrics: Iterable[str]) -> Timeline | None:
