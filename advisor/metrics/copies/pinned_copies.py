@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Value, Values, measures, time_of
 from advisor.model.profile import matches
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
@@ -94,7 +93,7 @@ _OF_EXPOSED: Final = (
 
 
 @measures(*_OF_EXPOSED, EXPOSED_COPY_OF, needs=_NEEDS)
-def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
+def prefetch(view: DeviceView) -> Values:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if reason := undirected_copies(view):
         return dict.fromkeys((EXPOSED_COPY_SHARE, EXPOSED_COPY_MS, COPY_GAIN_MS), reason)

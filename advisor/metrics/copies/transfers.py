@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
@@ -70,7 +69,7 @@ MEMCPY_MS = Metric("memcpy_ms", "Copy time per step, hidden or not.", "union of 
     MEMCPY_MS,
     needs=_NEEDS,
 )
-def transfers(view: DeviceView) -> Mapping[Metric, Value]:
+def transfers(view: DeviceView) -> Values:
     """Copies in the used steps; a step without pageable copies has zero of them."""
     pageable = _pageable(view.used_ops)
     copies = spans(pageable)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
 _CAPABILITIES: Final = (9.0, 12.0)  # from Hopper on; from 12.0 on GPUs have neither's asynchronous products
@@ -48,7 +47,7 @@ EARLIER_ATTENTION_GAIN_MS = Metric(
     *(EARLIER_ATTENTION_LEAST_GAIN_MS, EARLIER_ATTENTION_GAIN_MS),
     needs=_NEEDS,
 )
-def earlier_attention(view: DeviceView) -> Mapping[Metric, Value]:
+def earlier_attention(view: DeviceView) -> Values:
     """What FlashAttention-2 takes where a later one would be faster; zero elsewhere."""
     rows = _kernels(view)
     slow, fast = (pl.col("dur_ns") * rest for rest in _RESTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
@@ -63,7 +62,7 @@ FOREACH_GAIN_MS = Metric(
     *(FOREACH_LEAST_GAIN_MS, FOREACH_GAIN_MS),
     needs=_NEEDS,
 )
-def foreach_updates(view: DeviceView) -> Mapping[Metric, Value]:
+def foreach_updates(view: DeviceView) -> Values:
     """What the separate operations take, and what one kernel would; zero where there are none."""
     kernels = _kernels(view)
     now, fused = _accesses(kernels), _fused_accesses(view, kernels)

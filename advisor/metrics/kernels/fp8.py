@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.profile import matches
 
 _PRODUCTS: Final = ["gemm", "attention"]
@@ -40,7 +39,7 @@ FP8_CAST_OPS = Metric(
 
 
 @measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS, needs=_NEEDS)
-def fp8(view: DeviceView) -> Mapping[Metric, Value]:
+def fp8(view: DeviceView) -> Values:
     """What runs in 8 bits and what leads there; zero where nothing does."""
     products = _products(view)
     casts = _casts(view) if products.height else products

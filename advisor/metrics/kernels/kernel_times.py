@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -10,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
 from advisor.analysis.device.view import DeviceView, classes, spans
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.text import count
 
@@ -70,7 +69,7 @@ OCCUPANCY = Metric(
     OCCUPANCY,
     needs=_NEEDS,
 )
-def kernels(view: DeviceView) -> Mapping[Metric, Value]:
+def kernels(view: DeviceView) -> Values:
     """Counts and lengths over the used steps, utilisation over the span that holds them."""
     durations = _kernels(view)["dur_ns"].to_numpy()
     return {

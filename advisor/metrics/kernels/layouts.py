@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Value, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -63,7 +62,7 @@ LAYOUT_GAIN_MS = Metric(
     LAYOUT_GAIN_MS,
     needs=_NEEDS,
 )
-def layouts(view: DeviceView) -> Mapping[Metric, Value]:
+def layouts(view: DeviceView) -> Values:
     """Conversions around convolutions; zero where there are none."""
     kernels = part(view, "layout")
     some = extent(view, kernels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -144,7 +143,7 @@ def optimizers(view: DeviceView) -> Values:
 
 
 @measures(UPDATE_SHARE, UPDATE_MS, needs=_NEEDS)
-def updates(view: DeviceView) -> Mapping[Metric, Value]:
+def updates(view: DeviceView) -> Values:
     """What the step pays once, whatever the batch; zero where nothing is updated."""
     some = extent(view, _updates(view))
     return {UPDATE_SHARE: some.share, UPDATE_MS: some.ms}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _NEEDS: Final = ("device_ops", "host_ops")
 
@@ -32,7 +31,7 @@ GC_PAUSES_MS = Metric(
 
 
 @measures(GC_PAUSE_MS, GC_PAUSES_MS, needs=_NEEDS)
-def pauses(view: DeviceView) -> Mapping[Metric, Value]:
+def pauses(view: DeviceView) -> Values:
     """Idle time in collections; zero where none was recorded."""
     rows = _collections(view)
     steps = view.complete  # those that a collection made uneven too

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.unrecorded_work import holes_in, launches
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 
@@ -42,7 +41,7 @@ ABSENT_IDLE_SHARE = Metric(
 
 
 @measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE, needs=_NEEDS)
-def holes(view: DeviceView) -> Mapping[Metric, Value]:
+def holes(view: DeviceView) -> Values:
     """What the recording lacks of the device's work."""
     calls, idle = view.once(launches), _gaps(view)
     return {
@@ -60,6 +59,6 @@ DEVICE_EVENTS = Metric(
 
 
 @measures(DEVICE_EVENTS, needs=("device_ops",))
-def recording(view: DeviceView) -> Mapping[Metric, Value]:
+def recording(view: DeviceView) -> Values:
     """How much of the device the recording holds."""
     return {DEVICE_EVENTS: view.ops.height}
