@@ -19,7 +19,6 @@ _ROUND_RANGE: Final = 0.5  # of a step: what is open that long is around everyth
 _DEEPEST: Final = 64
 _RANGES: Final = ["op", "annotation", "module", "input"]
 _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
-_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -92,7 +91,7 @@ _OF_EXPOSED: Final = (
 )
 
 
-@measures(*_OF_EXPOSED, EXPOSED_COPY_OF, needs=_NEEDS)
+@measures(*_OF_EXPOSED, EXPOSED_COPY_OF, needs=("device_ops", "device_ops.dur_ns"))
 def prefetch(view: DeviceView) -> Values:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if reason := undirected_copies(view):

@@ -13,7 +13,6 @@ from advisor.model.missing import Missing
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 _PCIE_SOURCE: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
-_NEEDS: Final = ("device_ops",)
 _NO_SIZES: Final = Missing("no_copy_sizes")
 
 
@@ -67,7 +66,7 @@ MEMCPY_MS = Metric("memcpy_ms", "Copy time per step, hidden or not.", "union of 
     PAGEABLE_COPY_PINNED_MS,
     PAGEABLE_TO_HOST_PART,
     MEMCPY_MS,
-    needs=_NEEDS,
+    needs=("device_ops",),
 )
 def transfers(view: DeviceView) -> Values:
     """Copies in the used steps; a step without pageable copies has zero of them."""

@@ -24,7 +24,6 @@ _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
 _ENDS_FORWARD: Final = rf"{OPTIMIZER_STEP}|^Optimizer\.zero_grad#|{BACKWARD}"
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)Load"
 _REST: Final = 0.5  # of the host's work between regions, at most, once nothing breaks them
-_NEEDS: Final = ("device_ops", "device_ops.launch")
 
 
 COMPILED_REGIONS_PER_STEP = Metric(
@@ -93,7 +92,7 @@ def regions(view: DeviceView) -> Values:
     }
 
 
-@measures(*_BETWEEN, *_GUARDS, framework="pytorch", needs=_NEEDS)
+@measures(*_BETWEEN, *_GUARDS, framework="pytorch", needs=("device_ops", "device_ops.launch"))
 def breaks(view: DeviceView) -> Values:
     """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
     if why := unknown_waits(view):

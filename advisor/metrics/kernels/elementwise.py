@@ -13,7 +13,6 @@ from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.profile import matches
 
-_NEEDS: Final = ("device_ops.name",)
 _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
 
 
@@ -59,7 +58,7 @@ CHAIN_GAIN_MS = Metric(
     ELEMENTWISE_CHAIN_KERNELS,
     CHAIN_LEAST_GAIN_MS,
     CHAIN_GAIN_MS,
-    needs=_NEEDS,
+    needs=("device_ops.name",),
 )
 def elementwise(view: DeviceView) -> Values:
     """Chains of elementwise kernels; zero where there are none."""

@@ -20,7 +20,6 @@ _FUSED: Final = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
 _MOMENTUM: Final = 2  # SGD reads and writes it too, and scales it first
 _SCALES: Final = "aten::_foreach_mul_"
 _LEAST_RATE: Final = 0.5  # of the rate at which the separate kernels move values
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 FOREACH_UPDATE_SHARE = Metric(
@@ -60,7 +59,7 @@ FOREACH_GAIN_MS = Metric(
 @measures(
     *(FOREACH_UPDATE_SHARE, FOREACH_UPDATE_MS, FOREACH_ACCESSES, FUSED_ACCESSES),
     *(FOREACH_LEAST_GAIN_MS, FOREACH_GAIN_MS),
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name"),
 )
 def foreach_updates(view: DeviceView) -> Values:
     """What the separate operations take, and what one kernel would; zero where there are none."""

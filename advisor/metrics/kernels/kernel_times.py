@@ -15,7 +15,6 @@ from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
-_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
@@ -67,7 +66,7 @@ OCCUPANCY = Metric(
     GPU_UTILIZATION,
     SM_EFFICIENCY,
     OCCUPANCY,
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.dur_ns"),
 )
 def kernels(view: DeviceView) -> Values:
     """Counts and lengths over the used steps, utilisation over the span that holds them."""

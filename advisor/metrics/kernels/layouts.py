@@ -17,7 +17,6 @@ from advisor.model.profile import matches
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw"
 _OF_VOLUMES: Final = 5
 _REMAINDER: Final = 0.25  # of their time, in a model of channels last
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 LAYOUT_TRANSPOSE_SHARE = Metric(
@@ -60,7 +59,7 @@ LAYOUT_GAIN_MS = Metric(
     LAYOUT_DIMENSIONS,
     LAYOUT_LEAST_GAIN_MS,
     LAYOUT_GAIN_MS,
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name"),
 )
 def layouts(view: DeviceView) -> Values:
     """Conversions around convolutions; zero where there are none."""

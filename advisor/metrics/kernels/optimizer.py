@@ -31,7 +31,6 @@ _HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
 _SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
 _OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
 _NAMES: Final = ("device_ops.name",)
-_NEEDS: Final = ("device_ops", *_NAMES)
 
 
 OPTIMIZER_SHARE = Metric(
@@ -142,7 +141,7 @@ def optimizers(view: DeviceView) -> Values:
     }
 
 
-@measures(UPDATE_SHARE, UPDATE_MS, needs=_NEEDS)
+@measures(UPDATE_SHARE, UPDATE_MS, needs=("device_ops", *_NAMES))
 def updates(view: DeviceView) -> Values:
     """What the step pays once, whatever the batch; zero where nothing is updated."""
     some = extent(view, _updates(view))

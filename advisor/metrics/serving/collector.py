@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures
-
-_NEEDS: Final = ("device_ops", "host_ops")
 
 
 def _collections(view: DeviceView) -> pl.DataFrame:
@@ -30,7 +26,7 @@ GC_PAUSES_MS = Metric(
 )
 
 
-@measures(GC_PAUSE_MS, GC_PAUSES_MS, needs=_NEEDS)
+@measures(GC_PAUSE_MS, GC_PAUSES_MS, needs=("device_ops", "host_ops"))
 def pauses(view: DeviceView) -> Values:
     """Idle time in collections; zero where none was recorded."""
     rows = _collections(view)

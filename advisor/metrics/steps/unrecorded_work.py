@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import polars as pl
 
 from advisor.analysis.device.idle import gaps
@@ -11,8 +9,6 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.unrecorded_work import holes_in, launches
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Metric, Values, measures
-
-_NEEDS: Final = ("device_ops", "device_ops.launch")
 
 
 def _gaps(view: DeviceView) -> pl.DataFrame:
@@ -40,7 +36,7 @@ ABSENT_IDLE_SHARE = Metric(
 )
 
 
-@measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE, needs=_NEEDS)
+@measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE, needs=("device_ops", "device_ops.launch"))
 def holes(view: DeviceView) -> Values:
     """What the recording lacks of the device's work."""
     calls, idle = view.once(launches), _gaps(view)
