@@ -76,12 +76,11 @@ GUARD_GAIN_MS = Metric(
     "Step time saved at most without torch.compile's checks of guards.",
     "replay without that time; where no replay can be trusted, guard_share x step_mean_ms",
 )
-_REGIONS: Final = (COMPILED_REGIONS_PER_STEP, COMPILED_FRAMES, LATER_VERSIONS)
 _BETWEEN: Final = (BETWEEN_REGIONS_SHARE, BETWEEN_REGIONS_LEAST_GAIN_MS, BETWEEN_REGIONS_GAIN_MS)
 _GUARDS: Final = (GUARD_SHARE, GUARD_MS, GUARD_GAIN_MS)
 
 
-@measures(*_REGIONS, framework="pytorch")
+@measures(COMPILED_REGIONS_PER_STEP, COMPILED_FRAMES, LATER_VERSIONS, framework="pytorch")
 def regions(view: DeviceView) -> Values:
     """What of the step torch.compile compiled; zero where nothing."""
     rows = _regions(view)

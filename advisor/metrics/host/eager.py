@@ -17,7 +17,6 @@ from advisor.model.profile import matches
 from advisor.vocabulary.limits import DISPATCH_NS
 
 _XPROF: Final = "XProf's overview page"
-_NEEDS: Final = ("device_ops",)
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
 # Functions that Keras 2 and 3 make of a model's step, and the mark of its TensorBoard callback.
 _OF_KERAS: Final = (
@@ -165,7 +164,7 @@ DEVICE_OP_SHARE = Metric(
 )
 
 
-@measures(DEVICE_OP_SHARE, needs=(*_NEEDS, "device_ops.launch"))
+@measures(DEVICE_OP_SHARE, needs=("device_ops", "device_ops.launch"))
 def placement(view: DeviceView) -> Values:
     """Ops placed on the device against those on the host."""
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()

@@ -142,7 +142,9 @@ EPOCH_WAIT_PART = Metric(
     "workers",
     "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
 )
-_METRICS: Final = (
+
+
+@measures(
     UNNAMED_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
     WORKER_INPUT_SHARE,
@@ -158,9 +160,6 @@ _METRICS: Final = (
     LOADING_THREAD_PART,
     CPUS,
 )
-
-
-@measures(*_METRICS)
 def loader(view: DeviceView) -> Values:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
     of_single, of_workers = (

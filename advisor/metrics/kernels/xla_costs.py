@@ -39,10 +39,9 @@ XLA_BELOW_ROOF_OPS = Metric(
     "the three kinds of ops with the most time above the roof",
     unit="text",
 )
-_ALL: Final = (XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS)
 
 
-@measures(*_ALL, needs=("device_ops",))
+@measures(XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS, needs=("device_ops",))
 def xla_costs(view: DeviceView) -> Values:
     """FLOPs and bytes of the step's ops against the peaks; unknown where the profile holds too few."""
     peak, rate = view.facts.get("peak_tflops"), view.facts.get("memory_gbs")
