@@ -26,7 +26,6 @@ _LOCKS: Final = r"^(?:pthread_(?:mutex|rwlock|spin)_\w*lock\w*|flock|lockf)$"
 _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
 _STILL_STARVED: Final = 0.5
 _MOST_CALLS: Final = 3
-_UNEXPLAINED: Final = Missing("waiting_unexplained")
 
 
 def _of_process(view: DeviceView) -> pl.Expr:
@@ -187,7 +186,7 @@ def starving(view: DeviceView) -> Values:
     """Training threads that were ready and not scheduled, as far as the device idled for it."""
     absences = _starved(view)
     if absences is None:
-        return _UNEXPLAINED
+        return Missing("waiting_unexplained")
     away = spans(absences)
     idle = away - view.busy
     share = view.share(idle) or 0.0

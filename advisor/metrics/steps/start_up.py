@@ -20,7 +20,6 @@ from advisor.vocabulary.limits import CODE_LOAD_NS
 _MOST_CALLS: Final = 3
 _MOST_IDLE_CAUSES: Final = 4
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
-_AMID: Final = Missing("started_amid_work")
 _NEEDS: Final = ("device_ops",)
 
 
@@ -99,7 +98,7 @@ def startup(view: DeviceView) -> Values:
     """Start-up as a whole; unknown where the recorder did not see it."""
     begin_ns = _begin_ns(view)
     if begin_ns is None:
-        return _AMID
+        return Missing("started_amid_work")
     copies = _copies(view)
     first_ns = min(int(table["start_ns"].to_numpy().min()) for table in (view.host, view.ops) if table.height)
     before = view.host.filter(pl.col("start_ns") < begin_ns)
