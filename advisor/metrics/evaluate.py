@@ -37,9 +37,7 @@ from advisor.model.profile import join
 MOST_PLACES: Final = 10
 _MOST: Final = 1 << 63
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
-_NO_DEVICE: Final = Missing("no_device_used")
 NOTHING: Final = Missing("nothing_to_compute_from")
-_NO_STEP: Final = Missing("no_step_used")
 
 _Of = TypeVar("_Of", DeviceView, Job)
 PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
@@ -314,7 +312,7 @@ def _of_view(selection: Selection, view: DeviceView) -> _OfView:
     reasons: dict[str, Missing] = {}
     values = _values(MEASURES, reasons, selection, view)
     if not view.steps.height:
-        reasons |= {name: _NO_STEP for name, value in values.items() if value is None}
+        reasons |= {name: Missing("no_step_used") for name, value in values.items() if value is None}
     row = {"worker": view.worker, "device": view.device, **values}
     key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
     tables = {scope: table.with_columns(**key) for scope, table in _tables(TABLES, view).items()}
@@ -353,7 +351,7 @@ def _by_name(metrics: Iterable[Metric], values: Values) -> dict[str, Value]:
 def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missing | None:
     """What the recording lacks of what the metric needs; None where it has all."""
     if device is None and "device_ops" in metric.needs and not selection.profile.why_lacking("device_ops"):
-        return _NO_DEVICE
+        return Missing("no_device_used")
     # what the device's columns lack is nothing to a worker whose ops run on the host
     needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
     lacking = [why for need in needs if (why := selection.profile.why_lacking(need))]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import Metric, Value
 from advisor.model.missing import Missing
-
-_ONE_EACH: Final = Missing("one_device_per_rank")
 
 
 class Identity(NamedTuple):
@@ -30,4 +28,4 @@ class Identity(NamedTuple):
         """The rank at this position of the job."""
         rank = job.ranks[position]
         several = job.several_devices and rank.device is not None
-        return {self.rank: rank.worker, self.device: rank.device if several else _ONE_EACH}
+        return {self.rank: rank.worker, self.device: rank.device if several else Missing("one_device_per_rank")}

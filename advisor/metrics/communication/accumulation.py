@@ -47,10 +47,9 @@ REPEATED_REDUCTION_MS = Metric(
     "of reductions in all but the last of the passes that reducing_passes_per_update counts: as "
     "exposed_communication_ms on the device, as host_collective_exposed_ms on the host",
 )
-_ACCUMULATION: Final = (REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS)
 
 
-@measures(*_ACCUMULATION, framework="pytorch")
+@measures(REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS, framework="pytorch")
 def accumulation(view: DeviceView) -> Values:
     """Reductions that `no_sync` spares; no time where none repeats another."""
     if not view.host.select((pl.col("kind") == "op").any()).item():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.communication import device_collectives
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
@@ -29,7 +28,7 @@ FORWARD_REDUCTIONS_PER_STEP = Metric(
 
 
 @measures(FORWARD_REDUCTIONS_PER_STEP, needs=("device_ops",))
-def of_activations(view: DeviceView) -> Mapping[Metric, Value]:
+def of_activations(view: DeviceView) -> Values:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
     is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
     large = view.once(device_collectives).filter(is_large)

@@ -103,10 +103,9 @@ _TIMES: Final = {MEASURED_TRANSFER_MS: "transfer_ns", EXPECTED_TRANSFER_MS: "exp
 _CHECKS: Final = {GUIDE_TRANSFER_MS: "guide_ns", MODEL_TRANSFER_MS: "model_ns", CURVE_TRANSFER_MS: "curve_ns"}
 _OF_LINK: Final = (EXPECTED_BUS_BANDWIDTH_GBS, LINK_REACHED_SHARE, SLOWER_FABRIC)
 _REACHED: Final = (BUS_BANDWIDTH_GBS, *_OF_LINK)
-_BANDWIDTHS: Final = (*_REACHED, EXPECTED_BASIS, *_TIMES, *_CHECKS, TRANSFER_TOLD_SHARE)
 
 
-@measures_jobs(*_BANDWIDTHS)
+@measures_jobs(*_REACHED, EXPECTED_BASIS, *_TIMES, *_CHECKS, TRANSFER_TOLD_SHARE)
 def bandwidths(job: Job) -> Values:
     """Bandwidths and times, measured and expected."""
     calls = job.once(traffic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -87,7 +87,7 @@ _EXPOSURES: Final = (
 
 
 @measures_jobs(*_EXPOSURES)
-def exposures(job: Job) -> Mapping[Metric, Value]:
+def exposures(job: Job) -> Values:
     """What of the transfers the step is longer for."""
     calls = job.once(traffic)
     if not calls.height:
@@ -271,7 +271,7 @@ _PAIR: Final = (SLOWEST_PAIR, SLOWEST_PAIR_SHARE)
 
 
 @measures_jobs(*_BROADCASTS, *_ACROSS, *_PAIR)
-def whereabouts(job: Job) -> Mapping[Metric, Value]:
+def whereabouts(job: Job) -> Values:
     """Broadcasts of buffers, groups that span nodes, and links between pairs."""
     calls = job.once(traffic)
     if not calls.height:

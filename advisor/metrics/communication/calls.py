@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -45,7 +44,7 @@ COLLECTIVE_CALL_IDLE_MS = Metric(
 
 
 @measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
-def calling(view: DeviceView) -> Mapping[Metric, Value]:
+def calling(view: DeviceView) -> Values:
     """What collectives cost the host; zero where none of their calls was recorded."""
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
@@ -73,7 +72,7 @@ COLLECTIVE_LOOP_IDLE_MS = Metric(
 
 
 @measures(BUFFER_BROADCAST_IDLE_MS, COLLECTIVE_LOOP_IDLE_MS)
-def idle_in_calls(view: DeviceView) -> Mapping[Metric, Value]:
+def idle_in_calls(view: DeviceView) -> Values:
     """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
     short, sends = view.once(launch_gaps), _buffer_broadcasts(view)
     return {

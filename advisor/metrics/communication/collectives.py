@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from advisor.analysis.device.communication import (
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.kernels import PRODUCTS, family
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import number
@@ -70,7 +69,7 @@ BACKEND = Metric(
 
 
 @measures(COLLECTIVES_PER_STEP, COLLECTIVE_CALLS, BACKEND)
-def calls(view: DeviceView) -> Mapping[Metric, Value]:
+def calls(view: DeviceView) -> Values:
     """How many collectives of which kind."""
     on_host = view.once(host_collectives).select(
         does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
@@ -158,7 +157,7 @@ SHORT_COLLECTIVES_MS = Metric(
     SHORT_COLLECTIVES_MS,
     needs=_DEVICE,
 )
-def exposure(view: DeviceView) -> Mapping[Metric, Value]:
+def exposure(view: DeviceView) -> Values:
     """How much of the communication is hidden; zero where there is none."""
     ops = view.once(device_collectives)
     total = per_step_ms(view, spans(ops))

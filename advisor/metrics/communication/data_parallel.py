@@ -49,10 +49,9 @@ SYNCHRONISED_NORMS_PER_STEP = Metric(
     "aten::batch_norm_gather_stats_with_counts in the used steps / steps",
     "PyTorch, torch/nn/modules/_functions.py: SyncBatchNorm gathers in each forward and reduces in each backward pass",
 )
-_COPIES: Final = (BUCKET_COPIES_PER_STEP, BUCKET_COPY_MS, BUCKET_COPY_LEAST_GAIN_MS, BUCKET_COPY_GAIN_MS)
 
 
-@measures(*_COPIES, framework="pytorch")
+@measures(BUCKET_COPIES_PER_STEP, BUCKET_COPY_MS, BUCKET_COPY_LEAST_GAIN_MS, BUCKET_COPY_GAIN_MS, framework="pytorch")
 def bucket_copies(view: DeviceView) -> Values:
     """Copies between buckets and gradients; zero where there are none."""
     if view.device is None:

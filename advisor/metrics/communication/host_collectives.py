@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import REDUCTION
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
 _FEW_BYTES_NS: Final = 1_000_000
@@ -36,7 +35,7 @@ HOST_COLLECTIVE_COPY_BYTES_PER_STEP = Metric(
 
 
 @measures(HOST_COLLECTIVE_MS, HOST_COLLECTIVE_IDLE_MS, HOST_COLLECTIVE_COPY_BYTES_PER_STEP)
-def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
+def through_the_host(view: DeviceView) -> Values:
     """Collectives that the host carries out; zero where there are none."""
     ranges = view.once(host_collectives)
     copies = _copies_for(view, ranges)
@@ -81,7 +80,7 @@ SHORT_HOST_REDUCTIONS_PER_STEP = Metric(
 
 
 @measures(HOST_TRANSFER_EXPOSED_MS, HOST_TRANSFER_EXPOSED_SHARE, SHORT_HOST_REDUCTIONS_PER_STEP)
-def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
+def transfers_on_host(view: DeviceView) -> Values:
     """What the network takes at most, whoever is late."""
     calls = view.once(host_collectives)
     place = pl.int_range(pl.len()).over("window", "name", order_by="start_ns")
@@ -97,7 +96,7 @@ def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 @measures(HOST_COLLECTIVE_EXPOSED_MS, HOST_COLLECTIVE_EXPOSED_SHARE)
-def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
+def exposed_on_host(view: DeviceView) -> Values:
     """Host collectives that no computation of the host hides; zero where there are none."""
     exposed = host_exposed(view, view.once(host_collectives))
     return {

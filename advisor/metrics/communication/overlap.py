@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms, per_step_ms
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches, rows_where
@@ -39,7 +38,7 @@ EXPOSED_COLLECTIVES = Metric(
 
 
 @measures(OVERLAP_ROOM_MS, EXPOSED_COLLECTIVES, needs=_NEEDS)
-def exposed_work(view: DeviceView) -> Mapping[Metric, Value]:
+def exposed_work(view: DeviceView) -> Values:
     """What could hide communication, and what is not hidden."""
     ops = view.once(device_collectives)
     free = (view.once(computation) - spans(ops)).within(view.starts, view.ends).sum()
@@ -58,7 +57,7 @@ COMPUTE_STREAM_COMMUNICATION_MS = Metric(
 
 
 @measures(COMPUTE_STREAM_COMMUNICATION_MS, needs=_NEEDS)
-def on_compute_streams(view: DeviceView) -> Mapping[Metric, Value]:
+def on_compute_streams(view: DeviceView) -> Values:
     """Communication in the queue of the computation."""
     ops = view.once(device_collectives).filter(_computes(view))
     busy = rows_where(view.used_ops, pl.col("stream").is_in(ops["stream"].unique().implode()))
@@ -86,7 +85,7 @@ LATE_GATHER_MS = Metric(
 
 
 @measures(GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS, needs=_NEEDS)
-def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
+def prefetching(view: DeviceView) -> Values:
     """Whether parameters are gathered ahead of the layer that needs them."""
     collectives = view.once(device_collectives)
     if not collectives.height or not view.host_like(_SHARDED).height:
@@ -135,7 +134,7 @@ EXPERT_WAIT_MOST_MS = Metric(
 
 
 @measures(EXPERT_TRANSFER_MS, EXPERT_WAIT_MS, EXPERT_WAIT_MOST_MS, needs=_NEEDS)
-def experts(view: DeviceView) -> Mapping[Metric, Value]:
+def experts(view: DeviceView) -> Values:
     """What expert parallelism exchanges, and what of it is waiting; zero where no such kernel ran."""
     ops = view.once(device_collectives).filter(matches(_EXPERTS))
     waits, transfers = ops.filter(pl.col("does") == "barrier"), ops.filter(pl.col("does") == "all_to_all")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Value, Values, measures, time_of
 from advisor.model.profile import matches
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
@@ -20,7 +19,6 @@ _ROUND_RANGE: Final = 0.5  # of a step: what is open that long is around everyth
 _DEEPEST: Final = 64
 _RANGES: Final = ["op", "annotation", "module", "input"]
 _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
-_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -93,8 +91,8 @@ _OF_EXPOSED: Final = (
 )
 
 
-@measures(*_OF_EXPOSED, EXPOSED_COPY_OF, needs=_NEEDS)
-def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(*_OF_EXPOSED, EXPOSED_COPY_OF, needs=("device_ops", "device_ops.dur_ns"))
+def prefetch(view: DeviceView) -> Values:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if reason := undirected_copies(view):
         return dict.fromkeys((EXPOSED_COPY_SHARE, EXPOSED_COPY_MS, COPY_GAIN_MS), reason)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 _PCIE_SOURCE: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
-_NEEDS: Final = ("device_ops",)
 _NO_SIZES: Final = Missing("no_copy_sizes")
 
 
@@ -68,9 +66,9 @@ MEMCPY_MS = Metric("memcpy_ms", "Copy time per step, hidden or not.", "union of 
     PAGEABLE_COPY_PINNED_MS,
     PAGEABLE_TO_HOST_PART,
     MEMCPY_MS,
-    needs=_NEEDS,
+    needs=("device_ops",),
 )
-def transfers(view: DeviceView) -> Mapping[Metric, Value]:
+def transfers(view: DeviceView) -> Values:
     """Copies in the used steps; a step without pageable copies has zero of them."""
     pageable = _pageable(view.used_ops)
     copies = spans(pageable)

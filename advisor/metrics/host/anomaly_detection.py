@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -74,7 +73,7 @@ _ANOMALY: Final = (ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMA
 
 
 @measures(*_ANOMALY)
-def anomaly_detection(view: DeviceView) -> Mapping[Metric, Value]:
+def anomaly_detection(view: DeviceView) -> Values:
     """A debugging aid that reads each gradient and notes the stack of each forward op."""
     checks = _checks(view)
     if checks.is_empty():

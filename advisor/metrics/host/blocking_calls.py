@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.text import ms
@@ -132,7 +131,7 @@ SYNC_COPY_GAIN_MS = Metric(
     SYNC_COPY_GAIN_MS,
     needs=_NEEDS,
 )
-def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
+def synchronous_copies(view: DeviceView) -> Values:
     """Copies that block the host; zero where there are none."""
     copies = _copies(view)
     share = view.share(_cost(view, copies)) or 0.0
@@ -179,7 +178,7 @@ SYNC_MEMSET_GAIN_MS = Metric(
 
 
 @measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS, needs=_NEEDS)
-def synchronous_memsets(view: DeviceView) -> Mapping[Metric, Value]:
+def synchronous_memsets(view: DeviceView) -> Values:
     """Memsets that block the host; zero where there are none."""
     memsets = _memsets(view)
     share = view.share(_cost(view, memsets)) or 0.0

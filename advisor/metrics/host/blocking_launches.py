@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import END_NS
 
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
@@ -38,7 +37,7 @@ LAUNCHED_KERNELS_PER_STEP = Metric(
 
 
 @measures(BLOCKING_LAUNCH_SHARE, BLOCKING_GAIN_MS, LAUNCHED_KERNELS_PER_STEP)
-def blocking_launches(view: DeviceView) -> Mapping[Metric, Value]:
+def blocking_launches(view: DeviceView) -> Values:
     """Launches that wait for their kernels."""
     launched = _launched(view)
     blocking = launched.filter(pl.col("returned") >= END_NS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.host_work import callbacks
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import PYTHON_CALL
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
 _OF_JAX: Final = r"^\$callback\.py:\d+ "
@@ -33,7 +32,7 @@ CALLBACK_FUNCTION = Metric(
 
 
 @measures(CALLBACK_SHARE, CALLBACK_FUNCTION)
-def callback_time(view: DeviceView) -> Mapping[Metric, Value]:
+def callback_time(view: DeviceView) -> Values:
     """What compiled code spends in Python."""
     if view.device is not None:
         return {CALLBACK_SHARE: 0.0, CALLBACK_FUNCTION: ""}

@@ -24,7 +24,6 @@ _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
 _ENDS_FORWARD: Final = rf"{OPTIMIZER_STEP}|^Optimizer\.zero_grad#|{BACKWARD}"
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)Load"
 _REST: Final = 0.5  # of the host's work between regions, at most, once nothing breaks them
-_NEEDS: Final = ("device_ops", "device_ops.launch")
 
 
 COMPILED_REGIONS_PER_STEP = Metric(
@@ -77,12 +76,11 @@ GUARD_GAIN_MS = Metric(
     "Step time saved at most without torch.compile's checks of guards.",
     "replay without that time; where no replay can be trusted, guard_share x step_mean_ms",
 )
-_REGIONS: Final = (COMPILED_REGIONS_PER_STEP, COMPILED_FRAMES, LATER_VERSIONS)
 _BETWEEN: Final = (BETWEEN_REGIONS_SHARE, BETWEEN_REGIONS_LEAST_GAIN_MS, BETWEEN_REGIONS_GAIN_MS)
 _GUARDS: Final = (GUARD_SHARE, GUARD_MS, GUARD_GAIN_MS)
 
 
-@measures(*_REGIONS, framework="pytorch")
+@measures(COMPILED_REGIONS_PER_STEP, COMPILED_FRAMES, LATER_VERSIONS, framework="pytorch")
 def regions(view: DeviceView) -> Values:
     """What of the step torch.compile compiled; zero where nothing."""
     rows = _regions(view)
@@ -93,7 +91,7 @@ def regions(view: DeviceView) -> Values:
     }
 
 
-@measures(*_BETWEEN, *_GUARDS, framework="pytorch", needs=_NEEDS)
+@measures(*_BETWEEN, *_GUARDS, framework="pytorch", needs=("device_ops", "device_ops.launch"))
 def breaks(view: DeviceView) -> Values:
     """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
     if why := unknown_waits(view):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,13 +11,12 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FUNCTION_CALL
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import DISPATCH_NS
 
 _XPROF: Final = "XProf's overview page"
-_NEEDS: Final = ("device_ops",)
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
 # Functions that Keras 2 and 3 make of a model's step, and the mark of its TensorBoard callback.
 _OF_KERAS: Final = (
@@ -166,8 +164,8 @@ DEVICE_OP_SHARE = Metric(
 )
 
 
-@measures(DEVICE_OP_SHARE, needs=(*_NEEDS, "device_ops.launch"))
-def placement(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(DEVICE_OP_SHARE, needs=("device_ops", "device_ops.launch"))
+def placement(view: DeviceView) -> Values:
     """Ops placed on the device against those on the host."""
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))

@@ -75,7 +75,7 @@ _HOST_OPS: Final = (HOST_OP_SHARE, HOST_OP_NAMES, HOST_OP_LEAST_GAIN_MS, HOST_OP
 
 
 @measures(*_HOST_OPS, BOUNCED_COPIES_PER_STEP, needs=_NEEDS)
-def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
+def host_ops(view: DeviceView) -> Values:
     """Framework ops on the CPU that the device waits for."""
     if why := unknown_waits(view):
         return dict.fromkeys(_HOST_OPS, why)
@@ -205,13 +205,13 @@ SAVING_SHARE = Metric(
 
 
 @measures(SAVING_SHARE)
-def saving(view: DeviceView) -> Mapping[Metric, Value]:
+def saving(view: DeviceView) -> Values:
     """Saving, where Python's frames were recorded."""
     return _in_frames(view, SAVING_SHARE, saving_frames)
 
 
 @measures(LOGGING_SHARE)
-def logging(view: DeviceView) -> Mapping[Metric, Value]:
+def logging(view: DeviceView) -> Values:
     """Logging, where Python's frames were recorded."""
     return _in_frames(view, LOGGING_SHARE, logging_frames)
 

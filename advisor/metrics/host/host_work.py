@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import callbacks, optimizer_work, python_work, running
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
 HOST_LOOPS_SHARE = Metric(
@@ -22,7 +20,7 @@ HOST_LOOPS_SHARE = Metric(
 
 
 @measures(HOST_LOOPS_SHARE, needs=("device_ops",))
-def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
+def host_loops(view: DeviceView) -> Values:
     """The waits for launches that have a cause other than the launches."""
     if why := unknown_waits(view):
         return {HOST_LOOPS_SHARE: why}
@@ -47,7 +45,7 @@ HOST_WORK_SHARE = Metric(
 
 
 @measures(HOST_OPS_SHARE, HOST_WORK_SHARE)
-def host_work(view: DeviceView) -> Mapping[Metric, Value]:
+def host_work(view: DeviceView) -> Values:
     """What a saving on a CPU comes out of."""
     if view.device is not None:
         return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0)

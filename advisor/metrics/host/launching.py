@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from advisor.analysis.device.idle import gaps, launch_gaps
 from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
@@ -32,7 +31,7 @@ CAPTURE_GAIN_MS = Metric(
 
 
 @measures(LAUNCH_LEAST_GAIN_MS, CAPTURE_GAIN_MS, needs=("device_ops", "device_ops.launch"))
-def capturing(view: DeviceView) -> Mapping[Metric, Value]:
+def capturing(view: DeviceView) -> Values:
     """Gains of launching many kernels at once."""
     trusted, waiting_ns = view.once(trusted_replay), view.once(launch_gaps).total
     if trusted is None:

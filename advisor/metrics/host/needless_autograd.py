@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS, without_graph
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -132,7 +131,7 @@ GRAPH_GAIN_MS = Metric(
 
 
 @measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
-def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
+def recomputed(view: DeviceView) -> Values:
     """Activation checkpointing; zero without it."""
     again = view.once(_recomputations)
     return {
@@ -175,14 +174,14 @@ def unused_gradients(view: DeviceView) -> Values:
 
 
 @measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
-def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
+def repeated_backward(view: DeviceView) -> Values:
     """Several backward passes through one graph; zero without them."""
     again = spans(view.once(_repeated))
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
 
 @measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, GRAPH_GAIN_MS)
-def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
+def unused_graph(view: DeviceView) -> Values:
     """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
     if not _builds_only(view):
         passes, ops = view.once(_unused_forwards)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures, time_of
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.text import ms
@@ -27,7 +26,6 @@ _LOCKS: Final = r"^(?:pthread_(?:mutex|rwlock|spin)_\w*lock\w*|flock|lockf)$"
 _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
 _STILL_STARVED: Final = 0.5
 _MOST_CALLS: Final = 3
-_UNEXPLAINED: Final = Missing("waiting_unexplained")
 
 
 def _of_process(view: DeviceView) -> pl.Expr:
@@ -91,7 +89,7 @@ LOADER_BLOCKED_CALLS = Metric(
 
 
 @measures(LOADER_BLOCKED_SHARE, LOADER_BLOCKED_MS, LOADER_FILE_SHARE, LOADER_BLOCKED_CALLS, needs=("os_calls",))
-def blocked_loaders(view: DeviceView) -> Mapping[Metric, Value]:
+def blocked_loaders(view: DeviceView) -> Values:
     """Files and locks that loaders wait for while training waits for them."""
     calls, waiting = view.once(_blocked), view.once(_waiting_for_input)
     blocked = spans(calls) & waiting
@@ -188,7 +186,7 @@ def starving(view: DeviceView) -> Values:
     """Training threads that were ready and not scheduled, as far as the device idled for it."""
     absences = _starved(view)
     if absences is None:
-        return _UNEXPLAINED
+        return Missing("waiting_unexplained")
     away = spans(absences)
     idle = away - view.busy
     share = view.share(idle) or 0.0
@@ -236,7 +234,7 @@ OWN_DELAY_SHARE = Metric(
 
 
 @measures(RUN_DELAY_SHARE, OWN_DELAY_SHARE, WAITING_VIEWS, LONGEST_WAITING_VIEW_MS)
-def cpu_shortage(view: DeviceView) -> Mapping[Metric, Value]:
+def cpu_shortage(view: DeviceView) -> Values:
     """What the host's threads wait for a CPU; zero where nothing tells."""
     sample = view.once(cpu_waits)
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from advisor.analysis.device.autograd import row_gradients
@@ -10,7 +9,7 @@ from advisor.analysis.device.loops import NO_LOOPS, loops
 from advisor.analysis.device.python_time import python_time, repetitions, silent_ns
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
 PASSES_PER_STEP = Metric(
@@ -81,25 +80,25 @@ _LOOP: Final = (PYTHON_LOOP_SHARE, PYTHON_LOOP_GAIN_MS, PYTHON_LOOP_PASSES, PYTH
 
 
 @measures(ROW_GRADIENTS_MS)
-def gradients_of_rows(view: DeviceView) -> Mapping[Metric, Value]:
+def gradients_of_rows(view: DeviceView) -> Values:
     """Gradients that a loop over the rows of a tensor fills one by one."""
     return {ROW_GRADIENTS_MS: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0}
 
 
 @measures(RECURRENT_CELLS_PER_STEP)
-def recurrent_cells(view: DeviceView) -> Mapping[Metric, Value]:
+def recurrent_cells(view: DeviceView) -> Values:
     """Recurrent networks as loops."""
     return {RECURRENT_CELLS_PER_STEP: view.used_like(_CELL, "op").height / view.steps.height}
 
 
 @measures(PYTHON_STRETCH_SHARE)
-def python_stretches(view: DeviceView) -> Mapping[Metric, Value]:
+def python_stretches(view: DeviceView) -> Values:
     """Work of Python that a step of a CPU does at a time: numpy, strings, files."""
     return {PYTHON_STRETCH_SHARE: view.once(python_time).steady / view.total_ns if view.device is None else 0.0}
 
 
 @measures(*_LOOP)
-def small_op_loops(view: DeviceView) -> Mapping[Metric, Value]:
+def small_op_loops(view: DeviceView) -> Values:
     """Loops over samples, classes or parameters that a loss, a metric or a log runs op by op."""
     in_steps = view.once(loops) if view.device is None else NO_LOOPS
     if not in_steps.spans.total:
@@ -116,6 +115,6 @@ def small_op_loops(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 @measures(PASSES_PER_STEP)
-def passes(view: DeviceView) -> Mapping[Metric, Value]:
+def passes(view: DeviceView) -> Values:
     """Work that a loop repeats within the step."""
     return {PASSES_PER_STEP: repetitions(view)}

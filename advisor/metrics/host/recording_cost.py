@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_ms
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 
@@ -51,7 +50,7 @@ PYTHON_FRAMES_PER_STEP = Metric(
 
 
 @measures(PROFILER_SHARE, TRACING_SHARE, RECORDED_RATIO, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
-def profiling(view: DeviceView) -> Mapping[Metric, Value]:
+def profiling(view: DeviceView) -> Values:
     """What profiling adds to the recorded steps."""
     kinds = view.once(recorded)
     frames = kinds.get("python", 0) + kinds.get("module", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.places import ops_around
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -34,7 +33,7 @@ SYNC_CALLS = Metric(
 
 
 @measures(SYNCS_PER_STEP, SYNC_CALLS, needs=_NEEDS)
-def syncs(view: DeviceView) -> Mapping[Metric, Value]:
+def syncs(view: DeviceView) -> Values:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
     calls = view.used_host.filter(pl.col("kind") == "sync").select("id").collect()
     idle = view.once(idle_after_waits).drop_nulls("call")
@@ -57,7 +56,7 @@ READING_GAIN_MS = Metric(
 
 
 @measures(READING_GAIN_MS, needs=_NEEDS)
-def reading(view: DeviceView) -> Mapping[Metric, Value]:
+def reading(view: DeviceView) -> Values:
     """What the replay gives back without waits and without the small copies that they are for."""
     trusted = view.once(trusted_replay)
     if trusted is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
@@ -16,7 +15,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -143,7 +142,9 @@ EPOCH_WAIT_PART = Metric(
     "workers",
     "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
 )
-_METRICS: Final = (
+
+
+@measures(
     UNNAMED_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
     WORKER_INPUT_SHARE,
@@ -159,10 +160,7 @@ _METRICS: Final = (
     LOADING_THREAD_PART,
     CPUS,
 )
-
-
-@measures(*_METRICS)
-def loader(view: DeviceView) -> Mapping[Metric, Value]:
+def loader(view: DeviceView) -> Values:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
     of_single, of_workers = (
         _wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(lasting_of_workers))

@@ -204,7 +204,7 @@ PIPELINE_BUILD_PART = Metric(
 
 
 @measures(PIPELINE_BUILD_PART)
-def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
+def pipelines_built(view: DeviceView) -> Values:
     """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
     return {PIPELINE_BUILD_PART: view.once(builds).total / max(1, view.host_spans("compile").total)}
 
@@ -221,7 +221,7 @@ ENQUEUE_SHARE = Metric(
 
 
 @measures(*STAGES_MS.values(), ENQUEUE_SHARE)
-def stages(view: DeviceView) -> Mapping[Metric, Value]:
+def stages(view: DeviceView) -> Values:
     """The four stages of the host's side of input."""
     return {**_host_stages(view), ENQUEUE_SHARE: _enqueue_share(view)}
 

@@ -16,7 +16,6 @@ from advisor.model.missing import Missing
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time, once the sides are padded
 _STEP_OF: Final = {"fp16": 8, "bf16": 8, "tf32": 4}  # elements in 16 bytes
 _FORWARD: Final = ["aten::addmm", "aten::linear", "aten::bmm", "aten::baddbmm"]  # n and k are lengths of rows there
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 MISALIGNED_PRODUCT_SHARE = Metric(
@@ -53,7 +52,7 @@ MISALIGNED_GAIN_MS = Metric(
     MISALIGNED_PRODUCT_OPS,
     MISALIGNED_LEAST_GAIN_MS,
     MISALIGNED_GAIN_MS,
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name"),
 )
 def alignment(view: DeviceView) -> Values:
     """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""

@@ -23,7 +23,6 @@ _ON_CPU: Final = (
     "attention takes 40 to 109 % of the time, 88 % in the middle"
 )
 _IS_PRODUCT: Final = pl.col("family") == "gemm"
-_NEEDS: Final = ("device_ops.name",)
 
 
 UNFUSED_ATTENTION_SHARE = Metric(
@@ -65,7 +64,7 @@ ATTENTION_GAIN_MS = Metric(
     UNFUSED_ATTENTION_OPS,
     ATTENTION_LEAST_GAIN_MS,
     ATTENTION_GAIN_MS,
-    needs=_NEEDS,
+    needs=("device_ops.name",),
 )
 def attention(view: DeviceView) -> Values:
     """Attention outside fused kernels; unknown where products and softmax ran whose ops were not recorded."""

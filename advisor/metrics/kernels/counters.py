@@ -15,7 +15,6 @@ _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
 _NEEDS: Final = ("device_ops", "gpu_samples")
 _SOURCE: Final = "Nsight Systems' GPU metrics (--gpu-metrics-devices)"
-_NOT_SAMPLED: Final = Missing("counters_not_sampled")
 _ROOFS: Final = "60 % of the peak: Nsight Compute's speed-of-light rule calls less than that latency-bound"
 
 
@@ -59,7 +58,7 @@ def counters(view: DeviceView) -> Values:
     if samples.height < _ENOUGH:
         return Missing("few_samples", samples=samples.height, needed=_ENOUGH)
     values = _means(samples) | _limits(samples)
-    return {metric: _NOT_SAMPLED if value is None else value for metric, value in values.items()}
+    return {metric: Missing("counters_not_sampled") if value is None else value for metric, value in values.items()}
 
 
 def _means(samples: pl.DataFrame) -> dict[Metric, float | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,10 +10,9 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.profile import matches
 
-_NEEDS: Final = ("device_ops.name",)
 _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
 
 
@@ -60,9 +58,9 @@ CHAIN_GAIN_MS = Metric(
     ELEMENTWISE_CHAIN_KERNELS,
     CHAIN_LEAST_GAIN_MS,
     CHAIN_GAIN_MS,
-    needs=_NEEDS,
+    needs=("device_ops.name",),
 )
-def elementwise(view: DeviceView) -> Mapping[Metric, Value]:
+def elementwise(view: DeviceView) -> Values:
     """Chains of elementwise kernels; zero where there are none."""
     kernels, dur = part(view, "chain"), pl.col("dur_ns")
     is_first = pl.int_range(pl.len()).over("run") == 0

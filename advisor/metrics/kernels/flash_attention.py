@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
 _CAPABILITIES: Final = (9.0, 12.0)  # from Hopper on; from 12.0 on GPUs have neither's asynchronous products
@@ -18,7 +17,6 @@ _CAPABILITIES: Final = (9.0, 12.0)  # from Hopper on; from 12.0 on GPUs have nei
 _SECOND: Final = r"\b(?:pytorch_)?flash::flash_(?:fwd_kernel|bwd_dq_dk_dv_loop)"
 _LONG_NS: Final = 20_000  # what takes less mostly begins and ends: short sequences gain little
 _RESTS: Final = (0.75, 0.5)  # of the time
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 EARLIER_ATTENTION_SHARE = Metric(
@@ -46,9 +44,9 @@ EARLIER_ATTENTION_GAIN_MS = Metric(
 @measures(
     *(EARLIER_ATTENTION_SHARE, EARLIER_ATTENTION_MS),
     *(EARLIER_ATTENTION_LEAST_GAIN_MS, EARLIER_ATTENTION_GAIN_MS),
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name"),
 )
-def earlier_attention(view: DeviceView) -> Mapping[Metric, Value]:
+def earlier_attention(view: DeviceView) -> Values:
     """What FlashAttention-2 takes where a later one would be faster; zero elsewhere."""
     rows = _kernels(view)
     slow, fast = (pl.col("dur_ns") * rest for rest in _RESTS)

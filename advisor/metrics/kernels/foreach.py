@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
@@ -21,7 +20,6 @@ _FUSED: Final = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
 _MOMENTUM: Final = 2  # SGD reads and writes it too, and scales it first
 _SCALES: Final = "aten::_foreach_mul_"
 _LEAST_RATE: Final = 0.5  # of the rate at which the separate kernels move values
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 FOREACH_UPDATE_SHARE = Metric(
@@ -61,9 +59,9 @@ FOREACH_GAIN_MS = Metric(
 @measures(
     *(FOREACH_UPDATE_SHARE, FOREACH_UPDATE_MS, FOREACH_ACCESSES, FUSED_ACCESSES),
     *(FOREACH_LEAST_GAIN_MS, FOREACH_GAIN_MS),
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name"),
 )
-def foreach_updates(view: DeviceView) -> Mapping[Metric, Value]:
+def foreach_updates(view: DeviceView) -> Values:
     """What the separate operations take, and what one kernel would; zero where there are none."""
     kernels = _kernels(view)
     now, fused = _accesses(kernels), _fused_accesses(view, kernels)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.profile import matches
 
 _PRODUCTS: Final = ["gemm", "attention"]
 _TO_EIGHT_BITS: Final = r"""(?xi)
     (?:copy|cast|convert|cvt|quant|amax|scale).*(?:fp8|float8|e4m3|e5m2) | (?:fp8|float8)\w*(?:quant|cast|copy)"""
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 FP8_PRODUCT_SHARE = Metric(
@@ -39,8 +37,8 @@ FP8_CAST_OPS = Metric(
 )
 
 
-@measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS, needs=_NEEDS)
-def fp8(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(FP8_PRODUCT_SHARE, FP8_CAST_SHARE, FP8_CAST_MS, FP8_CAST_OPS, needs=("device_ops", "device_ops.name"))
+def fp8(view: DeviceView) -> Values:
     """What runs in 8 bits and what leads there; zero where nothing does."""
     products = _products(view)
     casts = _casts(view) if products.height else products

@@ -38,7 +38,6 @@ _FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid b
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
 _LOW_OCCUPANCY: Final = 0.25
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
-_NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
 _OCCUPANCY: Final = ("device_ops.occupancy",)
 
 
@@ -178,7 +177,7 @@ LOW_OCCUPANCY_OPS = Metric(
     TAIL_WAVE_GAIN_MS,
     LOW_OCCUPANCY_SHARE,
     LOW_OCCUPANCY_OPS,
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name", "device_ops.grid"),
 )
 def grids(view: DeviceView) -> Values:
     """How kernels fill the device, as far as their launch dimensions tell."""

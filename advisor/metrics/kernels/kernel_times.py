@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -10,13 +9,12 @@ import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
 from advisor.analysis.device.view import DeviceView, classes, spans
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
-_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
@@ -68,9 +66,9 @@ OCCUPANCY = Metric(
     GPU_UTILIZATION,
     SM_EFFICIENCY,
     OCCUPANCY,
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.dur_ns"),
 )
-def kernels(view: DeviceView) -> Mapping[Metric, Value]:
+def kernels(view: DeviceView) -> Values:
     """Counts and lengths over the used steps, utilisation over the span that holds them."""
     durations = _kernels(view)["dur_ns"].to_numpy()
     return {

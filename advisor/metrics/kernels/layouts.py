@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,14 +10,13 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Value, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw"
 _OF_VOLUMES: Final = 5
 _REMAINDER: Final = 0.25  # of their time, in a model of channels last
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 LAYOUT_TRANSPOSE_SHARE = Metric(
@@ -61,9 +59,9 @@ LAYOUT_GAIN_MS = Metric(
     LAYOUT_DIMENSIONS,
     LAYOUT_LEAST_GAIN_MS,
     LAYOUT_GAIN_MS,
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name"),
 )
-def layouts(view: DeviceView) -> Mapping[Metric, Value]:
+def layouts(view: DeviceView) -> Values:
     """Conversions around convolutions; zero where there are none."""
     kernels = part(view, "layout")
     some = extent(view, kernels)

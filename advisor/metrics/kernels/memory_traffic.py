@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures, time_of
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.text import ms, number, percent
 
 _WORDS: Final = {
@@ -83,7 +82,7 @@ FUSABLE_MS = Metric(
 @measures(
     MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS, needs=_NEEDS
 )
-def data_movement(view: DeviceView) -> Mapping[Metric, Value]:
+def data_movement(view: DeviceView) -> Values:
     """What moves data and what of it could be one kernel; nothing without a device."""
     rows, links = view.once(_moving_kernels), view.once(_links)
     all_ns = int(view.once(parts)["dur_ns"].sum())
@@ -114,7 +113,7 @@ CASTS_PER_STEP = Metric("casts_per_step", "Kernels per step that only change the
 
 
 @measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP, needs=_NEEDS)
-def casts(view: DeviceView) -> Mapping[Metric, Value]:
+def casts(view: DeviceView) -> Values:
     """Casts that are kernels of their own; nothing without a device."""
     rows = _casts(view)
     share, time_ms, _ = extent(view, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -32,7 +31,6 @@ _HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
 _SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
 _OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
 _NAMES: Final = ("device_ops.name",)
-_NEEDS: Final = ("device_ops", *_NAMES)
 
 
 OPTIMIZER_SHARE = Metric(
@@ -143,8 +141,8 @@ def optimizers(view: DeviceView) -> Values:
     }
 
 
-@measures(UPDATE_SHARE, UPDATE_MS, needs=_NEEDS)
-def updates(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(UPDATE_SHARE, UPDATE_MS, needs=("device_ops", *_NAMES))
+def updates(view: DeviceView) -> Values:
     """What the step pays once, whatever the batch; zero where nothing is updated."""
     some = extent(view, _updates(view))
     return {UPDATE_SHARE: some.share, UPDATE_MS: some.ms}

@@ -13,7 +13,6 @@ from advisor.model.missing import Missing
 
 _SIXTEEN: Final = ["fp16", "bf16"]
 _LEAST_KNOWN: Final = 0.5
-_NEEDS: Final = ("device_ops",)
 
 
 SIXTEEN_BIT_KERNEL_SHARE = Metric(
@@ -31,7 +30,7 @@ SIXTEEN_BIT_KERNEL_OPS = Metric(
 )
 
 
-@measures(SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS, needs=_NEEDS)
+@measures(SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS, needs=("device_ops",))
 def sixteen_bits(view: DeviceView) -> Values:
     """Part of the kernel time, and its ops; unknown where the types of too many kernels are."""
     ran, dtype = view.once(kernels), pl.coalesce("op_dtype", "element_type")

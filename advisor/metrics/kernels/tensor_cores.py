@@ -14,7 +14,6 @@ from advisor.model.missing import Missing
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _MOST_UNKNOWN: Final = 0.5  # of the kernel time: with more, the share of the rest says nothing of the whole
-_NEEDS: Final = ("device_ops", "device_ops.name")
 _SOURCE: Final = (
     "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
 )
@@ -72,7 +71,7 @@ SIXTEEN_BIT_SHARE = Metric(
     TENSOR_CORE_UNUSED_SHARE,
     TENSOR_CORE_UNUSED_OPS,
     SIXTEEN_BIT_SHARE,
-    needs=_NEEDS,
+    needs=("device_ops", "device_ops.name"),
 )
 def tensor_cores(view: DeviceView) -> Values:
     """Shares by verdict; all unknown where it cannot be told whether the device has Tensor Cores."""

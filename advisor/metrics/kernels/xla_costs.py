@@ -13,7 +13,6 @@ from advisor.text import ms, percent
 
 _KNOWN: Final = 0.9  # of the kernels' time: what is said of all of them holds for so much
 _MOST: Final = 3
-_NEEDS: Final = ("device_ops",)
 _SOURCE: Final = (
     "XProf: stats `flops` and `bytes_accessed` of an op, `peak_teraflops_per_second` and HBM rate of a plane"
 )
@@ -40,10 +39,9 @@ XLA_BELOW_ROOF_OPS = Metric(
     "the three kinds of ops with the most time above the roof",
     unit="text",
 )
-_ALL: Final = (XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS)
 
 
-@measures(*_ALL, needs=_NEEDS)
+@measures(XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS, needs=("device_ops",))
 def xla_costs(view: DeviceView) -> Values:
     """FLOPs and bytes of the step's ops against the peaks; unknown where the profile holds too few."""
     peak, rate = view.facts.get("peak_tflops"), view.facts.get("memory_gbs")

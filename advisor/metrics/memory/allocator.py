@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import ms
@@ -88,7 +87,7 @@ RESERVED_MEMORY_SHARE = Metric(
     ALLOCATOR_GAIN_MS,
     RESERVED_MEMORY_SHARE,
 )
-def churn(view: DeviceView) -> Mapping[Metric, Value]:
+def churn(view: DeviceView) -> Values:
     """What taking and freeing device memory costs; zero where no step does."""
     calls = _calls(view)
     frees = calls.filter(_NAME.str.contains(_FREES))

@@ -13,8 +13,6 @@ from advisor.model.missing import Missing
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for
 _XPROF: Final = "XProf's memory profile"
-_OF_BFC: Final = Missing("not_this_allocator")
-_NEEDS: Final = ("device_ops", "allocations", "allocations.allocated_bytes")
 
 
 def _at_peak(view: DeviceView) -> pl.DataFrame:
@@ -88,7 +86,7 @@ FRAGMENTATION = Metric(
     LIFETIME_PEAK_MEMORY_BYTES,
     RESERVED_MEMORY_BYTES,
     FRAGMENTATION,
-    needs=_NEEDS,
+    needs=("device_ops", "allocations", "allocations.allocated_bytes"),
     needs_steps=False,
 )
 def memory(view: DeviceView) -> Values:
@@ -139,7 +137,7 @@ def _fullest(allocations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _or_missing(value: object) -> Value:
-    return int(value) if isinstance(value, int) else _OF_BFC
+    return int(value) if isinstance(value, int) else Missing("not_this_allocator")
 
 
 @tabulates("memory")

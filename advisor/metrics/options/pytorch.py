@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, GRAPH_LAUNCH, OPTIMIZER_STEP
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -95,7 +94,7 @@ def uses(view: DeviceView) -> Values:
 
 
 @measures(GRAPH_LAUNCHES_PER_STEP)
-def graphs(view: DeviceView) -> Mapping[Metric, Value]:
+def graphs(view: DeviceView) -> Values:
     """Launches of CUDA graphs, where calls of the driver were recorded."""
     if not view.host.select(pl.col("kind").is_in(DRIVER_CALLS).any()).item():
         return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls")}
@@ -103,7 +102,7 @@ def graphs(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 @measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False, needs=("device_ops",))
-def reductions(view: DeviceView) -> Mapping[Metric, Value]:
+def reductions(view: DeviceView) -> Values:
     """In how many bits gradients travel."""
     calls = view.collectives.filter(matches(_REDUCES, "op"), pl.col("dtype").is_not_null(), pl.col("bytes") > 0)
     total = calls["bytes"].sum()

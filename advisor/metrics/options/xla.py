@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -52,7 +51,7 @@ _PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MA
 
 
 @measures(TF_FUNCTION_CALLS_PER_STEP, JITTED_CALLS_PER_STEP)
-def functions(view: DeviceView) -> Mapping[Metric, Value]:
+def functions(view: DeviceView) -> Values:
     """Calls of compiled functions."""
     framework, steps = view.process.get("framework"), max(1, view.steps.height)
     functions = view.used_host.select("details").filter(matches(FUNCTION_CALL, "details"))

@@ -71,13 +71,12 @@ LATE_RANK_KERNELS_RATIO = Metric(
     "How many times as many kernels the latest rank runs as the typical rank.",
     "mean number of kernels per step / typical mean",
 )
-_LATE: Final = (
+
+
+@measures_jobs(
     *(*LATE_RANK, LATE_RANK_STEPS, LATE_RANK_MS, LATE_RANK_SHARE, LATE_RANK_LEAST_MS),
     *(LATE_RANK_UNEVEN_MS, LATE_RANK_HOST_MS, LATE_RANK_CAUSES, LATE_RANK_KERNELS_RATIO),
 )
-
-
-@measures_jobs(*_LATE)
 def late_rank(job: Job) -> Values:
     """Whose the loss is, and in what."""
     if why := unknown_split(job):

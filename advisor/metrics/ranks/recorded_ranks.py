@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, measures_jobs, measures_ranks
+from advisor.metrics.metric import Metric, Values, measures_jobs, measures_ranks
 from advisor.model.missing import Missing
 from advisor.text import lapse, listing, runs_of
 
@@ -15,7 +15,7 @@ PEERS_RECORDED = Metric(
 
 
 @measures_ranks(PEERS_RECORDED)
-def peers(job: Job, position: int) -> Mapping[Metric, Value]:
+def peers(job: Job, position: int) -> Values:
     """Whether the others were recorded: who has done so needs no advice to do it."""
     return {PEERS_RECORDED: sum(other != position for other in range(len(job.ranks)))}
 
@@ -73,7 +73,7 @@ CLOCK_RESIDUAL_US = Metric(
     *(RANKS_RECORDED, RANKS_APART, RANKS_STRANGERS, RANKS_SITTINGS, RANKS_IN_JOB),
     *(MATCHED_SHARE, CLOCK_SHIFT_MS, CLOCK_RESIDUAL_US),
 )
-def ranks(job: Job) -> Mapping[Metric, Value]:
+def ranks(job: Job) -> Values:
     """How much of the job is here, and how well the ranks fit together."""
     offsets, residual_ns = job.clock.offsets_ns, job.clock.residual_ns
     return {

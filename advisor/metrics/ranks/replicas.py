@@ -44,13 +44,11 @@ SLOW_KERNELS_MOST_MS = Metric(
     "What the job's step gets shorter by at most if the slow GPU's kernels took as long as elsewhere.",
     "the same, down to the next latest step without time in collectives that nothing covers",
 )
-_SLOW_KERNELS: Final = (
-    *(*SLOW_KERNELS_RANK, SLOW_KERNELS_RATIO, SLOW_KERNELS_SHARE),
-    *(SLOW_KERNELS_LEAST_MS, SLOW_KERNELS_MOST_MS),
+
+
+@measures_jobs(
+    *(*SLOW_KERNELS_RANK, SLOW_KERNELS_RATIO, SLOW_KERNELS_SHARE), *(SLOW_KERNELS_LEAST_MS, SLOW_KERNELS_MOST_MS)
 )
-
-
-@measures_jobs(*_SLOW_KERNELS)
 def slow_kernels(job: Job) -> Values:
     """The rank whose kernels are slowest, and what that costs the job."""
     if job.missing:

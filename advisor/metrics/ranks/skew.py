@@ -112,7 +112,19 @@ MOVING_CAUSES = Metric(
     "mean over steps of (its time in kernels, waiting for input, rest) - the typical rank's in that step",
     unit="text",
 )
-_SPLIT: Final = (
+
+
+@measures_jobs(SKEW_MS, SKEW_SHARE, COMMON_STEPS)
+def skew(job: Job) -> Values:
+    """What unevenness between ranks costs."""
+    if why := unknown_loss(job):
+        return why
+    steps = job.once(own_steps)
+    loss_ms = persistent(steps.alone) + moving(steps.alone)
+    return {SKEW_MS: loss_ms, SKEW_SHARE: steps.share(loss_ms), COMMON_STEPS: len(job.steps)}
+
+
+@measures_jobs(
     PERSISTENT_SKEW_MS,
     MOVING_SKEW_MS,
     MOVING_SKEW_SHARE,
@@ -127,20 +139,6 @@ _SPLIT: Final = (
     MOVING_INPUT_MS,
     MOVING_CAUSES,
 )
-_LOSS: Final = (SKEW_MS, SKEW_SHARE, COMMON_STEPS)
-
-
-@measures_jobs(*_LOSS)
-def skew(job: Job) -> Values:
-    """What unevenness between ranks costs."""
-    if why := unknown_loss(job):
-        return why
-    steps = job.once(own_steps)
-    loss_ms = persistent(steps.alone) + moving(steps.alone)
-    return {SKEW_MS: loss_ms, SKEW_SHARE: steps.share(loss_ms), COMMON_STEPS: len(job.steps)}
-
-
-@measures_jobs(*_SPLIT)
 def split(job: Job) -> Values:
     """Whether it is always the same rank."""
     if why := unknown_split(job):

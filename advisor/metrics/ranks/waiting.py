@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, measures_jobs, measures_ranks, tabulates_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs, measures_ranks, tabulates_jobs
 from advisor.metrics.rank_identity import Identity
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -64,7 +63,7 @@ _WAITS: Final = (
 
 
 @measures_ranks(*_WAITS)
-def waits(job: Job, position: int) -> Mapping[Metric, Value]:
+def waits(job: Job, position: int) -> Values:
     """One rank's waiting."""
     missing = job.missing or (_GUEST if position in job.guests else _APART if position in job.apart else None)
     return dict.fromkeys(_WAITS, missing) if missing else _waits(job, pl.col("rank") == position)
@@ -98,7 +97,7 @@ OUTLIER_AWAITED_MS = Metric(
 
 
 @measures_ranks(OUTLIER_AWAITED_MS)
-def awaited(job: Job, position: int) -> Mapping[Metric, Value]:
+def awaited(job: Job, position: int) -> Values:
     """Steps that were long because another rank was late are no fault of this one."""
     if not job.ranks[position].steps["used"].any():
         return {}
@@ -176,7 +175,7 @@ _WAITING: Final = (
 
 
 @measures_jobs(*_WAITING)
-def waiting_of_all(job: Job) -> Mapping[Metric, Value]:
+def waiting_of_all(job: Job) -> Values:
     """Who waits, and for whom."""
     if job.missing:
         sends = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT) | pl.col("op").is_null()).height

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
-
-_NEEDS: Final = ("device_ops", "host_ops")
+from advisor.metrics.metric import Metric, Values, measures
 
 
 def _collections(view: DeviceView) -> pl.DataFrame:
@@ -31,8 +26,8 @@ GC_PAUSES_MS = Metric(
 )
 
 
-@measures(GC_PAUSE_MS, GC_PAUSES_MS, needs=_NEEDS)
-def pauses(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(GC_PAUSE_MS, GC_PAUSES_MS, needs=("device_ops", "host_ops"))
+def pauses(view: DeviceView) -> Values:
     """Idle time in collections; zero where none was recorded."""
     rows = _collections(view)
     steps = view.complete  # those that a collection made uneven too

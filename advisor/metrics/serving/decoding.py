@@ -24,15 +24,13 @@ from advisor.model.profile import matches
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _NVIDIA: Final = "TensorRT-LLM, host analysis guide"
 _SAMPLES: Final = r"(?i)argmax|multinomial|sampl|top_?k|top_?p|sort|distribution_"
-_NO_MARKS: Final = Missing("no_engine_steps")
-_NO_DECODE: Final = Missing("no_decode_step")
 
 
 def _unknown(view: DeviceView) -> Missing | None:
     """Why nothing is known of the decode steps, or None."""
     if not view.once(steps_by_phase).height:
-        return _NO_MARKS
-    return None if view.once(decode_steps).height else _NO_DECODE
+        return Missing("no_engine_steps")
+    return None if view.once(decode_steps).height else Missing("no_decode_step")
 
 
 DECODE_IDLE_SHARE = Metric(

@@ -15,7 +15,6 @@ _LINEAR: Final = r"^aten::linear$"
 _TOKENS: Final = r"^\[\[(?:\d+, ?)?(\d+), ?\d+\], ?\[\d+, ?\d+\]"  # of `[[batch, tokens, width], [rows, width], ...]`
 _FEWEST: Final = 4  # lengths in a row that grow by one: fewer may be so by chance
 _MOST_GROW: Final = 0.9  # of the changes: the others begin another text
-_NEEDS: Final = ("host_ops", "host_ops.shapes")
 
 GENERATION_TOKENS = Metric(
     "generation_tokens",
@@ -31,7 +30,7 @@ REPEATED_TOKENS_SHARE = Metric(
 )
 
 
-@measures(GENERATION_TOKENS, REPEATED_TOKENS_SHARE, needs=_NEEDS)
+@measures(GENERATION_TOKENS, REPEATED_TOKENS_SHARE, needs=("host_ops", "host_ops.shapes"))
 def generation(view: DeviceView) -> Values:
     """How many tokens are computed for each that is new."""
     lengths = _lengths(view)

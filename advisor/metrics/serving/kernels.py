@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import CACHE_WRITES
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -73,7 +72,7 @@ ALLREDUCE_NORMS_MS = Metric(
 
 
 @measures(ALLREDUCE_NORMS_PER_STEP, ALLREDUCE_NORMS_MS, needs=_NEEDS)
-def norms(view: DeviceView) -> Mapping[Metric, Value]:
+def norms(view: DeviceView) -> Values:
     """Norms that one kernel could compute with the all-reduce before them."""
     if view.device is None:
         return {}

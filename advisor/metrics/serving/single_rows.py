@@ -18,7 +18,6 @@ _SINGLE_PRODUCT: Final = (  # of `[[bias], [1, width], [width, rows]]`; addmv an
 _SINGLE_ROW: Final = r"^\[\[1, ?\d+\]"
 _IN_TURN: Final = r"^aten::(?:bmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu|\w*scaled_dot_product\w*)$"
 _MOST: Final = 0.9
-_NEEDS: Final = ("host_ops", "host_ops.shapes")
 
 SINGLE_ROW_SHARE = Metric(
     "single_row_share",
@@ -35,7 +34,7 @@ SINGLE_ROW_RUNS = Metric(
 )
 
 
-@measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS, needs=_NEEDS)
+@measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS, needs=("host_ops", "host_ops.shapes"))
 def single_rows(view: DeviceView) -> Values:
     """Samples that a model gets one by one."""
     rows = view.once(_single)

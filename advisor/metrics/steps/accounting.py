@@ -5,7 +5,7 @@ Findings and verdict rest on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import sub
@@ -24,7 +24,7 @@ from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Values, measures, tabulates
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -53,7 +53,7 @@ EXPOSED_MEMCPY_SHARE = Metric(
 
 
 @measures(EXPOSED_MEMCPY_SHARE, needs=("device_ops",))
-def exposed_copies(view: DeviceView) -> Mapping[Metric, Value]:
+def exposed_copies(view: DeviceView) -> Values:
     """Of TensorFlow and JAX it is more than memcpy_share where the call that copies returns only when it is done."""
     return {EXPOSED_MEMCPY_SHARE: int(view.once(_parts)["memcpy"].sum()) / view.total_ns}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.categories import OF_TENSORFLOW, sweep
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import batch
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.vocabulary.kinds import CATEGORIES
 
 _CODES: Final = tuple(CATEGORIES)
@@ -64,7 +63,7 @@ INPUT_EXPOSED_MS = Metric(
 
 
 @measures(*SHARES.values(), INPUT_EXPOSED_MS)
-def breakdown(view: DeviceView) -> Mapping[Metric, Value]:
+def breakdown(view: DeviceView) -> Values:
     """Shares of the used steps by category; they sum to 1."""
     owned = {category: int(time.sum()) for category, time in sweep(view, view.steps)}
     shares: dict[Metric, Value] = {SHARES[category]: time / view.total_ns for category, time in owned.items()}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 
@@ -30,7 +28,7 @@ GPU_LISTED = Metric(
 
 
 @measures(DEVICE_NAME, CAPABILITY, GPU_LISTED, needs_steps=False)
-def device(view: DeviceView) -> Mapping[Metric, Value]:
+def device(view: DeviceView) -> Values:
     """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
     name = view.facts.get("name") or (view.gpu.model if view.gpu else None)
     return {
@@ -50,7 +48,7 @@ DATA_PARALLEL_CALLS_PER_STEP = Metric(
 
 
 @measures(DATA_PARALLEL_CALLS_PER_STEP)
-def data_parallel(view: DeviceView) -> Mapping[Metric, Value]:
+def data_parallel(view: DeviceView) -> Values:
     """How often the model runs in DataParallel, which copies it to each device."""
     return {DATA_PARALLEL_CALLS_PER_STEP: _replicated(view).height / view.steps.height}
 
@@ -84,7 +82,7 @@ DEVICES_IDLE = Metric(
 
 
 @measures(DEVICES_VISIBLE, DEVICES_USED, DEVICES_WORKING, DEVICES_IDLE)
-def devices(view: DeviceView) -> Mapping[Metric, Value]:
+def devices(view: DeviceView) -> Values:
     """Devices that the process sees and uses."""
     working: dict[Metric, Value] = {DEVICES_USED: view.devices, DEVICES_WORKING: runs_of(view.working)}
     if view.visible is None:

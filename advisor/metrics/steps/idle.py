@@ -12,7 +12,7 @@ from advisor.analysis.device.idle import CAUSES, SHORT, gaps, graph_holes_ns, gr
 from advisor.analysis.device.places import waits_that_cost
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.text import percent
 from advisor.vocabulary import idle_causes
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -160,7 +160,7 @@ IDLE_CAUSES = Metric(
     GRAPH_HOLE_SHARE,
     IDLE_CAUSES,
 )
-def idle(view: DeviceView) -> Mapping[Metric, Value]:
+def idle(view: DeviceView) -> Values:
     """Busy and idle shares of the used steps, and the causes of the idle part."""
     busy = view.share(view.busy) or 0.0
     rows = view.once(gaps)
@@ -220,6 +220,6 @@ def _in_words(shares: Mapping[str, float]) -> str:
 
 
 @measures(GRAPH_PAUSE_SHARE)
-def graph_pauses(view: DeviceView) -> Mapping[Metric, Value]:
+def graph_pauses(view: DeviceView) -> Values:
     """How much of the step may be the profiler's own work between nodes."""
     return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0}

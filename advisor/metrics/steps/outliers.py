@@ -13,7 +13,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import workload
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.text import ms
@@ -173,7 +173,7 @@ COMPILING_MOST_MS = Metric(
     COMPILING_EXCESS_MS,
     COMPILING_MOST_MS,
 )
-def outliers(view: DeviceView) -> Mapping[Metric, Value]:
+def outliers(view: DeviceView) -> Values:
     """What uneven steps cost; zero where every complete step is used and none compiles."""
     steps = view.steps.height + view.outliers.height
     compiled = _compiled(view, view.outliers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, first_uses, inside, sets_up, spans
 from advisor.inputs.step_periods import LAUNCHING
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
@@ -21,7 +20,6 @@ from advisor.vocabulary.limits import CODE_LOAD_NS
 _MOST_CALLS: Final = 3
 _MOST_IDLE_CAUSES: Final = 4
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
-_AMID: Final = Missing("started_amid_work")
 _NEEDS: Final = ("device_ops",)
 
 
@@ -100,7 +98,7 @@ def startup(view: DeviceView) -> Values:
     """Start-up as a whole; unknown where the recorder did not see it."""
     begin_ns = _begin_ns(view)
     if begin_ns is None:
-        return _AMID
+        return Missing("started_amid_work")
     copies = _copies(view)
     first_ns = min(int(table["start_ns"].to_numpy().min()) for table in (view.host, view.ops) if table.height)
     before = view.host.filter(pl.col("start_ns") < begin_ns)
@@ -154,7 +152,7 @@ ONCE_WORK = Metric(
 
 
 @measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK, needs_steps=False, needs=_NEEDS)
-def once(view: DeviceView) -> Mapping[Metric, Value]:
+def once(view: DeviceView) -> Values:
     """Work that is done once, in the recording as a whole; no step pays for it."""
     if view.device is None or not view.ops.height:
         return {}

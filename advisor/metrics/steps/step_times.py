@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.missing import Missing
 
 STEPS = Metric("steps", "Steps used.", "number of steps left after `--steps`", unit="count")
@@ -43,7 +41,7 @@ HOST_ACTIVE_MS = Metric(
 @measures(
     STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, needs_steps=False
 )
-def step_times(view: DeviceView) -> Mapping[Metric, Value]:
+def step_times(view: DeviceView) -> Values:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6
     counts = {STEPS: view.steps.height if times.any() else 0, STEPS_CUT: view.cut}

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.unrecorded_work import holes_in, launches
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
-
-_NEEDS: Final = ("device_ops", "device_ops.launch")
+from advisor.metrics.metric import Metric, Values, measures
 
 
 def _gaps(view: DeviceView) -> pl.DataFrame:
@@ -41,8 +36,8 @@ ABSENT_IDLE_SHARE = Metric(
 )
 
 
-@measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE, needs=_NEEDS)
-def holes(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE, needs=("device_ops", "device_ops.launch"))
+def holes(view: DeviceView) -> Values:
     """What the recording lacks of the device's work."""
     calls, idle = view.once(launches), _gaps(view)
     return {
@@ -60,6 +55,6 @@ DEVICE_EVENTS = Metric(
 
 
 @measures(DEVICE_EVENTS, needs=("device_ops",))
-def recording(view: DeviceView) -> Mapping[Metric, Value]:
+def recording(view: DeviceView) -> Values:
     """How much of the device the recording holds."""
     return {DEVICE_EVENTS: view.ops.height}

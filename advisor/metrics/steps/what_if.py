@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 
 _SOURCE: Final = (
@@ -51,7 +50,7 @@ SYNC_GAIN_MS = Metric(
 
 
 @measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, SYNC_GAIN_MS)
-def what_if(view: DeviceView) -> Mapping[Metric, Value]:
+def what_if(view: DeviceView) -> Values:
     """Gains per step of single changes, each from the unchanged recording."""
     simulation, trusted = view.once(replay), view.once(trusted_replay)
     values: dict[Metric, Value] = {REPLAY_ERROR: None if simulation is None else simulation.error}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.analysis.device.workload import Sign, signs, workload
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Values, measures, tabulates
 
 WORKLOAD = Metric(
     "workload",
@@ -23,7 +21,7 @@ WORKLOAD = Metric(
 
 
 @measures(WORKLOAD, needs_steps=False)
-def kind(view: DeviceView) -> Mapping[Metric, Value]:
+def kind(view: DeviceView) -> Values:
     """The kinds of work, with a comma between them."""
     return {WORKLOAD: workload(view)}
 
