@@ -156,7 +156,7 @@ def _largest(most: Mapping[str, Value]) -> str:
     """How fast the largest collective is, at least."""
     is_paired = most["op"] in POINT_TO_POINT
     among = "from one rank to another" if is_paired else f"between {most['group_size']} ranks"
-    what = f"{most['op']} of {quantity(most['bytes'], 'bytes')} {among}"
+    what = f"the largest {most['op']}, {quantity(most['bytes'], 'bytes')} {among}"
     algorithm, bus = (_gbs(number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
     rate = bus if is_paired else f"{algorithm} algorithm and {bus} bus bandwidth"
     return f"{what}: {rate}" if most.get("exact") else f"{what}: at least {rate} (this includes waiting for late ranks)"

@@ -169,7 +169,8 @@ def saving(finding: Finding, steps: Steps) -> str | None:
         return "Fixing this saves nothing more: the findings above already count that time."
     saved = f"{saved_time(finding.saving)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
-        return f"{capital(saved)} may be saved: another recording shows how."
+        comma = "," if "," in saved else ""
+        return f"{capital(saved)}{comma} may be saved: another recording shows how."
     return f"Fixing this saves {saved}."
 
 

@@ -94,9 +94,9 @@ def _count(amount: float | None, noun: str) -> str:
     return f"{text.number(amount)} {noun}{'' if amount == 1 else 's'}"
 
 
-def _up_to(low_ms: float, high_ms: float | None) -> str:
-    """`42-46 ms`; the lower one alone where no higher one is known."""
-    return text.ms(low_ms) if high_ms is None else text.interval(low_ms, max(low_ms, high_ms))
+def _up_to(low_ms: float, *high_ms: float | None) -> str:
+    """`42-46 ms`, up to the least of the others that are known; the first alone where that is no more."""
+    return text.interval(low_ms, max(low_ms, min((most for most in high_ms if most is not None), default=low_ms)))
 
 
 def _detail(words: str | None, around: str = ": {}") -> str:

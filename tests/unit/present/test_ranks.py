@@ -73,15 +73,15 @@ def test_what_the_links_reach_is_one_line():
         "collectives of 4 MiB and more reach a bus bandwidth of 64.1 GB/s; the links allow 211 GB/s (30 %)"
     )
     assert line(known | {"link_reached_share": None}, small, large) == (
-        "all_reduce of 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (this includes "
-        "waiting for late ranks)"
+        "the largest all_reduce, 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (this "
+        "includes waiting for late ranks)"
     )
     one_way = large | {"op": "send", "exact": 1.0}
-    assert line({}, one_way) == "send of 32 MiB from one rank to another: 13 GB/s"
+    assert line({}, one_way) == "the largest send, 32 MiB from one rank to another: 13 GB/s"
     pair = {"slowest_pair": "ranks 2 and 3", "slowest_pair_share": 0.52}
     assert line(pair, one_way) == (
-        "send of 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, reaches 52 % of "
-        "the typical one"
+        "the largest send, 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, reaches "
+        "52 % of the typical one"
     )
     assert line(pair | {"slowest_pair_share": 0.93}) == "no link between two ranks is slower than the others"
     assert line({}, small) is None

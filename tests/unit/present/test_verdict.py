@@ -44,6 +44,10 @@ def test_a_recording_saves_nothing_by_itself():
     assert saving(finding, STEPS) == (f"30{DASH}59 ms of each 178 ms step may be saved: another recording shows how.")
     open_ended = changed(finding, saving=won(0, 59.3, "input", ""))
     assert saving(open_ended, STEPS) == "Up to 59 ms of each 178 ms step may be saved: another recording shows how."
+    uneven = changed(finding, saving=won(0, 59.3, "outliers", ""))
+    assert saving(uneven, STEPS) == (
+        "Up to 59 ms of each 178 ms step, outlier steps included, may be saved: another recording shows how."
+    )
     assert saving(changed(finding, fixes=(first, again)), STEPS) == saving(INPUT_BOUND, STEPS)
 
 

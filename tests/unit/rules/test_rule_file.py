@@ -220,6 +220,7 @@ def test_a_title_has_no_id(folder):
         ("It adds {{ least | up_to(most) }}.", "It adds 42\N{EN DASH}46 ms."),
         ("It adds {{ most | up_to(least) }}.", "It adds 46 ms."),
         ("It adds {{ least | up_to(nothing) }}.", "It adds 42 ms."),
+        ("It adds {{ least | up_to(many, most, nothing) }}.", "It adds 42\N{EN DASH}46 ms."),
         ("Copies.{{ calls | detail(' Most are {}.') }}", "Copies. Most are a (3)."),
         ("Copies{{ nothing | detail }}.{{ nothing | detail(' Most are {}.') }}", "Copies."),
         ("{{ one | count('step') }}, {{ many | count('step') }}", "1 step, 1,200 steps"),
