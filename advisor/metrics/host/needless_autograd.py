@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -17,9 +16,10 @@ from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 
 _MODULE: Final = (
     r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"
@@ -29,7 +29,9 @@ _OF_PROGRAM: Final = r": \w+Backward$"  # a function of the program's may comput
 _CHECKPOINT: Final = r": \w*Checkpoint\w*$"  # torch.utils.checkpoint's, which is written as such a one
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
-_SHAPE: Final = re.compile(r"\[[\d, ]*\]")
+_SHAPE: Final = r"\[[\d, ]*\]"
+_OF_WEIGHTS_TOO: Final = r"^aten::(?:t|transpose|detach)$"  # what layers do to their weights
+_NEVER: Final = np.iinfo(np.int64).max
 _TRAINS: Final = rf"{BACKWARD}|^Optimizer\."
 _ADDS: Final = r"^aten::add_$"
 _FEWEST_STEPS: Final = 3
@@ -60,16 +62,17 @@ RECOMPUTED_GAIN_MS = Metric(
 )
 UNUSED_GRADIENTS = Metric(
     "unused_gradients",
-    "Gradients that a step computes for parameters, or inputs, which no optimizer updates.",
-    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range / steps; 0 if none has it, and "
-    "in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
+    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
+    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
+    "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
     "anew, because they add up, and fewer than eight steps update anything",
     "Kineto's shapes",
 )
 UNUSED_GRADIENTS_CLEARED = Metric(
     "unused_gradients_cleared",
     "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
-    "used steps with such an AccumulateGrad without aten::add_ in it",
+    "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
     "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
     unit="count",
 )
@@ -155,7 +158,7 @@ def unused_gradients(view: DeviceView) -> Values:
         return Missing("no_shapes")
     needless, of_weights = view.once(_needless), view.once(_gradients)
     unused = of_weights.filter("is_unused")
-    cleared = unused.filter(~pl.col("adds"))["window"].n_unique()
+    cleared = unused.filter("is_cleared")["window"].n_unique()
     updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
     if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
         return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
@@ -261,25 +264,65 @@ def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
-    """The gradients that the used steps store: window, start_ns, end_ns, `is_unused`, and `adds` to earlier ones.
+    """The gradients that the used steps store: window, update, start_ns, end_ns, `is_unused` and `is_cleared`.
 
-    None where no optimizer updates anything of such a shape, and in jobs of several ranks.
+    `update` counts the calls of optimizers before it. A gradient is unused where no optimizer updates such a shape, or
+    none before it is cleared. None where optimizers update nothing of any, and in jobs of several ranks.
     """
-    rows = view.used_like(_GRADIENT, "op").select(
-        "window",
-        "start_ns",
-        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
-        shape=pl.col("shapes").cast(pl.String).str.extract(r"(\[[\d, ]*\])"),
-    )
+    stored = view.used_like(_GRADIENT, "op").with_columns(end_ns=END_NS).sort("end_ns")
+    added, calls = (_starts(view.host_like(name)) for name in (_ADDS, OPTIMIZER_STEP))
+    adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
+    update = np.searchsorted(calls, stored["start_ns"])
+    rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
+    rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))
     updates = view.host_like(_UPDATES, "op")
-    updates = updates.filter(inside(optimizer_work(view), updates))
-    added = np.sort(view.host_like(_ADDS, "op")["start_ns"].to_numpy())
-    edges = [np.searchsorted(added, rows[column].to_numpy()) for column in ("start_ns", "end_ns")]
-    written = updates["shapes"].cast(pl.String).unique().drop_nulls().to_list()
-    updated = {shape for shapes in written for shape in _SHAPE.findall(shapes)}
-    rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)), adds=pl.Series(edges[1] > edges[0]))
-    is_known = not rows["is_unused"].null_count() and not rows["is_unused"].all() and not _has_ranks(view)
+    written = _by_shape(updates.filter(inside(optimizer_work(view), updates)), _shapes())
+    is_updated = pl.col("shape").is_in(written["shape"].implode())
+    rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
+    is_known = not rows["shape"].null_count() and rows["is_updated"].any() and not _has_ranks(view)
+    is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
+    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared)
     return rows if is_known else rows.clear()
+
+
+def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame, calls: Ints) -> pl.Series:
+    """Of gradients in order: whether each is cleared before an optimizer updates its shape.
+
+    As where models train in turn: after the next call of an optimizer, which is another one, a gradient of that shape
+    is stored anew, and until then no op outside of the backward passes takes the shape first, as what reads gradients
+    does and layers do not.
+    """
+    following = np.searchsorted(calls, rows["end_ns"])
+    after = np.append(calls, _NEVER)[following]
+    anew = rows.filter(~pl.col("adds")).select("shape", at_ns="start_ns")
+    stored = _next(rows.with_columns(end_ns=pl.Series(after)), anew)
+    is_late = stored < _next(rows, written)
+    if not is_late.any():
+        return is_late
+    ops = view.host.filter(pl.col("kind") == "op", ~matches(_OF_WEIGHTS_TOO))
+    read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _shapes().list.head(1))
+    return is_late & (_next(rows, read) >= stored)
+
+
+def _next(rows: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
+    """When the next of these events with a row's shape begins after the row's end, in ns; `_NEVER` if none does."""
+    hits = rows.join_asof(
+        events.sort("at_ns"), left_on="end_ns", right_on="at_ns", by="shape", strategy="forward", check_sortedness=False
+    )
+    return hits["at_ns"].fill_null(_NEVER)
+
+
+def _by_shape(ops: pl.DataFrame, shapes: pl.Expr) -> pl.DataFrame:
+    """When ops begin, by the shapes that they take: shape, at_ns."""
+    return ops.select(shape=shapes, at_ns="start_ns").explode("shape").drop_nulls()
+
+
+def _shapes() -> pl.Expr:
+    return pl.col("shapes").cast(pl.String).str.extract_all(_SHAPE)
+
+
+def _starts(ops: pl.DataFrame) -> Ints:
+    return np.sort(ops["start_ns"].to_numpy())
 
 
 def _has_ranks(view: DeviceView) -> bool:
@@ -288,14 +331,14 @@ def _has_ranks(view: DeviceView) -> bool:
 
 
 def _needless(view: DeviceView) -> Union:
-    """From the last gradient of a step that an optimizer uses to the last one after it, which none does."""
+    """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
     is_unused = pl.col("is_unused")
-    by_step = (
+    by_update = (
         view.once(_gradients)
-        .group_by("window")
+        .group_by("window", "update")
         .agg(start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max())
     )
-    after = by_step.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+    after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
 
 

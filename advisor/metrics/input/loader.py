@@ -85,7 +85,7 @@ WORKERS_NEEDED = Metric(
     "workers_needed",
     "Loader processes that keep up with the rest of the step.",
     "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
-    "the loop waits for one for 2 ms or less on average",
+    "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
     "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
     "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
     unit="count",
@@ -260,9 +260,13 @@ def _work_ms(view: DeviceView, at_once: int, loading_ms: float | Missing, rest_m
 
 
 def _is_ready(view: DeviceView) -> bool:
-    """Whether the workers' batches may be there when the loop asks for them, so that they are only handed over."""
+    """Whether the workers' batches may be there when the loop asks for them, so that they are only handed over.
+
+    A worker takes part in that: other programs keep it from a CPU for as long as the thread that asks.
+    """
     requests = started_in(view.once(lasting_of_workers).sort("start_ns"), view.starts, view.ends)
-    return requests.height > 0 and int(requests["dur_ns"].sum()) <= _HAND_OVER_NS * requests.height
+    delayed_ns = float(view.process.get("run_delay_ms") or 0) * 1e6 * view.steps.height
+    return requests.height > 0 and int(requests["dur_ns"].sum()) <= _HAND_OVER_NS * requests.height + delayed_ns
 
 
 def _few_cores(view: DeviceView) -> int:
