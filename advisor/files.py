@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import ModuleType
 
-_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: the same
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
@@ -54,9 +54,10 @@ def parts(recording: Recording, options: Options) -> tuple[list[Part], list[Unre
 
 def _outcomes(files: Sequence[_File], options: Options) -> Sequence[Part | Unreadable]:
     many = min(options.processes, len(files))
-    if many > 1 and sum(size(file.path) or 0 for file in files) > _WORTH_BYTES:
+    is_little = len(files) == 1 or sum(size(file.at) or _WORTH_BYTES for file in files) <= _WORTH_BYTES
+    if many > 1 and not is_little:
         return _side_by_side(files, options.steps, options.progress, many)
-    return [_part(file, options.steps, options.progress(file.path), keep=len(files) == 1) for file in files]
+    return [_part(file, options.steps, options.progress(file.path), keep=is_little) for file in files]
 
 
 def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Unreadable]]:
@@ -95,15 +96,18 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
     Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
-    the first one was recorded on other devices than most. The scheduler of an engine is of the job that it serves.
+    the first one was recorded on other devices than most. So are two recordings of one process, one after the other.
+    The scheduler of an engine is of the job that it serves.
     """
     groups: list[list[Part]] = []
+    may_repeat = not _names_tell_ranks(recording.files)
     helpers = _helpers(measured)
     measured = [part for part in measured if not any(part is helper for helper in helpers)]
     usual = Counter(map(_kind, measured))
     for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
         ranks = _claimed([part])
-        homes = [job for job in groups if not ranks & _claimed(job)]
+        free = [job for job in groups if not ranks & _claimed(job)]
+        homes = [job for job in free if not (may_repeat and any(_is_repeated(part, other) for other in job))]
         if homes:
             min(homes, key=lambda job: _kind(job[0]) != _kind(part)).append(part)
         else:
@@ -111,11 +115,11 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     place = {id(part): number for number, part in enumerate(measured)}
     groups = [sorted(job, key=lambda part: place[id(part)]) for job in groups]
     repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
-    notes = [*([Note("rank_repeated", ranks=repeated)] if repeated else []), *_numbered_by(recording, measured)]
+    notes = [Note("rank_repeated", ranks=repeated)] if repeated else []
     for number, job in enumerate(groups, start=1):
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
         name = recording.name + (alone if number > 1 else "")
-        yield name, job, [*notes, *_mixed(job), *_left_out_processes(helpers)]
+        yield name, job, [*notes, *_numbered_by(recording, job), *_mixed(job), *_left_out_processes(helpers)]
 
 
 def _helpers(measured: Sequence[Part]) -> list[Part]:
@@ -136,11 +140,28 @@ def _uses_device(part: Part) -> bool:
 
 def _at_once(part: Part, other: Part) -> bool:
     """Whether two processes of one machine, as far as that is known, were recorded at the same time."""
-    processes = [p.selection.profile.workers.select("host", "pid").row(0) for p in (part, other)]
-    (host, pid), (other_host, other_pid) = processes
-    (opens, closes), (other_opens, other_closes) = (_recorded(p) for p in (part, other))
+    (host, pid, _), (other_host, other_pid, _) = _process(part), _process(other)
     elsewhere = host is not None and other_host is not None and host != other_host
-    return not elsewhere and pid != other_pid and opens < other_closes and other_opens < closes
+    return not elsewhere and pid != other_pid and _overlap(part, other)
+
+
+def _is_repeated(part: Part, other: Part) -> bool:
+    """Whether two files are of one process that says no rank, recorded twice: ranks are recorded at the same time."""
+    _, pid, rank = _process(part)
+    timed = all(closes for _, closes in map(_recorded, (part, other)))
+    return (
+        timed and pid is not None and rank is None and _process(part) == _process(other) and not _overlap(part, other)
+    )
+
+
+def _process(part: Part) -> tuple[object, ...]:
+    """Host, process id and rank of a file's first worker, each None where the file does not say it."""
+    return part.selection.profile.workers.select("host", "pid", "rank").row(0)
+
+
+def _overlap(part: Part, other: Part) -> bool:
+    (opens, closes), (other_opens, other_closes) = _recorded(part), _recorded(other)
+    return opens < other_closes and other_opens < closes
 
 
 def _recorded(part: Part) -> tuple[int, int]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import pairwise
 from typing import Final
 
-from advisor.model.finding import CERTAINTY, Evidence, Fix, Place, Saving
+from advisor.model.finding import Evidence, Fix, Place, Saving
 from advisor.model.finding import Finding as Fact
 from advisor.model.report import Run
 from advisor.model.source import Source, Steps
@@ -76,20 +75,10 @@ def order(run: Run) -> str:
         return ""
     if all(finding.saving is None for finding in run.findings):
         return "Ordered by severity."
-    rest = "; those without an estimate come last" if any(finding.saving is None for finding in run.findings) else ""
-    doubt = "The first makes the numbers of the others doubtful. Then ordered" if _leads(run) else "Ordered"
+    leads = run.findings[0].saving is None  # only a rule that makes other numbers doubtful stands before savings
+    doubt = "The first makes the numbers of the others doubtful. Then ordered" if leads else "Ordered"
+    rest = "; those without an estimate come last" if any(f.saving is None for f in run.findings[1:]) else ""
     return f"{doubt} by expected saving: the middle of the range, weighted by confidence{rest}."
-
-
-def _leads(run: Run) -> bool:
-    """Whether the first finding stands first although others save more."""
-    expected = [_expected(finding) for finding in run.findings]
-    return any(later > earlier * (1 + 1e-9) for earlier, later in pairwise(expected[:2]))
-
-
-def _expected(finding: Fact) -> float:
-    won = finding.saving
-    return -1.0 if won is None else (won.low_ms + won.high_ms) / 2 * CERTAINTY[finding.confidence]
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:

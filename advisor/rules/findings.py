@@ -177,7 +177,7 @@ def _places(metrics: Iterable[str], worker: int, run: MeasuredRun) -> tuple[Plac
 def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[Fix, ...]:
     """The fixes for the job's framework; all of them if it is not known or the rule has none for it.
 
-    Those whose condition is known not to hold are left out, unless there are no others.
+    Those whose condition is known not to hold are left out: they are of other causes.
     Only those that go with the profile's format, unless there is none. A program of no framework gets what is meant for
     any only if the rule has nothing for it.
     """
@@ -196,7 +196,8 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
             patch=_patch(fix.trial, candidate),
             is_estimated=fix.estimated,
         )
-        for fix in [fix for fix in eligible if fix not in unfit] or eligible
+        for fix in eligible
+        if fix not in unfit
     )
 
 

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import (
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    ValidationError,
-    field_validator,
-)
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.model.finding import SEVERITIES, Confidence, Severity

@@ -100,6 +100,25 @@ def test_its_numbers_do_not_depend_on_which_file_is_read_first():
     assert forth.frames["run"].select(names).rows() == back.frames["run"].select(names).rows()
 
 
+def test_the_places_of_a_large_job_whose_events_are_let_go_are_those_of_a_small_one():
+    part, name = measured("simulated-input-bound-v100"), "input_share"
+    small, large = (
+        metrics.conclude([p, measured("simulated-ranks-slow-rank-a100", 1)]) for p in (part, part.emptied())
+    )
+    assert small.places(name, 0).height
+    assert small.places(name, 0).equals(large.places(name, 0))
+    drawn, kept = small.timeline([name]), large.timeline([name])
+    assert drawn
+    assert kept
+    assert (drawn.step, drawn.recorded) == (kept.step, kept.recorded)
+    assert drawn.evidence[name].equals(kept.evidence[name])
+
+
+def measured(fixture: str, rank: int = 0) -> Part:
+    (recording,), _ = discover([str(ROOT / "fixtures" / fixture)])
+    return files.parts(recording, Options())[0][rank]
+
+
 # ---------------------------------------------------------------------------------------- simulated faults
 
 FAULTS = {

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from advisor.present.recorded_files import sentences
+from advisor.recording.inside.torch_steps import watch_root
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 from tests.torch_python import torch_python
@@ -26,6 +30,33 @@ def steps(number):
         optimizer.step()
 """
 STEPS = 2 + 3 + 2 + 3 + 2 + 3  # that a recording of three takes, two of them skipped
+
+
+def test_each_call_of_the_first_module_ends_one_step_where_the_program_holds_on_to_its_call(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As `generate` of transformers, which takes `model.__call__` once and calls it for each token."""
+
+    class Module:
+        def __init__(self) -> None:
+            self.hooks: list[Callable[[object, object, object], None]] = []
+
+        def __call__(self) -> None:
+            for hook in self.hooks:
+                hook(self, None, None)
+
+        register_forward_hook = property(lambda self: self.hooks.append)
+
+    torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), compiler=SimpleNamespace(is_compiling=lambda: False))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    steps: list[str] = []
+    watch_root(lambda kind, *_: steps.append(kind))
+    model = Module()
+    forward = model.__call__
+    for _ in range(3):
+        forward()
+    model()
+    assert steps == ["module"] * 4
 
 
 def program(tmp_path: Path, rest: str, name: str = "train.py") -> Path:

@@ -28,7 +28,7 @@ def part(worker: int, file: str) -> Part:
 @pytest.fixture(autouse=True)
 def _nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which files make a job is told before there are any metrics."""
-    for register in ("MEASURES", "TABLES", "METRICS"):
+    for register in ("MEASURES", "RANK_MEASURES", "JOB_MEASURES", "TABLES", "METRICS"):
         monkeypatch.setattr(evaluate, register, {})
 
 
@@ -87,6 +87,25 @@ def test_a_scheduler_is_of_the_job_that_it_serves():
 @pytest.mark.parametrize(("start", "host"), [(100, "node7"), (50, "node8")], ids=["later", "elsewhere"])
 def test_another_job_on_a_cpu_is_judged_by_itself(start: float, host: str):
     assert len(list(jobs(RECORDING, [process(2, start, host), process(1, 0, ops=[kernel(10, 90)])]))) == 2
+
+
+def test_one_process_recorded_twice_is_two_runs_and_no_ranks():
+    """As `trace_5.json` and `trace_10.json` of a schedule, whose numbers are steps."""
+    made = [numbered(process(7, 100), 1), process(7, 0)]
+    runs = list(jobs(Recording("job", "/logs/job", "kineto", ("trace_5.json", "trace_10.json")), made))
+    assert [(len(job), notes) for _, job, notes in runs] == [(1, []), (1, [])]
+
+
+@pytest.mark.parametrize(("pid", "start", "names"), [(7, 50, "trace_{}"), (8, 100, "trace_{}"), (7, 100, "rank{}")])
+def test_processes_at_one_time_or_of_several_numbers_or_with_ranks_in_their_names_are_one_job(pid, start, names):
+    made = [numbered(process(pid, start), 1), process(7, 0)]
+    ((_, ranks, _),) = jobs(Recording("job", "/logs/job", "kineto", (names.format(0), names.format(1))), made)
+    assert len(ranks) == 2
+
+
+def numbered(made: Part, worker: int) -> Part:
+    """The same with the number of another worker."""
+    return replace(made, selection=replace(made.selection, profile=made.selection.profile.numbered(worker)))
 
 
 def test_ranks_on_different_gpus_are_said():

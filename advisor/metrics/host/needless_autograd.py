@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -17,10 +15,11 @@ from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS, without_graph
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 
 _MODULE: Final = (
     r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"
@@ -30,7 +29,9 @@ _OF_PROGRAM: Final = r": \w+Backward$"  # a function of the program's may comput
 _CHECKPOINT: Final = r": \w*Checkpoint\w*$"  # torch.utils.checkpoint's, which is written as such a one
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
-_SHAPE: Final = re.compile(r"\[[\d, ]*\]")
+_SHAPE: Final = r"\[[\d, ]*\]"
+_OF_WEIGHTS_TOO: Final = r"^aten::(?:t|transpose|detach)$"  # what layers do to their weights
+_NEVER: Final = np.iinfo(np.int64).max
 _TRAINS: Final = rf"{BACKWARD}|^Optimizer\."
 _ADDS: Final = r"^aten::add_$"
 _FEWEST_STEPS: Final = 3
@@ -43,7 +44,6 @@ _OF_WEIGHTS: Final = 0.75
 
 RECOMPUTED_SHARE = Metric(
     "recomputed_share",
-    "share",
     "Part of the step in which the backward pass computes layers of the forward pass again.",
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
     "without nodes in it and those of the program's functions / step time",
@@ -52,35 +52,32 @@ RECOMPUTED_SHARE = Metric(
 )
 RECOMPUTATIONS_PER_STEP = Metric(
     "recomputations_per_step",
-    "number",
     "Parts of the model that the backward pass computes again.",
     "nodes that do so / steps",
 )
 RECOMPUTED_GAIN_MS = Metric(
     "recomputed_gain_ms",
-    "ms",
     "Step time saved if the backward pass computed no layer again.",
     "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
 )
 UNUSED_GRADIENTS = Metric(
     "unused_gradients",
-    "number",
-    "Gradients that a step computes for parameters, or inputs, which no optimizer updates.",
-    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range / steps; 0 if none has it, and "
-    "in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
+    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
+    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
+    "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
     "anew, because they add up, and fewer than eight steps update anything",
     "Kineto's shapes",
 )
 UNUSED_GRADIENTS_CLEARED = Metric(
     "unused_gradients_cleared",
-    "count",
     "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
-    "used steps with such an AccumulateGrad without aten::add_ in it",
+    "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
     "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
+    unit="count",
 )
 UNUSED_GRADIENTS_SHARE = Metric(
     "unused_gradients_share",
-    "share",
     "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",
     "Kineto's shapes",
@@ -88,20 +85,17 @@ UNUSED_GRADIENTS_SHARE = Metric(
 )
 UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
     "unused_gradients_least_gain_ms",
-    "ms",
     "Step time saved at least without these gradients.",
     "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
 )
 UNUSED_GRADIENTS_GAIN_MS = Metric(
     "unused_gradients_gain_ms",
-    "ms",
     "Step time saved at most without these gradients.",
     "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / steps",
     "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
 )
 REPEATED_BACKWARD_SHARE = Metric(
     "repeated_backward_share",
-    "share",
     "Part of the step in which backward passes go through a graph that another one of the step went through already.",
     "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
     "build graphs, and where nodes build one themselves, as for gradients of gradients",
@@ -110,7 +104,6 @@ REPEATED_BACKWARD_SHARE = Metric(
 )
 REPEATED_BACKWARD_GAIN_MS = Metric(
     "repeated_backward_gain_ms",
-    "ms",
     "Step time saved if one backward pass went through each graph.",
     "replay without these nodes and their kernels"
     + ELSE
@@ -118,14 +111,12 @@ REPEATED_BACKWARD_GAIN_MS = Metric(
 )
 GRAPH_OPS_PER_STEP = Metric(
     "graph_ops_per_step",
-    "number",
     "Ops that build a graph which no backward pass goes through.",
     "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
     "steps or more whose products build a graph; else those of unused_forward_share",
 )
 UNUSED_FORWARD_SHARE = Metric(
     "unused_forward_share",
-    "share",
     "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
     "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
     "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
@@ -135,7 +126,6 @@ UNUSED_FORWARD_SHARE = Metric(
 )
 GRAPH_GAIN_MS = Metric(
     "graph_gain_ms",
-    "ms",
     "Step time saved at most without such a graph.",
     "inference: half of the step without input, or with a device of its host-bound gaps; training: replay without the "
     "forward passes of unused_forward_share" + ELSE + "their kernels' time, without a device their time / steps",
@@ -144,7 +134,7 @@ GRAPH_GAIN_MS = Metric(
 
 
 @measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
-def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
+def recomputed(view: DeviceView) -> Values:
     """Activation checkpointing; zero without it."""
     again = view.once(_recomputations)
     return {
@@ -168,8 +158,9 @@ def unused_gradients(view: DeviceView) -> Values:
         return Missing("no_shapes")
     needless, of_weights = view.once(_needless), view.once(_gradients)
     unused = of_weights.filter("is_unused")
-    cleared = unused.filter(~pl.col("adds"))["window"].n_unique()
-    if unused.height and cleared < _CLEARED and _updating_steps(view) < _UPDATES_IN_TURN:
+    cleared = unused.filter("is_cleared")["window"].n_unique()
+    updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
+    if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
         return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
     least = _gain_ms(view, needless)
     before = of_weights.filter(~inside(needless, of_weights))
@@ -186,14 +177,14 @@ def unused_gradients(view: DeviceView) -> Values:
 
 
 @measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
-def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
+def repeated_backward(view: DeviceView) -> Values:
     """Several backward passes through one graph; zero without them."""
     again = spans(view.once(_repeated))
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
 
 @measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, GRAPH_GAIN_MS)
-def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
+def unused_graph(view: DeviceView) -> Values:
     """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
     if not _builds_only(view):
         passes, ops = view.once(_unused_forwards)
@@ -273,29 +264,65 @@ def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
-    """The gradients that the used steps store: window, start_ns, end_ns, `is_unused`, and `adds` to earlier ones.
+    """The gradients that the used steps store: window, update, start_ns, end_ns, `is_unused` and `is_cleared`.
 
-    None where no optimizer updates anything of such a shape, and in jobs of several ranks.
+    `update` counts the calls of optimizers before it. A gradient is unused where no optimizer updates such a shape, or
+    none before it is cleared. None where optimizers update nothing of any, and in jobs of several ranks.
     """
-    rows = view.used_like(_GRADIENT, "op").select(
-        "window",
-        "start_ns",
-        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
-        shape=pl.col("shapes").cast(pl.String).str.extract(r"(\[[\d, ]*\])"),
-    )
+    stored = view.used_like(_GRADIENT, "op").with_columns(end_ns=END_NS).sort("end_ns")
+    added, calls = (_starts(view.host_like(name)) for name in (_ADDS, OPTIMIZER_STEP))
+    adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
+    update = np.searchsorted(calls, stored["start_ns"])
+    rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
+    rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))
     updates = view.host_like(_UPDATES, "op")
-    updates = updates.filter(inside(optimizer_work(view), updates))
-    added = np.sort(view.host_like(_ADDS, "op")["start_ns"].to_numpy())
-    edges = [np.searchsorted(added, rows[column].to_numpy()) for column in ("start_ns", "end_ns")]
-    written = updates["shapes"].cast(pl.String).unique().drop_nulls().to_list()
-    updated = {shape for shapes in written for shape in _SHAPE.findall(shapes)}
-    rows = rows.with_columns(is_unused=~pl.col("shape").is_in(list(updated)), adds=pl.Series(edges[1] > edges[0]))
-    is_known = not rows["is_unused"].null_count() and not rows["is_unused"].all() and not _has_ranks(view)
+    written = _by_shape(updates.filter(inside(optimizer_work(view), updates)), _shapes())
+    is_updated = pl.col("shape").is_in(written["shape"].implode())
+    rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
+    is_known = not rows["shape"].null_count() and rows["is_updated"].any() and not _has_ranks(view)
+    is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
+    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared)
     return rows if is_known else rows.clear()
 
 
-def _updating_steps(view: DeviceView) -> int:
-    return view.used_like(OPTIMIZER_STEP)["window"].n_unique()
+def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame, calls: Ints) -> pl.Series:
+    """Of gradients in order: whether each is cleared before an optimizer updates its shape.
+
+    As where models train in turn: after the next call of an optimizer, which is another one, a gradient of that shape
+    is stored anew, and until then no op outside of the backward passes takes the shape first, as what reads gradients
+    does and layers do not.
+    """
+    following = np.searchsorted(calls, rows["end_ns"])
+    after = np.append(calls, _NEVER)[following]
+    anew = rows.filter(~pl.col("adds")).select("shape", at_ns="start_ns")
+    stored = _next(rows.with_columns(end_ns=pl.Series(after)), anew)
+    is_late = stored < _next(rows, written)
+    if not is_late.any():
+        return is_late
+    ops = view.host.filter(pl.col("kind") == "op", ~matches(_OF_WEIGHTS_TOO))
+    read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _shapes().list.head(1))
+    return is_late & (_next(rows, read) >= stored)
+
+
+def _next(rows: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
+    """When the next of these events with a row's shape begins after the row's end, in ns; `_NEVER` if none does."""
+    hits = rows.join_asof(
+        events.sort("at_ns"), left_on="end_ns", right_on="at_ns", by="shape", strategy="forward", check_sortedness=False
+    )
+    return hits["at_ns"].fill_null(_NEVER)
+
+
+def _by_shape(ops: pl.DataFrame, shapes: pl.Expr) -> pl.DataFrame:
+    """When ops begin, by the shapes that they take: shape, at_ns."""
+    return ops.select(shape=shapes, at_ns="start_ns").explode("shape").drop_nulls()
+
+
+def _shapes() -> pl.Expr:
+    return pl.col("shapes").cast(pl.String).str.extract_all(_SHAPE)
+
+
+def _starts(ops: pl.DataFrame) -> Ints:
+    return np.sort(ops["start_ns"].to_numpy())
 
 
 def _has_ranks(view: DeviceView) -> bool:
@@ -304,14 +331,14 @@ def _has_ranks(view: DeviceView) -> bool:
 
 
 def _needless(view: DeviceView) -> Union:
-    """From the last gradient of a step that an optimizer uses to the last one after it, which none does."""
+    """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
     is_unused = pl.col("is_unused")
-    by_step = (
+    by_update = (
         view.once(_gradients)
-        .group_by("window")
+        .group_by("window", "update")
         .agg(start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max())
     )
-    after = by_step.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+    after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
 
 

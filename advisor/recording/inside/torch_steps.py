@@ -73,19 +73,21 @@ def watch_engine(module: Any, tick: Tick) -> None:
 def watch_root(tick: Tick) -> None:
     """Count the calls of the first module that is called: none encloses it.
 
-    What watches all modules goes with that call: it would cost each one. A global hook of torch would do the same, but
+    What watches all modules goes with that call: it would cost each one. A program may have it still, as a bound
+    `model.__call__` that `generate` of transformers takes for all tokens. A global hook of torch would do the same, but
     torch.compile warns of those and traces twice.
     """
     module = sys.modules["torch"].nn.Module
     original, compiling = module.__call__, compiling_of()
+    roots: list[Any] = []
     if compiling is _never:  # too old to say: a hook would be traced
         return
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not compiling():
+        if not roots and not compiling():
             module.__call__ = original
-            self.register_forward_hook(ended)
+            roots.append(self.register_forward_hook(ended))
         return original(self, *args, **kwargs)
 
     def ended(root: Any, _: object, __: object) -> None:

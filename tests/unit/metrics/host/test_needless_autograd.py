@@ -131,6 +131,51 @@ def test_gradients_are_unused_if_they_are_cleared_or_others_are_updated_often(co
     assert gradients(adding_up(count, cleared))["unused_gradients"] == 3
 
 
+def in_turn(*extra, generator: str = "[3]"):
+    """A discriminator's gradient to 22, and after 10 us of its backward pass the generator's; then the other way round.
+
+    The generator's first gradient adds to what is left of the step before; that at 72 is stored anew.
+    """
+    updates = [on_host("annotation", at, at + 6, name="Optimizer.step#Adam.step") for at in (40, 80)]
+    passes = [
+        op(20, 22, GRADIENT, shapes="[[10, 64]]"),
+        op(32, 34, GRADIENT, shapes=f"[{generator}]"),
+        op(33, 34, "aten::add_", shapes=f"[{generator}, {generator}, []]"),
+        op(42, 44, "aten::addcdiv_", shapes="[[10, 64]]"),
+        op(60, 62, GRADIENT, shapes="[[10, 64]]"),
+        op(61, 62, "aten::add_", shapes="[[10, 64], [10, 64], []]"),
+        op(72, 74, GRADIENT, shapes=f"[{generator}]"),
+        op(82, 84, "aten::addcdiv_", shapes=f"[{generator}]"),
+    ]
+    return steps([*updates, *passes, *extra], 3)
+
+
+def test_gradients_that_are_cleared_before_their_optimizer_updates_are_unused():
+    """Of each step the generator's first gradient, 12 us after the last in use, and of two the discriminator's second.
+
+    The last step's second gradient of the discriminator may be used after the recording.
+    """
+    values = gradients(in_turn())
+    assert (values["unused_gradients"], values["unused_gradients_cleared"]) == (pytest.approx(5 / 3), 3)
+    assert values["unused_gradients_share"] == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize("name", ["aten::clone", "aten::_foreach_norm", "aten::mul_"])
+def test_gradients_that_the_program_reads_may_be_used(name: str):
+    """It reads the generator's first one; the discriminator's second one stays unused."""
+    assert gradients(in_turn(op(50, 51, name, shapes="[[3]]")))["unused_gradients"] == pytest.approx(2 / 3)
+
+
+def test_models_with_parameters_of_one_shape_are_not_told_apart():
+    assert gradients(in_turn(generator="[10, 64]"))["unused_gradients"] == 0
+
+
+@pytest.mark.parametrize("name", ["aten::t", "aten::linear"])
+def test_layers_that_take_the_parameters_do_not_read_their_gradients(name: str):
+    shapes = "[[3]]" if name == "aten::t" else "[[8, 8], [3]]"
+    assert gradients(in_turn(op(50, 51, name, shapes=shapes)))["unused_gradients"] == pytest.approx(5 / 3)
+
+
 @pytest.mark.parametrize(
     ("updated", "update"),
     [

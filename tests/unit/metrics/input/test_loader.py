@@ -57,12 +57,18 @@ def test_workers_load_in_processes_of_their_own():
     assert {values[metric] for metric in (LOADER_WORKERS, WORKERS_NEEDED)} == {Missing("workers_unknown")}
 
 
-@pytest.mark.parametrize(("waited_us", "needed", "factor"), [(2_000, 1, 1.0), (2_001, 2, 20_000 / 17_999)])
-def test_workers_whose_batches_may_be_ready_keep_up(waited_us: int, needed: int, factor: float):
-    """A step of 20 ms waits 2 ms for a batch: it may be ready, and take as long to hand over."""
+@pytest.mark.parametrize(
+    ("waited_us", "delay_ms", "needed", "factor"),
+    [(2_000, None, 1, 1.0), (2_001, None, 2, 20_000 / 17_999), (5_000, 3.0, 1, 1.0), (5_001, 3.0, 2, 20_000 / 14_999)],
+)
+def test_workers_whose_batches_may_be_ready_keep_up(waited_us: int, delay_ms: float | None, needed: int, factor: float):
+    """A step of 20 ms waits 2 ms for a batch: it may be ready, and take as long to hand over.
+
+    If other programs keep the loop from a CPU for 3 ms of a step, they keep the worker from it as long.
+    """
     host = [on_host("input", 0, waited_us, name=WITH_WORKERS), on_host("op", waited_us, 20_000)]
     loading = view(profile([], host, [step(1, 0, 20_000, device=None)]))
-    loading.process.update({"loader_workers": 1, "cpus": 2, "cpu_ms": 20.0})
+    loading.process.update({"loader_workers": 1, "cpus": 2, "cpu_ms": 20.0, "run_delay_ms": delay_ms})
     values = loader(loading)
     assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [needed, needed]
     assert values[WORKERS_FACTOR] == pytest.approx(factor)
