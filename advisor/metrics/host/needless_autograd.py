@@ -100,7 +100,7 @@ UNUSED_GRADIENTS_GAIN_MS = Metric(
     "ms",
     "Step time saved at most without these gradients.",
     "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / "
-    "steps; where some are cleared before an update, gradients of shapes that more calls of optimizers write do not count",
+    "steps; where some are cleared before an update, shapes that more calls of optimizers write do not count",
     "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
 )
 REPEATED_BACKWARD_SHARE = Metric(
