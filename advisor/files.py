@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import ModuleType
 
-_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, starting a process takes longer than what it saves
+_WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: the same
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
@@ -54,9 +54,10 @@ def parts(recording: Recording, options: Options) -> tuple[list[Part], list[Unre
 
 def _outcomes(files: Sequence[_File], options: Options) -> Sequence[Part | Unreadable]:
     many = min(options.processes, len(files))
-    if many > 1 and sum(size(file.path) or 0 for file in files) > _WORTH_BYTES:
+    is_little = len(files) == 1 or sum(size(file.at) or _WORTH_BYTES for file in files) <= _WORTH_BYTES
+    if many > 1 and not is_little:
         return _side_by_side(files, options.steps, options.progress, many)
-    return [_part(file, options.steps, options.progress(file.path), keep=len(files) == 1) for file in files]
+    return [_part(file, options.steps, options.progress(file.path), keep=is_little) for file in files]
 
 
 def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Unreadable]]:

@@ -35,7 +35,7 @@ def parts(recording: Recording, options: Options) -> Outcome:
     )
     outcome = _latest.pop(key, None) or _parts(recording, options)
     _latest[key] = outcome
-    if len(heavy := [known for known, (read, _) in _latest.items() if len(read) == 1]) > LIMIT:
+    if len(heavy := [known for known, (read, _) in _latest.items() if any(p.place_rows is None for p in read)]) > LIMIT:
         del _latest[heavy[0]]
     return [*outcome[0]], [*outcome[1]]
 

@@ -16,19 +16,22 @@ from advisor.cli import runners
 from advisor.cli.book import metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
+    CORES,
     ConfigPath,
     MaxSize,
+    Processes,
+    StepRange,
+    Steps,
     answers_in_json,
     bytes_of,
     chosen,
     config_of,
-    content,
     file_kinds,
     format_option,
     formats,
     kinds_of,
     output_option,
-    rendered,
+    show,
     spare_start,
     write,
 )
@@ -83,10 +86,7 @@ def check(
         list[Path] | None,
         output_option("report", more="; .svg and .png are pictures of where a step of the first run goes"),
     ] = None,
-    format_: Annotated[
-        str,
-        format_option("report", "; brief is JSON of at most 5 kB"),
-    ] = "terminal",
+    format_: Annotated[str, format_option("report", "; brief is JSON of at most 5 kB")] = "terminal",
     fail_on: Annotated[
         str,
         typer.Option(
@@ -95,19 +95,9 @@ def check(
             help="Exit 1 at this severity: high, medium, low or never; 3 if a file is unreadable or tells too little.",
         ),
     ] = "never",
-    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
-    step_range: Annotated[
-        str | None,
-        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
-    ] = None,
-    processes: Annotated[
-        int,
-        typer.Option(
-            "--processes",
-            min=1,
-            help="How many read a run, each a file or a part of a large one; by default one per core.",
-        ),
-    ] = os.cpu_count() or 1,
+    steps: Steps = "steady",
+    step_range: StepRange = None,
+    processes: Processes = CORES,
     workload: Annotated[
         str | None,
         typer.Option(
@@ -151,9 +141,7 @@ def check(
             max_bytes=bytes_of(max_size),
         )
         report = run_check(paths, options)
-    for path, kind in files.items():
-        write(path, content(report, kind))
-    sys.stdout.write(rendered(report, standard, verbose=verbose))
+    show(report, files, standard, verbose=verbose)
     if report.unreadable and (level != "never" or standard != "terminal"):
         _tell_unread(report.unreadable)
     raise typer.Exit(report.exit_code(level))
@@ -173,15 +161,15 @@ def excerpt(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
     finding: Annotated[str, typer.Option("--finding", metavar="KEY", help="The finding to show, as `check` names it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
-    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
-    step_range: Annotated[
-        str | None,
-        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
-    ] = None,
+    steps: Steps = "steady",
+    step_range: StepRange = None,
     config: ConfigPath = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Cut out the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
+    """Cut the place of a finding out of a recording.
+
+    Perfetto and chrome://tracing show what it writes.
+    """
     import gzip
     import json
 
@@ -215,14 +203,8 @@ def compare(
     more_head: Annotated[
         list[str] | None, typer.Option("--head", metavar="PATH", help="Another run of the head. Repeatable.")
     ] = None,
-    output: Annotated[
-        list[Path] | None,
-        output_option("comparison"),
-    ] = None,
-    format_: Annotated[
-        str,
-        format_option("comparison", "; brief is JSON of at most 5 kB"),
-    ] = "terminal",
+    output: Annotated[list[Path] | None, output_option("comparison")] = None,
+    format_: Annotated[str, format_option("comparison", "; brief is JSON of at most 5 kB")] = "terminal",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -236,19 +218,9 @@ def compare(
         str | None,
         typer.Option("--trials", metavar="FILE", help="JSON of `advisor try`: its gains beside what was predicted."),
     ] = None,
-    steps: Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")] = "steady",
-    step_range: Annotated[
-        str | None,
-        typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name."),
-    ] = None,
-    processes: Annotated[
-        int,
-        typer.Option(
-            "--processes",
-            min=1,
-            help="How many read a run, each a file or a part of a large one; by default one per core.",
-        ),
-    ] = os.cpu_count() or 1,
+    steps: Steps = "steady",
+    step_range: StepRange = None,
+    processes: Processes = CORES,
     config: ConfigPath = None,
     max_size: MaxSize = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
@@ -274,9 +246,7 @@ def compare(
             max_bytes=bytes_of(max_size),
         )
         comparison = run_compare(*sides, options)
-    for path, kind in files.items():
-        write(path, content(comparison, kind))
-    sys.stdout.write(rendered(comparison, standard, verbose=verbose))
+    show(comparison, files, standard, verbose=verbose)
     raise typer.Exit(comparison.exit_code(failing, strict=strict))
 
 
@@ -321,7 +291,9 @@ def comment(
     root: Annotated[Path, typer.Option("--root", metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
 ) -> None:
-    """Post a report as the one comment on a pull request, and edit it from then on.
+    """Keep one comment on a pull request up to date.
+
+    It is posted at the first call and edited from then on.
 
     The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
     """
@@ -345,7 +317,9 @@ def comment(
 
 @app.command()
 def mcp() -> None:
-    """Serve six tools to coding agents, by the Model Context Protocol on standard input and output.
+    """Serve six tools to coding agents.
+
+    They speak the Model Context Protocol on standard input and output.
 
     The tools are check, finding, metric, compare, excerpt and record_recipe. All of them only read, and only in the
     folders that the client gives.

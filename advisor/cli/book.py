@@ -27,7 +27,7 @@ def rules_list(config: ConfigPath = None) -> None:
 
 @rules_app.command("show")
 def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: ConfigPath = None) -> None:
-    """The page of one rule: what it means, when it fires, what to change, where its numbers come from."""
+    """The page of one rule: meaning, condition, fix and sources."""
     from advisor.present.reference import rule_page
     from advisor.rules.user_config import rule_book
 
@@ -44,7 +44,10 @@ def rules_test(
         Path | None, typer.Argument(metavar="[DIR]", help="A folder of rules; the shipped ones if absent.")
     ] = None,
 ) -> None:
-    """Lint the rules of a folder and run their cases; exit 2 if anything is wrong."""
+    """Check the rules of a folder and run their cases.
+
+    Exit 2 if anything is wrong.
+    """
     from advisor import metrics
     from advisor.resources import rules_folder
     from advisor.rules.lint import lint
@@ -73,7 +76,7 @@ def metrics_list() -> None:
 
 @metrics_app.command("show")
 def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
-    """One metric with its formula, its source and what it needs from a profile."""
+    """One metric: formula, source, and what it needs of a profile."""
     from advisor.metrics import METRICS
     from advisor.present.reference import metric_entry
 

@@ -3,14 +3,15 @@
 import datetime as dt
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advisor.cli.output import (
+    CORES,
     MaxSize,
     bytes_of,
     chosen,
@@ -21,17 +22,17 @@ from advisor.cli.output import (
     kinds_of,
     output_option,
     rendered,
+    show,
     write,
 )
 from advisor.cli.progress import progress_of_runs
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.fleet.engines import Engine
+    from advisor.fleet.store import Store
+    from advisor.model.notes import Note
 
-_CORES = os.cpu_count() or 1
-
-fleet_app = typer.Typer(no_args_is_help=True, help="All runs of a fleet: a store of them, and the report of a week.")
+fleet_app = typer.Typer(no_args_is_help=True, help="A store of all runs of a fleet, and the report of a week.")
 
 StoreUri = Annotated[str, typer.Option("--store", metavar="URI", help="The fleet store: a folder, s3:// or gs://.")]
 StoreOptions = Annotated[
@@ -85,12 +86,12 @@ def fleet_ingest(
         typer.Option("--labels-from", metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb."),
     ] = None,
     engine: EngineName = "local",
-    processes: EngineProcesses = _CORES,
+    processes: EngineProcesses = CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
     max_size: MaxSize = None,
 ) -> None:
-    """Check every run under the roots that the store does not hold, and write it there."""
+    """Check every new run under the roots, and write it to the store."""
     from advisor.errors import ReadError
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.ingest import ingest
@@ -100,7 +101,7 @@ def fleet_ingest(
 
     target, settings = opened(store, option or ()), _settings(config, roots)
     labels = labels_of_run(label or (), labels_from or (), os.environ)
-    with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
+    with closing(engine_of(engine, processes)) as where, progress_of_runs() as progress:
         done = ingest(
             roots,
             target,
@@ -110,8 +111,7 @@ def fleet_ingest(
             max_bytes=bytes_of(max_size),
             progress=progress,
         )
-    for note in done.notes:
-        typer.echo(f"advisor: {note.words}", err=True)
+    _tell(done.notes)
     if done.unread or done.partly or done.unprofiled:
         typer.echo(
             f"advisor: `advisor fleet runs --store {target.uri}` says why of each that is no checked run", err=True
@@ -144,21 +144,22 @@ def fleet_rejudge(
     every: Annotated[
         bool, typer.Option("--all", help="Also runs that were judged by the same rules: writes lost findings anew.")
     ] = False,
-    processes: EngineProcesses = _CORES,
+    processes: EngineProcesses = CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
 ) -> None:
-    """Judge stored runs by the rules as they are now, without reading a profile; of all weeks unless one is given."""
+    """Judge stored runs by the rules of today, without their profiles.
+
+    Of all weeks, unless one is given.
+    """
     from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.rejudge import rejudge
-    from advisor.fleet.store import existing, opened
     from advisor.text import count
 
-    target, weeks = existing(opened(store, option or ())), None if week is None else [week]
-    with _working(engine_of(engine, processes)) as where, progress_of_runs() as progress:
+    target, weeks = _existing(store, option), None if week is None else [week]
+    with closing(engine_of(engine, processes)) as where, progress_of_runs() as progress:
         done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, every=every, progress=progress)
-    for note in done.notes:
-        typer.echo(f"advisor: {note.words}", err=True)
+    _tell(done.notes)
     typer.echo(f"{count(done.runs, 'run')} judged again")
 
 
@@ -166,14 +167,8 @@ def fleet_rejudge(
 def fleet_report(
     store: StoreUri,
     week: WeekName = None,
-    output: Annotated[
-        list[Path] | None,
-        output_option("week"),
-    ] = None,
-    format_: Annotated[
-        str | None,
-        format_option("week", "; by default terminal, with -o a summary"),
-    ] = None,
+    output: Annotated[list[Path] | None, output_option("week")] = None,
+    format_: Annotated[str | None, format_option("week", "; by default terminal, with -o a summary")] = None,
     links: Annotated[
         str | None,
         typer.Option("--links", metavar="URL", help="Where the runs' reports will lie; by default beside the .html."),
@@ -182,12 +177,11 @@ def fleet_report(
     config: ConfigPath = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
-    """What the fleet's GPU-hours of a week went into, and what to fix first."""
+    """Where a week's GPU-hours went, and what to fix first."""
     from advisor.errors import UsageError
     from advisor.fleet.examine import book
     from advisor.fleet.recordings import Settings
     from advisor.fleet.show import pages
-    from advisor.fleet.store import existing, opened
     from advisor.fleet.weekly import weekly
     from advisor.present.week import facts, headline
 
@@ -195,7 +189,7 @@ def fleet_report(
     files = kinds_of(output, formats("week"))
     if absent := next((path for path in files if not path.parent.is_dir()), None):
         raise UsageError(f"-o {absent}: there is no folder {absent.parent}; make it first")
-    target = existing(opened(store, option or ()))
+    target = _existing(store, option)
     settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
     report = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
     beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
@@ -227,10 +221,9 @@ def fleet_runs(
 ) -> None:
     """One line per run of a week: its id, team, job and verdict."""
     from advisor.fleet.show import as_json, listed, runs_of
-    from advisor.fleet.store import existing, opened
 
     kind = chosen("--format", format_, ("terminal", "json"))
-    target = existing(opened(store, option or ()))
+    target = _existing(store, option)
     if kind == "json":
         sys.stdout.write(as_json(runs_of(target, week, job)))
         return
@@ -250,13 +243,9 @@ def fleet_show(
 ) -> None:
     """The report of one run, as it was checked or last judged."""
     from advisor.fleet.show import report_of
-    from advisor.fleet.store import existing, opened
 
     files = kinds_of(output, file_kinds("report"))
-    report = report_of(existing(opened(store, option or ())), run_id)
-    for path, kind in files.items():
-        write(path, content(report, kind))
-    sys.stdout.write(rendered(report, "terminal", verbose=verbose))
+    show(report_of(_existing(store, option), run_id), files, "terminal", verbose=verbose)
 
 
 @fleet_app.command("compact")
@@ -270,11 +259,13 @@ def fleet_compact(
     ] = 7,
     option: StoreOptions = None,
 ) -> None:
-    """Put the store's many small files together and remove old ones; run it once a day or week."""
-    from advisor.fleet.store import existing, opened
+    """Join the store's small files and remove old ones.
+
+    Run it once a day or week.
+    """
     from advisor.text import count
 
-    for name, files in existing(opened(store, option or ())).compact(keep).items():
+    for name, files in _existing(store, option).compact(keep).items():
         later = f"; {files.waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
         typer.echo(f"{name}: {count(files.live, 'file')} in use{later if files.waiting else ''}")
 
@@ -284,7 +275,10 @@ def fleet_verify(
     store: Annotated[str, typer.Argument(metavar="STORE", help="The fleet store: a folder, s3:// or gs://.")],
     option: StoreOptions = None,
 ) -> None:
-    """Read every table, count its rows, and see that runs, findings, workers and reports belong together."""
+    """Read the whole store and check that its tables agree.
+
+    Runs, findings, workers and reports must belong together.
+    """
     from advisor.errors import StoreError
     from advisor.fleet.store import opened
     from advisor.fleet.verify import verify
@@ -306,14 +300,16 @@ def fleet_prune(
     every_week: Annotated[bool, typer.Option("--every-week", help="Go on even if no week is left.")] = False,
     option: StoreOptions = None,
 ) -> None:
-    """Forget the weeks before one; ingests leave them out until a prune names an earlier week."""
+    """Forget the weeks before one.
+
+    Ingests leave them out until a prune names an earlier week.
+    """
     from advisor.errors import UsageError
     from advisor.fleet.labels import monday_of
-    from advisor.fleet.store import existing, opened
     from advisor.text import count
 
     monday_of(before)
-    target = existing(opened(store, option or ()))
+    target = _existing(store, option)
     old = target.before(before)
     weeks, rows = old["week"].to_list(), int(old["rows"].sum())
     which = f"{count(rows, 'row')} of {count(len(weeks), 'week')}" + (f", {weeks[0]} to {weeks[-1]}" if weeks else "")
@@ -324,6 +320,17 @@ def fleet_prune(
         raise UsageError(f"--before {before}: that is every week ({which}); give --every-week if it is meant")
     target.prune(before)
     typer.echo(f"forgot {which}; ingests leave out what started before {before}")
+
+
+def _existing(store: str, options: list[str] | None) -> "Store":
+    from advisor.fleet.store import existing, opened
+
+    return existing(opened(store, options or ()))
+
+
+def _tell(notes: Iterable["Note"]) -> None:
+    for note in notes:
+        typer.echo(f"advisor: {note.words}", err=True)
 
 
 def _settings(path: Path | None, near: list[str]) -> "Config":
@@ -337,12 +344,3 @@ def _settings(path: Path | None, near: list[str]) -> "Config":
         if path is not None:
             typer.echo(f"advisor: settings are those of {path}", err=True)
     return load(path)
-
-
-@contextmanager
-def _working(engine: "Engine") -> Iterator["Engine"]:
-    """An engine that is let go of at the end."""
-    try:
-        yield engine
-    finally:
-        engine.close()

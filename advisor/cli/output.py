@@ -25,12 +25,25 @@ if TYPE_CHECKING:
 _Choice = TypeVar("_Choice", bound=str)
 _Words = ParamSpec("_Words")
 
+CORES = os.cpu_count() or 1
 _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
 _JSON = ("json", "brief")
 
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
+]
+Steps = Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")]
+StepRange = Annotated[
+    str | None, typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name.")
+]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        min=1,
+        help="How many read a run, each a file or a part of a large one; by default one per core.",
+    ),
 ]
 
 
@@ -143,6 +156,13 @@ def rendered(value: Value, kind: str, *, verbose: bool, links: str | None = None
     from advisor.render.terminal import this_screen
 
     return draw(Request(value, verbose=verbose, links=links, screen=this_screen()), kind).decode()
+
+
+def show(value: Value, files: dict[Path, str], kind: str, *, verbose: bool = False) -> None:
+    """Write it into each file as what its suffix says, and to standard output as the other kind."""
+    for path, of_file in files.items():
+        write(path, content(value, of_file))
+    sys.stdout.write(rendered(value, kind, verbose=verbose))
 
 
 def write(path: Path, content: bytes) -> None:

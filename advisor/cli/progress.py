@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -30,14 +29,6 @@ class TrialProgress:
         self._live = sys.stderr.isatty()
         self._last, self._at = "", 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._clear()
-
     def estimate(self, seconds: float, ideas: int) -> None:
         """What the trials will take."""
         self._line(f"{count(ideas, 'trial')}: about {ms(1e3 * seconds)}, longer on a busy machine")
@@ -53,15 +44,16 @@ class TrialProgress:
             return
         self._at = time.monotonic()
         so_far = f", so far {percent(gain.ratio)} of the step, ±{percent(gain.half_width)}" if gain else ""
-        self._clear()
+        self.close()
         sys.stderr.write(f"advisor: {name}{so_far}")
         sys.stderr.flush()
 
     def _line(self, text: str) -> None:
-        self._clear()
+        self.close()
         sys.stderr.write(f"advisor: {text}\n")
 
-    def _clear(self) -> None:
+    def close(self) -> None:
+        """Take the line away that was to be rewritten."""
         if self._live:
             sys.stderr.write("\r\033[K")
 

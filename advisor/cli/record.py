@@ -32,7 +32,7 @@ def record(
     ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Print no report and write no report.html.")] = False,
 ) -> None:
-    """Record the right steps of an unchanged program, and find out why they are slow.
+    """Record steps of an unchanged program, then check the recording.
 
     Write the command behind `--`: advisor record -- torchrun --nproc-per-node=8 train.py
     """

@@ -3,22 +3,13 @@
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.output import (
-    chosen,
-    content,
-    file_kinds,
-    format_option,
-    formats,
-    kinds_of,
-    output_option,
-    rendered,
-    write,
-)
+from advisor.cli.output import chosen, file_kinds, format_option, formats, kinds_of, output_option, show
 from advisor.errors import UsageError
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
@@ -42,10 +33,7 @@ def try_(
         str, typer.Option("--within", metavar="PERCENT", help="Half-width of the interval to reach, of the step.")
     ] = "5%",
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
-    output: Annotated[
-        list[Path] | None,
-        output_option("trials"),
-    ] = None,
+    output: Annotated[list[Path] | None, output_option("trials")] = None,
     format_: Annotated[str, format_option("trials")] = "terminal",
     yes: Annotated[bool, typer.Option("--yes", help="Run the program again though it writes files.")] = False,
     scratch: Annotated[bool, typer.Option("--scratch", help="Run it in a copy of the working folder.")] = False,
@@ -53,7 +41,9 @@ def try_(
         bool, typer.Option("--keep-trackers", help="Leave trackers of experiments online.")
     ] = False,
 ) -> None:
-    """Measure what fixes are worth on the program itself, before a line of it changes.
+    """Measure what fixes save on the program itself.
+
+    No line of the program changes.
 
     Write the command behind `--`: advisor try -- python train.py
     """
@@ -62,7 +52,7 @@ def try_(
 
     standard = chosen("--format", format_, formats("trials"))
     files = kinds_of(output, file_kinds("trials"))
-    with TrialProgress() as progress:
+    with closing(TrialProgress()) as progress:
         options = Options(
             fixes=fix or (),
             patches=patch or (),
@@ -75,9 +65,7 @@ def try_(
             estimate=progress.estimate,
         )
         trials = Session(command, options).run()
-    for path, kind in files.items():
-        write(path, content(trials, kind))
-    sys.stdout.write(rendered(trials, standard, verbose=False))
+    show(trials, files, standard)
     raise typer.Exit(130 if trials.is_cut else _FAILED if trials.step_ms is None else 0)
 
 

@@ -107,15 +107,12 @@ def _refuse(base: Sequence[Run], head: Sequence[Run]) -> None:
     """Raises where a side has no run, or steps that another version measured by their marks."""
     if not base or not head:
         raise NoRuns(f"{'base' if not base else 'head'}: no run to compare")
-    if ranged := [run.name for run in (*base, *head) if run.source.steps.marked and _is_ranged(run)]:
+    stepped = [run for run in (*base, *head) if run.source.steps.marked]
+    if ranged := [run.name for run in stepped if run.source.steps.timed_by == "range"]:
         raise ReadError(
             f"{one_line(listing(ranged), _LONGEST_NOTE)}: an earlier version measured these steps by their marks, not "
             "from start to start; check the recording again and compare that"
         )
-
-
-def _is_ranged(run: Run) -> bool:
-    return run.source.steps.timed_by == "range"
 
 
 def _busy(decided: steps.Decided, load: Load | None, moved: Sequence[Shift]) -> Reason | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from advisor.fleet.gpu_hours import LIKE, only, sum_of
+from advisor.fleet.gpu_hours import LIKE, sum_of
 from advisor.model.finding import SEVERITIES
 from advisor.model.week import JobFinding, Realised, RuleTotal
 
@@ -32,17 +32,15 @@ def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFind
     )
     for row in grouped.to_dicts():
         weeks = row["weeks"] or 0
-        yield JobFinding(
-            job=row["job_key"],
-            status="suppressed" if row["silent"] else "persisting" if weeks else "new",
-            weeks=weeks + 1,
-            says=row["says"] or "",
-            fix=row["fix"] or "",
-            reason=row["reason"] if row["silent"] else None,
-            **only(
-                row, "rule", "title", "team", "owner", "severity", "runs", "low", "high", "expected", "money", "run_id"
-            ),
-        )
+        known = {
+            "job": row["job_key"],
+            "status": "suppressed" if row["silent"] else "persisting" if weeks else "new",
+            "weeks": weeks + 1,
+            "says": row["says"] or "",
+            "fix": row["fix"] or "",
+            "reason": row["reason"] if row["silent"] else None,
+        }
+        yield JobFinding.model_validate(row | known)
 
 
 def by_worth(finding: JobFinding) -> tuple[object, ...]:
@@ -53,13 +51,11 @@ def by_worth(finding: JobFinding) -> tuple[object, ...]:
 def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[RuleTotal, ...]:
     """Rules, the most to win first."""
     statuses = [(finding.rule, finding.status) for finding in listed]
-    columns = ("rule", "title", "severity", "runs", "jobs", "teams", "low", "high", "expected", "money", "run_id")
     return tuple(
         RuleTotal(
-            owners=row["owners"] or (),
             new=statuses.count((row["rule"], "new")),
             persisting=statuses.count((row["rule"], "persisting")),
-            **only(row, *columns),
+            **row,
         )
         for row in _by_rule(findings.filter(pl.col("suppressed").is_null())).to_dicts()
     )
@@ -80,7 +76,8 @@ def _by_rule(fired: pl.DataFrame) -> pl.DataFrame:
         run_id=pl.col("run_id").get(pl.col("expected").arg_max()),
     )
     order = ["expected", "grave", "runs", "rule"]
-    return grouped.join(_owners(fired), on="rule", how="left").sort(order, descending=[True, False, True, False])
+    ranked = grouped.join(_owners(fired), on="rule", how="left").sort(order, descending=[True, False, True, False])
+    return ranked.with_columns(pl.col("owners").fill_null([]))
 
 
 def _owners(fired: pl.DataFrame) -> pl.DataFrame:
@@ -119,7 +116,8 @@ def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.
 
 def fixed_findings(gone: pl.DataFrame) -> Iterator[JobFinding]:
     """Fixed findings, one per job and rule."""
-    for row in gone.unique(["job_key", "rule"], maintain_order=True).to_dicts():
+    columns = ("job_key", "rule", "title", "team", "owner", "severity", "run_id")
+    for row in gone.unique(["job_key", "rule"], maintain_order=True).select(columns).to_dicts():
         yield JobFinding(
             job=row["job_key"],
             status="fixed",
@@ -132,7 +130,7 @@ def fixed_findings(gone: pl.DataFrame) -> Iterator[JobFinding]:
             says="",
             fix="",
             reason=None,
-            **only(row, "rule", "title", "team", "owner", "severity", "run_id"),
+            **row,
         )
 
 
@@ -161,7 +159,7 @@ def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> t
             after_ms=row["step_ms"],
             runs=row["number"],
             runs_before=row["number_before"],
-            **only(row, "team", "titles", "low", "high", "tried_low", "tried_high", "hours", "run_id"),
+            **row,
         )
         for row in both.to_dicts()
     )

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.comparing.significance import contrast
-from advisor.fleet.gpu_hours import HOURS, LIKE, only
+from advisor.fleet.gpu_hours import HOURS, LIKE
 from advisor.model.week import Change, Shift, Trend
 from advisor.vocabulary.parts import PARTS
 
@@ -30,8 +30,8 @@ def changes(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[tuple[Change, ..
     both = after.join(before, on=LIKE, nulls_equal=True, suffix="_before")
     enough = pl.min_horizontal(pl.col("times").list.len(), pl.col("times_before").list.len()) >= _LEAST_RUNS
     ratio = pl.col("times").list.median() / pl.col("times_before").list.median()
-    moved = both.filter(enough).with_columns(ratio=ratio, size=(ratio.log().abs() * pl.col("hours")))
-    moved = moved.filter((pl.col("ratio") >= 1 + _LEAST_CHANGE) | (pl.col("ratio") <= 1 / (1 + _LEAST_CHANGE)))
+    moved = both.filter(enough, (ratio >= 1 + _LEAST_CHANGE) | (ratio <= 1 / (1 + _LEAST_CHANGE)))
+    moved = moved.with_columns(size=ratio.log().abs() * pl.col("hours"))
     tested = moved.sort("size", *LIKE, descending=[True, False, False, False]).head(_MOST_COMPARED)
     moves = [change for row in tested.to_dicts() if (change := _change(row)) is not None]
     slower, faster = ([c for c in moves if (c.ratio > 1) == worse] for worse in (True, False))
@@ -56,7 +56,7 @@ def _change(row: Mapping[str, Any]) -> Change | None:
         high=difference.high,
         runs=len(after),
         runs_before=len(before),
-        **only(row, "team", "gpu_type", "hours", "run_id"),
+        **row,
     )
 
 
@@ -71,7 +71,7 @@ def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     return tuple(
         Trend(
             shares={name: row[f"hours_{name}"] / row["paid"] for name in PARTS} if row["paid"] else {},
-            **only(row, "week", "runs", "paid", "busy", "wasted", "unknown"),
+            **row,
         )
         for row in grouped.sort("week").to_dicts()
     )
@@ -97,12 +97,14 @@ def shifts(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[Shift, ...]:
     )
     most = ranked.filter(pl.col("points").abs() >= _LEAST_SHIFT).head(_MOST_SHIFTS)
     return tuple(
-        Shift(
-            job=row["job_key"],
-            team=row["team"] or row["team_before"],
-            busy_before=row["busy_before"] / row["hours_before"] if row["hours_before"] else None,
-            busy=row["busy"] / row["hours"] if row["hours"] else None,
-            **only(row, "hours_before", "hours", "points", "run_id"),
+        Shift.model_validate(
+            row
+            | {
+                "job": row["job_key"],
+                "team": row["team"] or row["team_before"],
+                "busy_before": row["busy_before"] / row["hours_before"] if row["hours_before"] else None,
+                "busy": row["busy"] / row["hours"] if row["hours"] else None,
+            }
         )
         for row in most.to_dicts()
     )

@@ -33,7 +33,6 @@ Trials: TypeAlias = Mapping[str, tuple[float, float]]
 
 _HOURS_PER_MS: Final = 1 / 3.6e6
 _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
-_NEWER: Final = Missing("measured_by_newer_version")
 
 
 class Context(BaseModel):
@@ -107,7 +106,7 @@ class Stored:
         """Why a metric is null; one that came later was never measured."""
         then = self.run.metrics["run"][0]
         stored = {name: Missing(why.code, **why.facts) for name, why in self.context.reasons.items()}
-        return {**{name: _NEWER for name in METRICS if name not in then}, **stored}
+        return {**{name: Missing("measured_by_newer_version") for name in METRICS if name not in then}, **stored}
 
     @cached_property
     def _frames(self) -> dict[Scope, pl.DataFrame]:

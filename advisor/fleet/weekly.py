@@ -15,7 +15,7 @@ from advisor.config import Fleet
 from advisor.errors import NoRuns
 from advisor.fleet.columns import UNPROFILED
 from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
-from advisor.fleet.gpu_hours import HOURS, LIKE, only, sum_of
+from advisor.fleet.gpu_hours import HOURS, LIKE, sum_of
 from advisor.fleet.history import changes, shifts, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
@@ -73,7 +73,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         week=week,
         weeks_before=len(before),
         prices=Prices(currency=fleet.currency, by_gpu=fleet.prices, as_of=fleet.prices_as_of, source=fleet.prices_from),
-        total=_hours(runs),
+        total=Hours.model_validate(runs.select(*_SUMS).row(0, named=True)),
         teams=_groups(runs, "team"),
         models=_groups(runs, "model"),
         gpu_types=_groups(runs, "gpu_type"),
@@ -150,10 +150,6 @@ _SUMS: Final = (
 )
 
 
-def _hours(runs: pl.DataFrame) -> Hours:
-    return Hours.model_validate(runs.select(*_SUMS).row(0, named=True))
-
-
 def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
     """Hours by label, the most to win first."""
     grouped = runs.group_by(label).agg(*_SUMS).sort(["expected", "paid", label], descending=[True, True, False])
@@ -161,20 +157,11 @@ def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
 
 
 def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
-    totals = runs.with_columns(
-        expected=pl.col("expected_share").fill_null(0.0) * pl.col("hours"),
-        worth=pl.col("expected_share").fill_null(0.0) * pl.col("money"),
-    )
+    share = pl.col("expected_share").fill_null(0.0)
+    totals = runs.drop("job").rename({"job_key": "job", "hours": "paid"})
+    totals = totals.with_columns(expected=share * pl.col("paid"), money=share * pl.col("money"))
     top = totals.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
-    return tuple(
-        RunTotal(
-            job=row["job_key"],
-            paid=row["hours"],
-            money=row["worth"],
-            **only(row, "run_id", "name", "team", "owner", "gpu_type", "verdict", "estimated", "expected"),
-        )
-        for row in top.to_dicts()
-    )
+    return tuple(map(RunTotal.model_validate, top.to_dicts()))
 
 
 def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
@@ -184,14 +171,9 @@ def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
     top = lossy.sort(["wasted", "run_id"], descending=[True, False]).head(_MOST_UNUSED)
     ranked = findings.filter(pl.col("suppressed").is_null()).sort("rank", "rule")
     first = ranked.group_by("run_id").agg(first=pl.col("title").first())
-    return tuple(
-        Unused(
-            job=row["job_key"],
-            paid=row["hours"],
-            **only(row, "run_id", "name", "team", "owner", "estimated", "wasted", "first"),
-        )
-        for row in top.join(first, on="run_id", how="left", maintain_order="left").to_dicts()
-    )
+    rows = top.join(first, on="run_id", how="left", maintain_order="left")
+    rows = rows.drop("job").rename({"job_key": "job", "hours": "paid"})
+    return tuple(map(Unused.model_validate, rows.to_dicts()))
 
 
 # ---------------------------------------------------------------------------------------------- hosts and coverage
@@ -206,7 +188,7 @@ def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame
     ).join(runs.select("run_id"), on="run_id", how="semi")
     blamed = findings.filter(pl.col("rule").is_in(_SLOW_RANK_RULES)).select("run_id", "worker", "rule")
     suspects = views.join(blamed, on=["run_id", "worker"])
-    took_part = views.group_by("host", "device").agg(of=pl.col("run_id").n_unique())
+    took_part = views.group_by("host", "device").agg(runs=pl.col("run_id").n_unique())
     counted = suspects.group_by("host", "device").agg(
         named=pl.col("run_id").n_unique(), rules=pl.col("rule").unique().sort()
     )
@@ -214,10 +196,8 @@ def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame
     ranked = often.sort("named", "host", "device", descending=[True, False, False]).head(_MOST_RUNS)
     return tuple(
         Repeat(
-            host=row["host"],
             gpu=None if row["device"] is None else f"GPU {row['device']}",
-            runs=row["of"],
-            **only(row, "named", "rules"),
+            **row,
         )
         for row in ranked.to_dicts()
     )

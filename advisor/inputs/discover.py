@@ -228,7 +228,7 @@ def _chosen(path: str, runs: Sequence[Recording], name: str | None, *, all_runs:
         else:
             several[layout[1] or "."].append(run)
     for log, candidates in several.items():
-        by_name = {_last(run.path): run for run in sorted(candidates, key=lambda run: natural(run.path))}
+        by_name = {run.path.rpartition("/")[2]: run for run in sorted(candidates, key=lambda run: natural(run.path))}
         newest = name or list(by_name)[-1]
         if newest not in by_name:
             raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(by_name)}")
@@ -248,10 +248,6 @@ def _beside_others(runs: Sequence[Recording]) -> list[Recording]:
         else run
         for run in runs
     ]
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _together(runs: Iterable[Recording]) -> list[Recording]:

@@ -83,10 +83,7 @@ def steps(
     on the host (see `inputs.step_periods`). Without such ranges there is none, and none where nothing joins the ops of
     a device with the host and it lags behind it by a step or more.
     """
-    periods = host_periods(profiler_steps(host) if marks is None else marks, host, device)
-    called, lag_ns = launch_times(host, device, periods)
-    if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
-        periods = periods.clear()
+    periods, called = periods_and_launches(profiler_steps(host) if marks is None else marks, host, device)
     device = device.with_columns(step=containing(periods, called, called + 1))
     devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list()
     if not devices and host.select(matches(LAUNCHING).any()).item():
@@ -95,7 +92,21 @@ def steps(
     return pl.concat(windows), device
 
 
-def launch_times(host: pl.DataFrame, device: pl.DataFrame, periods: pl.DataFrame) -> tuple[pl.Series, int]:
+def periods_and_launches(
+    marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.Series]:
+    """The steps' periods on the host, and when each device op was launched, in ns; null where that is not known.
+
+    There are no periods where nothing joins the ops of a device with the host and it lags behind it by a step or more.
+    """
+    periods = host_periods(marks, host, device)
+    called, lag_ns = _launch_times(host, device, periods)
+    if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
+        periods = periods.clear()
+    return periods, called
+
+
+def _launch_times(host: pl.DataFrame, device: pl.DataFrame, periods: pl.DataFrame) -> tuple[pl.Series, int]:
     """When each device op was launched, in ns: its call, else the op that it came from; null where neither is known.
 
     Of a device of whose ops nothing is known, when they began; and how long it worked on after the steps on the host.

@@ -37,9 +37,7 @@ from advisor.model.profile import join
 MOST_PLACES: Final = 10
 _MOST: Final = 1 << 63
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
-_NO_DEVICE: Final = Missing("no_device_used")
 NOTHING: Final = Missing("nothing_to_compute_from")
-_NO_STEP: Final = Missing("no_step_used")
 
 _Of = TypeVar("_Of", DeviceView, Job)
 PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
@@ -49,8 +47,8 @@ PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
 class Part:
     """What one file's views tell by themselves; the job's metrics need the parts of all files.
 
-    `device` has a row per view. `places` holds the places of every metric, by metric and worker, once the events that
-    they come from are let go; None as long as they can still be looked up. So do `timelines`, by worker.
+    `device` has a row per view. `place_rows` holds the places of every metric, by metric and worker, and `timelines`
+    the longest step of each worker, once the events that they come from are let go. Until then `place_rows` is None.
     """
 
     selection: Selection
@@ -58,18 +56,32 @@ class Part:
     tables: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, Missing]
     ranks: tuple[Rank, ...]
-    places: PlacesByMetric | None = None
+    place_rows: PlacesByMetric | None = None
     timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The file's workers, ascending."""
+        return tuple(sorted(view.worker for view in self.selection.critical))
+
+    def places(self, metric: str, worker: int) -> pl.DataFrame:
+        """`Measurements.places` of one of its workers."""
+        if self.place_rows is None:
+            return _places(self.selection, metric, worker)
+        return self.place_rows.get((metric, worker), pl.DataFrame())
+
+    def timeline(self, worker: int, metrics: Iterable[str]) -> Timeline | None:
+        """The longest used step of a worker, to be drawn; None where there is none."""
+        if self.place_rows is None:
+            return _worst_step(self.selection, worker, metrics)
+        return self.timelines.get(worker)
 
     def emptied(self) -> Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
-        workers = [view.worker for view in self.selection.critical]
         placing = [name for name, metric in METRICS.items() if metric.where]
-        places = {
-            (name, w): rows for name in placing for w in workers if (rows := _places(self.selection, name, w)).height
-        }
-        timelines = {worker: _worst_step(self.selection, worker, METRICS) for worker in workers}
-        small = replace(self, selection=self.selection.emptied(), places=places, timelines=timelines)
+        places = {(name, w): rows for name in placing for w in self.workers if (rows := self.places(name, w)).height}
+        timelines = {worker: self.timeline(worker, METRICS) for worker in self.workers}
+        small = replace(self, selection=self.selection.emptied(), place_rows=places, timelines=timelines)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
         return copied
@@ -87,9 +99,8 @@ class Measurements:
     selection: Selection
     frames: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, Missing]
-    placed: PlacesByMetric | None = None
+    parts: tuple[Part, ...] = ()
     of_job: Mapping[str, Value] = field(default_factory=dict)
-    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
     @property
     def format(self) -> str:
@@ -142,13 +153,12 @@ class Measurements:
 
         `metrics` are the metrics whose places are to be marked; others do no harm.
         """
-        return _worst_step(self.selection, self.pace, metrics) if self.placed is None else self.timelines.get(self.pace)
+        return next((part.timeline(self.pace, metrics) for part in self.parts if self.pace in part.workers), None)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
-        if self.placed is None:
-            return _places(self.selection, metric, worker)
-        return self.placed.get((metric, worker), pl.DataFrame())
+        places = (part.places(metric, worker) for part in self.parts if worker in part.workers)
+        return next(places, pl.DataFrame())
 
 
 def _worst_step(selection: Selection, worker: int, metrics: Iterable[str]) -> Timeline | None:
@@ -249,8 +259,7 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     tables = _stacked([part.tables for part in parts]) | _tables(JOB_TABLES, job)
     run = _with_metrics(slowest, [of_job], [m for metrics, _ in JOB_MEASURES for m in metrics])
     frames = {"run": run, "worker": worker, "device": device, **tables}
-    timelines = {worker: timeline for part in parts for worker, timeline in part.timelines.items()}
-    return Measurements(selection, frames, reasons, _places_of_parts(parts), of_job, timelines)
+    return Measurements(selection, frames, reasons, tuple(parts), of_job)
 
 
 def _tables(functions: Mapping[str, Callable[[_Of], pl.DataFrame]], of: _Of) -> dict[str, pl.DataFrame]:
@@ -272,20 +281,16 @@ def pace_of(worker: pl.DataFrame) -> int:
 
 
 def _joined(selections: Sequence[Selection]) -> Selection:
+    """The selection of a job; of several files without events, which no metric asks for then."""
     if len(selections) == 1:
         return selections[0]
+    selections = [selection.emptied() for selection in selections]
     views = sorted((view for selection in selections for view in selection.views), key=lambda view: view.worker)
     return Selection(
         join([selection.profile for selection in selections]),
         pl.concat([selection.steps for selection in selections]),
         tuple(views),
     )
-
-
-def _places_of_parts(parts: Sequence[Part]) -> PlacesByMetric | None:
-    if len(parts) == 1:
-        return parts[0].places
-    return {key: rows for part in parts for key, rows in (part.places or part.emptied().places or {}).items()}
 
 
 def _with_metrics(frame: pl.DataFrame, rows: Sequence[Mapping[str, Value]], metrics: Sequence[Metric]) -> pl.DataFrame:
@@ -307,7 +312,7 @@ def _of_view(selection: Selection, view: DeviceView) -> _OfView:
     reasons: dict[str, Missing] = {}
     values = _values(MEASURES, reasons, selection, view)
     if not view.steps.height:
-        reasons |= {name: _NO_STEP for name, value in values.items() if value is None}
+        reasons |= {name: Missing("no_step_used") for name, value in values.items() if value is None}
     row = {"worker": view.worker, "device": view.device, **values}
     key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
     tables = {scope: table.with_columns(**key) for scope, table in _tables(TABLES, view).items()}
@@ -324,7 +329,7 @@ def _values(
     row: dict[str, Value] = {}
     device = subject[0].device if isinstance(subject[0], DeviceView) else 0
     for metrics, function in functions:
-        lacking = {metric: _lacking(metric, device, selection) for metric in metrics}
+        lacking = {metric: _lacking(METRICS[metric.name], device, selection) for metric in metrics}
         values = (
             {}
             if all(lacking.values())
@@ -346,7 +351,7 @@ def _by_name(metrics: Iterable[Metric], values: Values) -> dict[str, Value]:
 def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missing | None:
     """What the recording lacks of what the metric needs; None where it has all."""
     if device is None and "device_ops" in metric.needs and not selection.profile.why_lacking("device_ops"):
-        return _NO_DEVICE
+        return Missing("no_device_used")
     # what the device's columns lack is nothing to a worker whose ops run on the host
     needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
     lacking = [why for need in needs if (why := selection.profile.why_lacking(need))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 import polars as pl
 
@@ -19,6 +19,11 @@ Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "byte
 
 WHOLE_NUMBERS: Final[tuple[Unit, ...]] = ("count", "bytes", "rank", "device")
 """Units of numbers that have no fractions; a rank and a device are the numbers that the recording gives them."""
+_BY_NAME: Final = cast("Unit", "")
+_UNITS_OF_NAMES: Final[dict[str, Unit]] = {
+    **{unit: unit for unit in ("ms", "us", "share", "ratio", "bytes", "rank", "device")},
+    "part": "share",
+}
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String}
 
 
@@ -26,26 +31,36 @@ _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, 
 class Metric:
     """One named number per device; the row of a worker is that of its critical device. Of scope run: one per job.
 
-    A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`.
+    A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`. `METRICS` has it
+    with all that it needs. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given.
 
     Meaning, formula and source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table`
-    or `table.column`) without which it cannot be told. `where` gives the places in the recording that the number
-    comes from, the most telling first.
+    or `table.column`) without which it cannot be told, besides those that all metrics of its function need. `where`
+    gives the places in the recording that the number comes from, the most telling first.
     """
 
     name: str
-    unit: Unit
     meaning: str
     formula: str
     source: str = ""
     needs: tuple[str, ...] = ()
     where: Callable[[DeviceView], pl.DataFrame] | None = None
     scope: Scope = "worker"
+    unit: Unit = _BY_NAME
+
+    def __post_init__(self) -> None:
+        if self.unit is _BY_NAME:
+            object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
 
     @property
     def dtype(self) -> type[pl.DataType]:
         """Type of the metric's column."""
         return _DTYPES.get(self.unit, pl.Float64)
+
+
+def time_of(name: str, share: Metric, formula: str) -> Metric:
+    """The time per step, in ms, of which `share` is the part of the step."""
+    return Metric(name, share.meaning.replace("Part of the step", "Time per step"), formula)
 
 
 Value: TypeAlias = float | str | Missing | None
@@ -65,13 +80,15 @@ RANK_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
 JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
-def measures(*metrics: Metric, needs_steps: bool = True, framework: str = "") -> Callable[[Measure], Measure]:
+def measures(
+    *metrics: Metric, needs: tuple[str, ...] = (), needs_steps: bool = True, framework: str = ""
+) -> Callable[[Measure], Measure]:
     """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown.
 
-    It is asked only where the view has used steps, unless it needs none, and a device, where all its metrics need ops
-    of one; and of this framework alone.
+    All metrics need what `needs` names. The function is asked only where the view has used steps, unless it needs none,
+    and a device, where all its metrics need ops of one; and of this framework alone.
     """
-    of_device = all("device_ops" in metric.needs for metric in metrics)
+    of_device = all("device_ops" in (*needs, *metric.needs) for metric in metrics)
 
     def register(function: Measure) -> Measure:
         @wraps(function)
@@ -81,7 +98,7 @@ def measures(*metrics: Metric, needs_steps: bool = True, framework: str = "") ->
             is_other = framework and view.process.get("framework") != framework
             return Missing(f"{framework}_only") if is_other else function(view)
 
-        _enter(metrics)
+        _enter(metrics, needs=needs)
         MEASURES.append((metrics, measured))
         return measured
 
@@ -103,17 +120,17 @@ def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
     """Registers a function from a job to its values: one number for all ranks together."""
 
     def register(function: MeasureJob) -> MeasureJob:
-        _enter([replace(metric, scope="run") for metric in metrics])
+        _enter(metrics, scope="run")
         JOB_MEASURES.append((metrics, function))
         return function
 
     return register
 
 
-def _enter(metrics: Sequence[Metric]) -> None:
+def _enter(metrics: Sequence[Metric], needs: tuple[str, ...] = (), scope: Scope = "worker") -> None:
     if clash := METRICS.keys() & {m.name for m in metrics}:
         raise ValueError(f"metrics registered twice: {sorted(clash)}")
-    METRICS.update({m.name: _with_limits(m) for m in metrics})
+    METRICS.update({m.name: replace(_with_limits(m), needs=(*needs, *m.needs), scope=scope) for m in metrics})
 
 
 def _with_limits(metric: Metric) -> Metric:

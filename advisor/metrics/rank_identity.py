@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import Metric, Value
 from advisor.model.missing import Missing
-
-_ONE_EACH: Final = Missing("one_device_per_rank")
 
 
 class Identity(NamedTuple):
@@ -22,12 +20,12 @@ class Identity(NamedTuple):
         """The metrics `name` and `name_device`."""
         of_device = f"{name}: its device, where a rank drives several."
         return cls(
-            Metric(name, "rank", meaning, formula),
-            Metric(f"{name}_device", "device", of_device, "the number that the recording gives it"),
+            Metric(name, meaning, formula, unit="rank"),
+            Metric(f"{name}_device", of_device, "the number that the recording gives it"),
         )
 
     def values(self, job: Job, position: int) -> dict[Metric, Value]:
         """The rank at this position of the job."""
         rank = job.ranks[position]
         several = job.several_devices and rank.device is not None
-        return {self.rank: rank.worker, self.device: rank.device if several else _ONE_EACH}
+        return {self.rank: rank.worker, self.device: rank.device if several else Missing("one_device_per_rank")}

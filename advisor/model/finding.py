@@ -84,7 +84,8 @@ class Fix(Frozen):
 
     `numerics` says how results change. Fixes of one `choice` exclude each other. `cannot_show` is the code of why no
     recording shows whether the job has the fix already; null where one shows it. `patch` is how to try it, null where
-    only an edit does. `is_estimated` says whether the finding's saving is what this fix brings.
+    only an edit does. `is_estimated` says whether the finding's saving is what this fix brings; `records` whether it
+    changes the next recording only, and saves nothing by itself.
     """
 
     framework: str
@@ -96,6 +97,7 @@ class Fix(Frozen):
     cannot_show: str | None = None
     patch: Patch | None = None
     is_estimated: bool = True
+    records: bool = False
 
 
 class Reach(Frozen):

@@ -7,7 +7,7 @@ Times are integer nanoseconds on one clock per profile. Unknown is null, never a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -310,6 +310,15 @@ class Profile:
         small = ("workers", "devices", "steps")
         events = [name for name in SCHEMAS if name not in small]
         return replace(self, **{name: getattr(self, name).clear() for name in events})
+
+    def empty(self, needs: Iterable[str]) -> list[str]:
+        """Those tables and columns (`table` or `table.column`) that hold nothing; no column of an empty table."""
+        rows = {need: getattr(self, need.partition(".")[0]) for need in needs}
+        return [
+            need
+            for need, of in rows.items()
+            if (of.height and not of[need.partition(".")[2]].count() if "." in need else not of.height)
+        ]
 
     def why_lacking(self, need: str) -> Missing | None:
         """Reason why `table` or `table.column` is absent, or None where it is there."""

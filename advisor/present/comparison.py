@@ -25,40 +25,24 @@ from advisor.present.shifts import breakdown, signed_ms, signed_share
 from advisor.text import DASH, capital, count, interval, listing, ms, number, us, without_shared_unit
 from advisor.vocabulary.parts import part_short
 
-_TITLES: Final[dict[Verdict, str]] = {
-    "faster": "Faster",
-    "slower": "Slower",
-    "same": "No change",
-    "inconclusive": "Inconclusive",
+_VERDICTS: Final[dict[Verdict, tuple[str, doc.Tone]]] = {
+    "faster": ("Faster", "good"),
+    "slower": ("Slower", "bad"),
+    "same": ("No change", "strong"),
+    "inconclusive": ("Inconclusive", "warning"),
 }
-_TONES: Final[dict[Verdict, doc.Tone]] = {
-    "faster": "good",
-    "slower": "bad",
-    "same": "strong",
-    "inconclusive": "warning",
-}
-STATUSES: Final[dict[FindingStatus, str]] = {
-    "new": "new",
-    "worse": "worse",
-    "hidden": "hidden",
-    "gone": "gone",
-    "better": "better",
-    "uncovered": "hidden before",
-    "same": "as before",
-    "unknown": "could not tell",
+_STATUSES: Final[dict[FindingStatus, tuple[str, doc.Tone]]] = {
+    "new": ("new", "bad"),
+    "worse": ("worse", "bad"),
+    "hidden": ("hidden", "warning"),
+    "gone": ("gone", "good"),
+    "better": ("better", "good"),
+    "uncovered": ("hidden before", "plain"),
+    "same": ("as before", "plain"),
+    "unknown": ("could not tell", "quiet"),
 }
 """What became of a finding, in words."""
 
-_STATUS_TONES: Final[dict[FindingStatus, doc.Tone]] = {
-    "new": "bad",
-    "worse": "bad",
-    "hidden": "warning",
-    "gone": "good",
-    "better": "good",
-    "uncovered": "plain",
-    "same": "plain",
-    "unknown": "quiet",
-}
 _WORK: Final[dict[WorkStatus, str]] = {
     "appeared": "new",
     "vanished": "gone",
@@ -94,7 +78,7 @@ def document(comparison: Comparison) -> doc.Document:
         beside=certainty(comparison),
         facts=(findings_tally(comparison), work_tally(comparison)),
         sections=tuple(section for section in (*parts, *rest) if section),
-        tone=_TONES[comparison.verdict],
+        tone=_VERDICTS[comparison.verdict][1],
     )
     overview = "; ".join(article.facts)
     return doc.Document("comparison", article.headline, overview, comparison.advisor_version, (article,))
@@ -105,7 +89,7 @@ def document(comparison: Comparison) -> doc.Document:
 
 def headline(comparison: Comparison) -> str:
     """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59 ms)`."""
-    title, change = _TITLES[comparison.verdict], comparison.change
+    (title, _), change = _VERDICTS[comparison.verdict], comparison.change
     if comparison.verdict == "inconclusive" or change is None:
         return f"{title}: {comparison.reason.words}"
     by = signed_share(change.ratio - 1)
@@ -208,7 +192,7 @@ def findings_tally(comparison: Comparison) -> str:
     """`6 findings: 1 new, 2 gone, 3 as before`."""
     changes = listed_findings(comparison)
     statuses = Counter(change.status for change in changes)
-    each = ", ".join(f"{statuses[status]} {word}" for status, word in STATUSES.items() if statuses[status])
+    each = ", ".join(f"{statuses[status]} {word}" for status, (word, _) in _STATUSES.items() if statuses[status])
     return f"{count(len(changes), 'finding')}: {each}" if each else "no findings on either side"
 
 
@@ -285,7 +269,8 @@ def _advice(change: FindingChange, level: doc.Level) -> Iterator[doc.Block]:
     head = change.head
     if head is None:
         return
-    yield doc.Text(head.says, label=f"{change.title} ({STATUSES[change.status]}).", level=level)
+    status, _ = _STATUSES[change.status]
+    yield doc.Text(head.says, label=f"{change.title} ({status}).", level=level)
     for fix in head.fixes[:1]:
         yield doc.Text(fix.do, label="Fix", level=level)
         if fix.code:
@@ -293,17 +278,19 @@ def _advice(change: FindingChange, level: doc.Level) -> Iterator[doc.Block]:
 
 
 def _finding_row(change: FindingChange) -> doc.Row:
-    tone = _STATUS_TONES[change.status]
+    status, tone = _STATUSES[change.status]
     title = doc.Cell(change.title, beside=f"[{change.rule}]")
-    status = doc.Cell(STATUSES[change.status], tone=tone)
-    return doc.Row((title, status, doc.Cell(worth(change.base)), doc.Cell(worth(change.head))), tone=tone)
+    cells = (title, doc.Cell(status, tone=tone), doc.Cell(worth(change.base)), doc.Cell(worth(change.head)))
+    return doc.Row(cells, tone=tone)
 
 
 def _finding_pair(change: FindingChange) -> doc.Pair:
     """A finding in words, and why nothing could be told of it."""
     measured = change.head or change.base
     why = f": {change.why.words}" if change.why else ""
-    text = f"{change.title} ({STATUSES[change.status]}{why}). {measured.says if measured else ''} {predicted(change)}"
+    text = (
+        f"{change.title} ({_STATUSES[change.status][0]}{why}). {measured.says if measured else ''} {predicted(change)}"
+    )
     return doc.Pair("", text.rstrip(), codes=(change.rule,))
 
 
@@ -360,14 +347,11 @@ def amount(of: Amount | None) -> str:
 
 
 def _work(comparison: Comparison) -> doc.Section:
-    title = "Kernels and ops that differ"
+    title = "Kernels (device time) and ops (host time) that differ"
     if not comparison.work:
         none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
         return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
-    lead = (
-        "Times are of a step, the largest change first. A share is that of all changes. The time of an op is the"
-        " host's, without the ops inside it."
-    )
+    lead = "Times are of a step, the largest change first. The time of an op is without the ops inside it."
     blocks = (
         _changes(comparison.work, _SCREEN),
         doc.Text(lead, "quiet", level=_BEHIND),

@@ -18,7 +18,7 @@ from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
 from advisor.text import WIDE, count, listing, ms, ns, one_line, quantity
-from advisor.vocabulary.parts import POOLS
+from advisor.vocabulary.parts import POOLS, pool_short
 from advisor.vocabulary.rules import SIDES
 
 FEW: Final = 5
@@ -114,8 +114,9 @@ def _symptoms(finding: Fact) -> Iterator[doc.Symptom]:
 
 
 def _certainty_and_reach(finding: Fact, run: Run) -> Iterator[str]:
-    """How sure it is, and the workers that it holds for where the title does not name the only one."""
-    yield f"{finding.confidence} confidence"
+    """How sure its saving is, and the workers that it holds for where the title does not name the only one."""
+    if finding.saving:
+        yield f"{finding.confidence} confidence"
     if of_phase := per_step_of_phase(finding, run):
         yield of_phase
     if (where := reach(finding, run)) and len(finding.scope.workers) != 1:
@@ -127,7 +128,14 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     if finding.saving is None or sentence is None or brief is None:
         return None
     won, window = finding.saving, "the step" if run.source.steps.marked else "the recording"
-    return doc.Saving(sentence, brief, saved_time(won), won.low_share, won.high_share, window)
+    words = " ".join(filter(None, (sentence, _in_the_bar(won))))
+    return doc.Saving(words, brief, saved_time(won), won.low_share, won.high_share, window)
+
+
+def _in_the_bar(won: Saving) -> str:
+    """`It comes out of input (up to 18 ms) and ops (up to 3.1 ms).`; empty where that is one part of the bar."""
+    parts = [f"{pool_short(pool)} (up to {ms(most_ms)})" for pool, most_ms in _pools(won)]
+    return f"It comes out of {listing(parts)}." if len(parts) > 1 else ""
 
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
@@ -177,12 +185,17 @@ def _method(finding: Fact, won: Saving) -> Iterator[str]:
 
 def _sources(won: Saving) -> str:
     """The parts of the step that the saving comes out of, the largest first; of several, how much of each at most."""
-    largest = sorted(won.parts.items(), key=lambda part: -part[1])
-    parts = [(pool, most_ms) for pool, most_ms in largest if most_ms >= _WORTH_A_WORD * won.high_ms]
+    parts = _pools(won)
     if len(parts) > 1:
         return listing([f"{POOLS.get(pool, pool)} (up to {ms(most_ms)})" for pool, most_ms in parts])
     pool = parts[0][0] if parts else won.of
     return POOLS.get(pool, pool)
+
+
+def _pools(won: Saving) -> list[tuple[str, float]]:
+    """The pools that clearly count in a saving, the largest first, and the milliseconds out of each at most."""
+    largest = sorted(won.parts.items(), key=lambda part: -part[1])
+    return [(pool, most_ms) for pool, most_ms in largest if most_ms >= _WORTH_A_WORD * won.high_ms]
 
 
 def _measuring(finding: Fact) -> str:

@@ -65,7 +65,9 @@ def _awaited(run: Run, setter: str) -> str:
     if awaited is None or waits[awaited] <= least_ms:
         return f". The {whose(run.source)}s hardly wait for each other" if waits else ""
     together = f"({ms(waits[awaited])}{_per(run)}, the sum of all {whose(run.source)}s)"
-    return f". The others wait for {'it' if awaited == setter else awaited} most {together}"
+    if awaited == setter:
+        return f". The others wait for it most {together}"
+    return f". The others wait most for {awaited}, the last to arrive {together}"
 
 
 def each_rank(run: Run) -> list[str]:
@@ -102,8 +104,8 @@ def odd_ranks(run: Run) -> list[str]:
     here = len(run.source.workers)
     rest = " for those recorded" if run.source.world_size and run.source.world_size > here else ""
     return [
-        f"{owner(run, rank.row)}: {ms(rank.own_ms)} without waits, {ms(abs(rank.excess_ms))}"
-        f" {'more' if rank.excess_ms > 0 else 'less'} than the typical rank; waits {ms(rank.wait_ms)}{rest}"
+        f"{owner(run, rank.row)}: {ms(rank.own_ms + rank.wait_ms)}{_per(run)}, {ms(rank.wait_ms)} of it waits{rest};"
+        f" without them {ms(abs(rank.excess_ms))} {'more' if rank.excess_ms > 0 else 'less'} than the typical rank"
         for rank in sorted(filter(_is_odd, _paces(run)), key=lambda rank: -abs(rank.excess_ms))
         if rank != slowest
     ]
@@ -154,7 +156,7 @@ def _largest(most: Mapping[str, Value]) -> str:
     """How fast the largest collective is, at least."""
     is_paired = most["op"] in POINT_TO_POINT
     among = "from one rank to another" if is_paired else f"between {most['group_size']} ranks"
-    what = f"{most['op']} of {quantity(most['bytes'], 'bytes')} {among}"
+    what = f"the largest {most['op']}, {quantity(most['bytes'], 'bytes')} {among}"
     algorithm, bus = (_gbs(number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
     rate = bus if is_paired else f"{algorithm} algorithm and {bus} bus bandwidth"
     return f"{what}: {rate}" if most.get("exact") else f"{what}: at least {rate} (this includes waiting for late ranks)"

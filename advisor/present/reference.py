@@ -185,7 +185,7 @@ def _saving(rule: Rule) -> Iterator[str]:
     if rule.saving is None:
         return
     yield "## What a fix saves"
-    yield _line(rule.saving.method)
+    yield from map(_line, rule.saving.method.strip().split("\n"))
     low, high = map(_line, (rule.saving.low_ms, rule.saving.high_ms))
     ends = f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
     yield f"{ends} the part of the step called `{rule.saving.of}`."

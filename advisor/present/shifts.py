@@ -139,7 +139,7 @@ def rows(comparison: Comparison) -> list[Row]:
         return [*parts, verdict]
     return [
         *parts,
-        Row("sum", "mean step", f"without outliers{_rank(comparison) if is_job else ''}", base, head),
+        Row("sum", "mean of used", f"steps: without outliers{_rank(comparison) if is_job else ''}", base, head),
         Row("rest", mover, f"change the {middle} by this", before - base, after - head),
         verdict,
     ]

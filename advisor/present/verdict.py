@@ -10,7 +10,7 @@ from advisor.model.finding import OUTLIERS, Finding, Place, Saving
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.source import rank_name
-from advisor.text import count, interval, ms, one_line, percent, percents
+from advisor.text import capital, count, interval, ms, one_line, percent, percents
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words
 
@@ -158,12 +158,20 @@ def _subject(place: Place) -> str | None:
 
 
 def saving(finding: Finding, steps: Steps) -> str | None:
-    """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate."""
+    """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
+
+    Where the first fix is another recording: `Up to 59 ms of each 178 ms step may be saved: another recording shows
+    how.`
+    """
     if finding.saving is None:
         return None
     if finding.saving.high_ms <= 0:
         return "Fixing this saves nothing more: the findings above already count that time."
-    return f"Fixing this saves {saved_time(finding.saving)}{_of(finding, steps)}."
+    saved = f"{saved_time(finding.saving)}{_of(finding, steps)}"
+    if any(fix.records for fix in finding.fixes[:1]):
+        comma = "," if "," in saved else ""
+        return f"{capital(saved)}{comma} may be saved: another recording shows how."
+    return f"Fixing this saves {saved}."
 
 
 def saving_in_brief(finding: Finding, steps: Steps) -> str | None:

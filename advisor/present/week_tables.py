@@ -185,7 +185,7 @@ def _unused(week: Week) -> doc.Section | None:
         ],
         groups=[label(run.team) for run in runs],
     )
-    lead = "Runs with the most GPU-hours that are not useful: lost, or saved by a fix."
+    lead = "Runs with the most GPU-hours that are lost, or that a fix saves."
     return columns.section("unused", "Most wasted GPU-hours", lead, table, is_grouped=True, level=doc.Level.BEHIND)
 
 

@@ -11,6 +11,7 @@ from github import Auth, Github, GithubException
 from github.GithubException import BadCredentialsException, RateLimitExceededException, UnknownObjectException
 from github.GithubObject import NotSet
 from github.GithubRetry import GithubRetry
+from github.Issue import Issue
 from github.IssueComment import IssueComment
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass
 
@@ -78,15 +79,9 @@ class Repository:
         """The comments of a pull request."""
         return Thread(self, number)
 
-    def comments(self, number: int) -> Iterator[IssueComment]:
-        """The comments of a pull request, from every page."""
-        with _asking(f"the comments of #{number}"):
-            yield from self._repo.get_issue(number).get_comments()
-
-    def add_comment(self, number: int, body: str) -> IssueComment:
-        """A new comment."""
-        with _asking(f"to comment on #{number}"):
-            return self._repo.get_issue(number).create_comment(body)
+    def issue(self, number: int) -> Issue:
+        """A pull request as the issue that its comments are of."""
+        return self._repo.get_issue(number)
 
     def set_status(self, seal: Seal) -> None:
         """The verdict as a commit status."""
@@ -147,12 +142,13 @@ class Thread:
 
     def notes(self) -> Iterator[Note]:
         """All comments."""
-        for comment in self._repository.comments(self._number):
-            yield self._noted(comment)
+        with _asking(f"the comments of #{self._number}"):
+            yield from map(self._noted, self._repository.issue(self._number).get_comments())
 
     def create(self, body: str) -> Note:
         """A new comment."""
-        return self._noted(self._repository.add_comment(self._number, body))
+        with _asking(f"to comment on #{self._number}"):
+            return self._noted(self._repository.issue(self._number).create_comment(body))
 
     def edit(self, note: Note, body: str) -> None:
         """Another text for a comment."""

@@ -277,8 +277,15 @@ def _narrow_row(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None
     page.add(
         *_sign(row), (first[1].text, _TONES[row.tone] or "cyan"), (_side_notes(row), "dim"), margin=margin, hang=_MARGIN
     )
-    texts = (f"{head.text.lower()} {cell.text}".strip() for head, cell in others if cell.text not in _SAYS_NOTHING)
+    texts = (_under(head, cell) for head, cell in others if cell.text not in _SAYS_NOTHING)
     page.add(", ".join(texts), margin=margin + _MARGIN, hang=_MARGIN)
+
+
+def _under(head: doc.Head, cell: doc.Cell) -> str:
+    """A cell behind its head, of which the unit follows the number: `saves 0.26 GPU-h`."""
+    name, _, unit = head.text.partition(", ")
+    text = cell.text.removesuffix(".").removesuffix(unit).strip()
+    return f"{name.lower()} {text} {unit}".strip()
 
 
 def _has_gloss(rows: Sequence[doc.Row]) -> bool:

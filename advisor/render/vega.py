@@ -126,7 +126,7 @@ _SCALE: Final = alt.Scale(domain=list(map(part_short, PARTS)), range=_colors(PAR
 
 def _steps(data: Mapping[str, Any]) -> dict[str, Any]:
     x = alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True, grid=False))
-    tip = [alt.Tooltip("step:O"), alt.Tooltip("part:N"), alt.Tooltip("ms:Q", format=",.3~f", title="ms")]
+    tip = ["step:O", "part:N", alt.Tooltip("ms:Q", format=",.3~f", title="ms")]
     bars = (
         _chart("bars")
         .mark_bar()
@@ -134,7 +134,7 @@ def _steps(data: Mapping[str, Any]) -> dict[str, Any]:
             x=x,
             y=alt.Y("ms:Q", title="ms", stack="zero", axis=alt.Axis(tickCount=4)),
             color=alt.Color("part:N", scale=_SCALE, legend=None),
-            order=alt.Order("order:Q"),
+            order="order:Q",
             opacity=alt.Opacity("used:O", scale=alt.Scale(domain=[True, False], range=[1, 0.35]), legend=None),
             tooltip=tip,
         )
@@ -144,9 +144,9 @@ def _steps(data: Mapping[str, Any]) -> dict[str, Any]:
         .mark_text(dy=-8, fontSize=12, color=_var("--quiet"))
         .encode(
             x=x,
-            y=alt.Y("ms:Q"),
-            text=alt.Text("mark:N"),
-            tooltip=[alt.Tooltip("step:O"), alt.Tooltip("why:N", title="left out")],
+            y="ms:Q",
+            text="mark:N",
+            tooltip=["step:O", alt.Tooltip("why:N", title="left out")],
         )
     )
     both = alt.layer(bars, crosses) if data["crosses"] else bars
@@ -162,12 +162,8 @@ def _ranks(data: Mapping[str, Any]) -> dict[str, Any]:
             x=alt.X("ms:Q", title=data["unit"], stack="zero", axis=alt.Axis(tickCount=5)),
             y=_by_rank("rank"),
             color=alt.Color("part:N", scale=_SCALE, legend=None),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("rank:N"),
-                alt.Tooltip("part:N"),
-                alt.Tooltip("ms:Q", format=",.3~f", title=data["unit"]),
-            ],
+            order="order:Q",
+            tooltip=["rank:N", "part:N", alt.Tooltip("ms:Q", format=",.3~f", title=data["unit"])],
         )
         .properties(width="container", height=data["ranks"] * _row_px(data["ranks"]))
     )
@@ -258,10 +254,7 @@ def _bandwidth(data: Mapping[str, Any]) -> dict[str, Any]:
     curve = sorted((p for p in points if p["expected"] is not None), key=lambda p: float(p["bytes"]))
     x = _message_size([float(point["bytes"]) for point in points])
     tip = [
-        alt.Tooltip("op:N"),
-        alt.Tooltip("ranks:Q"),
-        alt.Tooltip("size:N"),
-        alt.Tooltip("calls:Q"),
+        *("op:N", "ranks:Q", "size:N", "calls:Q"),
         alt.Tooltip("bus:Q", format=",.3~r", title="bus GB/s"),
         alt.Tooltip("expected:Q", format=",.3~r", title="expected GB/s"),
     ]
@@ -278,7 +271,7 @@ def _bandwidth(data: Mapping[str, Any]) -> dict[str, Any]:
     expected = (
         _chart("curve")
         .mark_line(color=_var("--quiet"), strokeDash=[4, 3], point=alt.OverlayMarkDef(color=_var("--quiet"), size=20))
-        .encode(x=x, y=alt.Y("expected:Q"), detail=[alt.Detail("op:N"), alt.Detail("ranks:Q")], tooltip=tip)
+        .encode(x=x, y="expected:Q", detail=["op:N", "ranks:Q"], tooltip=tip)
     )
     both = alt.layer(expected, measured) if curve else measured
     rows = {"points": points, "curve": curve} if curve else {"points": points}
@@ -315,10 +308,10 @@ def _memory(data: Mapping[str, Any]) -> dict[str, Any]:
     label = peak.mark_text(dy=-10, color=_var("--ink"), fontSize=12, align="center")
     layers = [
         area.encode(x=x, y=alt.Y("allocated:Q", title=unit, axis=alt.Axis(tickCount=4)), tooltip=tip),
-        line.encode(x=x, y=alt.Y("allocated:Q")),
-        *([dashed.encode(x=x, y=alt.Y("reserved:Q"))] if data["reserved"] else []),
-        peak.mark_point(filled=True, size=60, color=_var("--accent")).encode(x=x, y=alt.Y("allocated:Q")),
-        label.encode(x=x, y=alt.Y("allocated:Q"), text=alt.Text("text:N")),
+        line.encode(x=x, y="allocated:Q"),
+        *([dashed.encode(x=x, y="reserved:Q")] if data["reserved"] else []),
+        peak.mark_point(filled=True, size=60, color=_var("--accent")).encode(x=x, y="allocated:Q"),
+        label.encode(x=x, y="allocated:Q", text="text:N"),
     ]
     rows = {"points": data["points"], "peak": [data["peak"]]}
     return _spec(alt.layer(*layers).properties(width="container", height=180), rows)
@@ -339,7 +332,7 @@ def _alone(article: Article) -> dict[str, Any]:
                 scale=alt.Scale(domain=names, range=_colors(segment.part for segment in segments)),
                 legend=alt.Legend(orient="bottom", title=None, columns=4, labelLimit=260, symbolType="square"),
             ),
-            order=alt.Order("order:Q"),
+            order="order:Q",
         )
         .properties(width=720, height=48)
     )

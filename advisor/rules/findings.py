@@ -192,7 +192,7 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
             framework=fix.framework,
             do=" ".join(_filled(fix.do, candidate).split()),
             code=fix.code and _filled(fix.code, candidate),
-            **fix.model_dump(include={"link", "numerics", "choice", "cannot_show"}),
+            **fix.model_dump(include={"link", "numerics", "choice", "cannot_show", "records"}),
             patch=_patch(fix.trial, candidate),
             is_estimated=fix.estimated,
         )

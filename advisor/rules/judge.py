@@ -21,7 +21,7 @@ from advisor.rules.causes import ranked
 from advisor.rules.evaluation import Verdict, verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
-from advisor.rules.pools import Share, shares
+from advisor.rules.pools import shares
 from advisor.rules.rule_file import Applies, Rule
 from advisor.rules.stand_ins import with_parts
 from advisor.rules.wording import is_tpu
@@ -144,17 +144,14 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
     """Findings ranked, each with its symptoms; then the rules that failed at theirs."""
     candidates = with_parts(candidates)
     shared = shares(candidates)
-    results = [_finding(c, shared[c.rule.id], symptoms, run) for c, symptoms in ranked(candidates, shared)]
+    results: list[Finding | NotEvaluable] = [
+        _judged_alone(c.rule, partial(finding, c, shared[c.rule.id], symptoms, run))
+        for c, symptoms in ranked(candidates, shared)
+    ]
     if not (failures := [result for result in results if isinstance(result, NotEvaluable)]):
         return tuple(results)
     names = {failure.rule for failure in failures}  # the symptoms of one of them are findings themselves
     return (*_findings([c for c in candidates if c.rule.id not in names], run), *failures)
-
-
-def _finding(
-    of: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun
-) -> Finding | NotEvaluable:
-    return _judged_alone(of.rule, partial(finding, of, share, symptoms, run))
 
 
 class _Setting(NamedTuple):

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import (
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    ValidationError,
-    field_validator,
-)
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.model.finding import SEVERITIES, Confidence, Severity
@@ -90,7 +84,7 @@ class Fix(Strict):
     `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
     Fixes of one `choice` exclude each other.
     `try` names a patch of `advisor try` with its arguments, whose texts are templates too. `estimated` is false where
-    the rule's saving is not what this fix brings.
+    the rule's saving is not what this fix brings. `records` is true where it only makes the next recording show more.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
@@ -106,6 +100,7 @@ class Fix(Strict):
     link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
     trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
     estimated: bool = True
+    records: bool = False
 
     @property
     def templates(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def _environment() -> _Environment:
     environment = _Environment(undefined=StrictUndefined, autoescape=False, finalize=_known)
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number", "rank")}
-    environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail}
+    environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail, "up_to": _up_to}
     environment.globals.clear()
     return environment
 
@@ -92,6 +92,11 @@ def is_tpu(name: str | None) -> bool:
 
 def _count(amount: float | None, noun: str) -> str:
     return f"{text.number(amount)} {noun}{'' if amount == 1 else 's'}"
+
+
+def _up_to(low_ms: float, *high_ms: float | None) -> str:
+    """`42-46 ms`, up to the least of the others that are known; the first alone where that is no more."""
+    return text.interval(low_ms, max(low_ms, min((most for most in high_ms if most is not None), default=low_ms)))
 
 
 def _detail(words: str | None, around: str = ": {}") -> str:

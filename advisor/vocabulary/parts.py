@@ -143,7 +143,7 @@ PARTS: Final = {
         ),
         Part(
             "sync",
-            "waits",
+            "synchronising",
             "idle time after the host has waited for the device",
             Look(_SYNC, "~"),
             ("sync_idle",),
@@ -228,6 +228,11 @@ WORK: Final = frozenset(pool for part in PARTS.values() if part.is_useful for po
 def part_short(code: str) -> str:
     """A part of the period in one or two words; a code of another version stands for itself."""
     return PARTS[code].short if code in PARTS else code
+
+
+def pool_short(pool: str) -> str:
+    """The part of the bar that savings of a pool come out of, in one or two words."""
+    return next((part.short for part in PARTS.values() if pool in part.pools), POOLS.get(pool, pool))
 
 
 def part_gloss(code: str) -> str:

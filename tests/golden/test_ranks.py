@@ -85,12 +85,12 @@ def test_with_one_step_nobody_is_called_a_straggler():
 
 
 @recorded
-def test_a_wait_that_costs_more_than_the_device_idles_after_it_says_why():
+def test_a_wait_that_costs_more_than_the_device_idles_after_it_shows_what_else_gets_shorter():
     waits = next(f for f in profiles.check(DLRM).runs[0].findings if f.rule == "frequent-synchronisation")
     idle = next(e.value for e in waits.evidence if e.metric == "sync_idle_share")
     assert waits.saving
     assert waits.saving.low_share > idle
-    assert "other gaps grow by the waits, too" in waits.says
+    assert waits.saving.parts["launch_gap"] > 0.1 * waits.saving.high_ms
 
 
 @recorded
@@ -98,6 +98,25 @@ def test_its_numbers_do_not_depend_on_which_file_is_read_first():
     forth, back = (metrics.conclude(list(order)) for order in (dlrm_parts(), dlrm_parts()[::-1]))
     names = ["skew_ms", "waiting_share", "waiting_most", "straggler_slowdown", "matched_share"]
     assert forth.frames["run"].select(names).rows() == back.frames["run"].select(names).rows()
+
+
+def test_the_places_of_a_large_job_whose_events_are_let_go_are_those_of_a_small_one():
+    part, name = measured("simulated-input-bound-v100"), "input_share"
+    small, large = (
+        metrics.conclude([p, measured("simulated-ranks-slow-rank-a100", 1)]) for p in (part, part.emptied())
+    )
+    assert small.places(name, 0).height
+    assert small.places(name, 0).equals(large.places(name, 0))
+    drawn, kept = small.timeline([name]), large.timeline([name])
+    assert drawn
+    assert kept
+    assert (drawn.step, drawn.recorded) == (kept.step, kept.recorded)
+    assert drawn.evidence[name].equals(kept.evidence[name])
+
+
+def measured(fixture: str, rank: int = 0) -> Part:
+    (recording,), _ = discover([str(ROOT / "fixtures" / fixture)])
+    return files.parts(recording, Options())[0][rank]
 
 
 # ---------------------------------------------------------------------------------------- simulated faults

@@ -107,18 +107,6 @@ def test_a_stall_that_is_a_first_use_is_said_to_happen_once(part, once):
     assert ("happens once" in say(BOOK["host-stalls"].says, {**metrics, **ON_GPU})) == once
 
 
-@pytest.mark.parametrize(("devices", "more"), [(0, True), (1, False), (None, False)])
-def test_a_saving_above_the_wait_is_explained_without_a_gpu_alone(devices, more):
-    metrics = {
-        "input_share": 0.27,
-        "input_exposed_ms": 21.0,
-        "step_mean_ms": 79.0,
-        "unnamed_input": "",
-        "devices_used": devices,
-    }
-    assert ("more than this wait" in say(BOOK["input-bound"].says, {**metrics, **ON_GPU})) == more
-
-
 def test_something_is_left_to_advise_where_a_fix_is_made_already():
     for rule in BOOK.values():
         once = {fix.framework for fix in rule.fixes if fix.unless}

@@ -50,6 +50,13 @@ def test_a_process_and_a_call_say_the_same_however_many_threads_and_whatever_the
     assert (call.returncode, call.stdout, call.stderr) == (command.returncode, command.stdout, command.stderr)
 
 
+@pytest.mark.parametrize("group", [(), ("rules",), ("metrics",), ("fleet",)])
+def test_the_list_of_commands_says_each_in_a_line_of_a_narrow_terminal(advisor, group):
+    listed = advisor(*group, "--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert listed
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...") or len(line) > 80] == []
+
+
 @pytest.mark.parametrize("format_", ["json", "brief"])
 def test_an_error_is_json_where_json_is_asked_for(advisor, format_):
     for words in (["check", "nowhere"], ["compare", FIXTURE, "nowhere"], ["check", FIXTURE, "--steps", "x"]):

@@ -76,9 +76,9 @@ def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     late = np.where(rest == "sync", _returned(start, due, view), start)
     of_device = np.where(np.isin(rest, _OF_HOST), _late_cause(end - due, view), rest)
     stretches = ((start, late, "sync"), (late, due, "host_bound"), (due, end, of_device))
+    open_ns = [(to - since - covered.within(since, to), np.asarray(why)) for since, to, why in stretches]
     for cause in CAUSES[len(HOST_RANGES) :]:
-        of_cause = [np.where(np.asarray(why) == cause, b - a - covered.within(a, b), 0) for a, b, why in stretches]
-        parts[f"{cause}_ns"] = np.sum(of_cause, axis=0)
+        parts[f"{cause}_ns"] = np.sum([np.where(why == cause, length, 0) for length, why in open_ns], axis=0)
     parts |= {"late_ns": late, "due_ns": due}
     return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in parts.items())
 

@@ -56,8 +56,6 @@ def has_tensor_cores(view: DeviceView) -> bool | None:
 
 def _without_path(view: DeviceView) -> list[str]:
     """Types that the device's Tensor Cores do not multiply, as far as the hardware table knows the device."""
-    return [dtype for dtype in ("fp64", "fp32", "bf16") if view.chip and not _may_run(view, dtype)]
-
-
-def _may_run(view: DeviceView, dtype: str) -> bool:
-    return view.chip is None or view.chip.supports("tf32" if dtype == "fp32" else dtype)
+    if (chip := view.chip) is None:
+        return []
+    return [dtype for dtype in ("fp64", "fp32", "bf16") if not chip.supports("tf32" if dtype == "fp32" else dtype)]

@@ -239,14 +239,13 @@ def _first_half(view: DeviceView, steps: pl.DataFrame) -> DeviceView:
 
 
 def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
-    """Calls in [begin, end) that launch ops of this device, or wait."""
+    """Calls in [begin, end) that launch ops of this device, or wait; and slow ones of the threads that launch."""
     calls = view.host.lazy().filter(
-        pl.col("kind").is_in(DRIVER_CALLS),
-        pl.col("start_ns").is_between(begin, end, closed="left"),
-        pl.col("id").is_in(view.ops["launch"].implode())
-        | (pl.col("kind") == "sync")
-        | (pl.col("dur_ns") > SLOW_CALL_NS),
+        pl.col("kind").is_in(DRIVER_CALLS), pl.col("start_ns").is_between(begin, end, closed="left")
     )
+    launches = pl.col("id").is_in(view.ops["launch"].implode())
+    holds_up = (pl.col("dur_ns") > SLOW_CALL_NS) & launches.any().over("thread")
+    calls = calls.filter(launches | (pl.col("kind") == "sync") | holds_up)
     return calls.select("id", "kind", "name", "start_ns", "dur_ns").sort("start_ns", "id").collect()
 
 

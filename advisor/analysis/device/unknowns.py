@@ -33,7 +33,7 @@ def unknown_waits(view: DeviceView) -> Missing | None:
         return None
     if not view.ops["launch"].count():
         return Missing("no_launches_tpu" if (view.facts.get("name") or "").startswith("TPU") else "no_cuda_calls")
-    return unknown_idle(view)
+    return view.once(unknown_idle)
 
 
 def unknown_idle(view: DeviceView) -> Missing | None:

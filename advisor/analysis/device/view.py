@@ -153,16 +153,17 @@ class DeviceView:
         return self._like(self.windowed, pattern, kinds).filter(pl.col("window").is_not_null())
 
     def _like(self, host: pl.DataFrame, pattern: str, kinds: tuple[str, ...]) -> pl.DataFrame:
-        hits = self._rows_by_name.filter(pl.col("name").cast(pl.String).str.contains(pattern))
-        if hits.is_empty():  # most patterns are of another framework
+        hits = self._rows_by_name["name"].str.contains(pattern)
+        if not hits.any():  # most patterns are of another framework
             return host.clear()
-        rows = hits["row"].explode().sort()
+        rows = self._rows_by_name["row"].filter(hits).explode().sort()
         return host[rows.filter(self.host["kind"].gather(rows).is_in(kinds)) if kinds else rows]
 
     @cached_property
     def _rows_by_name(self) -> pl.DataFrame:
         """Each name of a host op once, with the numbers of its rows: patterns look at a name, not at each op."""
-        return self.host.select("name").with_row_index("row").group_by("name").agg("row")
+        rows = self.host.select("name").with_row_index("row").group_by("name").agg("row")
+        return rows.with_columns(pl.col("name").cast(pl.String))
 
     def with_host(self, rows: pl.DataFrame, by: str, **columns: str) -> pl.DataFrame:
         """The rows with columns of the host op whose id `by` holds, `called_ns="start_ns"` say; null where none is."""

@@ -312,7 +312,7 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
     if curve := curve_of(gpu, op, n, case.nodes):
         measured = curve_ns(curve, n, size)
     best = np.where(np.isnan(measured), model, measured)
-    why = way if isinstance(way, Missing) else _NO_SIZE if op in _MODELLED else _NO_MODEL
+    why = way if isinstance(way, Missing) else _NO_SIZE if op in _MODELLED else Missing("no_point_to_point_model")
     times = {"guide_ns": guide, "model_ns": model, "curve_ns": measured, "expected_ns": best}
     known = pl.col("expected_ns").is_not_null()
     return (
@@ -327,7 +327,6 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
 
 
 _NO_SIZE: Final = Missing("no_size")
-_NO_MODEL: Final = Missing("no_point_to_point_model")
 
 
 def _way(case: _Case, gpu: Gpu | None, devices: int | None) -> Link | Missing:

@@ -33,7 +33,6 @@ _KEY: Final = ["update", "forward"]
 
 REDUCING_PASSES_PER_UPDATE = Metric(
     "reducing_passes_per_update",
-    "number",
     "Backward passes per update of the weights of which each reduces the same gradients: above 1, one would do.",
     "between calls of Optimizer.step or zero_grad, or a check of scaled gradients: forward passes of"
     " DistributedDataParallel or fully_shard after which c10d:: reductions of the same number and sizes run in "
@@ -44,15 +43,13 @@ REDUCING_PASSES_PER_UPDATE = Metric(
 )
 REPEATED_REDUCTION_MS = Metric(
     "repeated_reduction_ms",
-    "ms",
     "Time per step in which gradients are reduced that a later backward pass reduces again, and nothing computes.",
     "of reductions in all but the last of the passes that reducing_passes_per_update counts: as "
     "exposed_communication_ms on the device, as host_collective_exposed_ms on the host",
 )
-_ACCUMULATION: Final = (REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS)
 
 
-@measures(*_ACCUMULATION, framework="pytorch")
+@measures(REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS, framework="pytorch")
 def accumulation(view: DeviceView) -> Values:
     """Reductions that `no_sync` spares; no time where none repeats another."""
     if not view.host.select((pl.col("kind") == "op").any()).item():

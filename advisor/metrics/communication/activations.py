@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.communication import device_collectives
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
@@ -21,17 +20,15 @@ _UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#"
 
 FORWARD_REDUCTIONS_PER_STEP = Metric(
     "forward_reductions_per_step",
-    "number",
     "Reductions of 1 MiB and more per step that a forward pass needs: of activations, never of gradients.",
     "all_reduce and reduce_scatter kernels of that size that are called between the end of an Optimizer.step or "
     "zero_grad and the first op of a backward pass after it / steps",
     "Megatron-LM (2019): two all-reduces in the forward pass of a layer whose products are split among ranks",
-    ("device_ops",),
 )
 
 
-@measures(FORWARD_REDUCTIONS_PER_STEP)
-def of_activations(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(FORWARD_REDUCTIONS_PER_STEP, needs=("device_ops",))
+def of_activations(view: DeviceView) -> Values:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
     is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
     large = view.once(device_collectives).filter(is_large)

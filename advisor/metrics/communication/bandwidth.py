@@ -32,7 +32,6 @@ _BANDWIDTH: Final = "nccl-tests, doc/PERFORMANCE.md"
 
 BUS_BANDWIDTH_GBS = Metric(
     "bus_bandwidth_gbs",
-    "number",
     "Bus bandwidth of the collectives in GB/s; at least that where not all ranks are recorded.",
     f"sum of bytes x bus factor / sum of transfers, over {_LARGE}; of those of any size where there is none; "
     + _TRANSFER,
@@ -40,14 +39,12 @@ BUS_BANDWIDTH_GBS = Metric(
 )
 EXPECTED_BUS_BANDWIDTH_GBS = Metric(
     "expected_bus_bandwidth_gbs",
-    "number",
     "Bus bandwidth in GB/s that the links allow for messages of these sizes.",
     f"sum of bytes x bus factor / sum of expected times, over {_LARGE}",
     "a measured curve where the hardware table has one for the group, else NCCL's tuning model (tuning.cc)",
 )
 LINK_REACHED_SHARE = Metric(
     "link_reached_share",
-    "share",
     "How much of the bandwidth that the links allow the large collectives reach.",
     f"sum of expected times / sum of transfers, over {_LARGE}; where waiting cannot be told from the transfer only"
     f" if that is {percent(_SURELY_FAST)} nevertheless",
@@ -55,55 +52,49 @@ LINK_REACHED_SHARE = Metric(
 )
 SLOWER_FABRIC = Metric(
     "slower_fabric",
-    "text",
     "The slower way that the large collectives may take: `PCIe`, or `none`.",
     "PCIe where NVLink or xGMI joins the group on one node and bus_bandwidth_gbs is at most what NCCL expects of PCIe",
     "NCCL src/graph/topo.cc; nccl-tests issue 178: a pair that fell back to PCIe",
+    unit="text",
 )
 EXPECTED_BASIS = Metric(
     "expected_basis",
-    "text",
     "What the expected times rest on.",
     "measured curve or model, by the larger part of the expected time",
+    unit="text",
 )
 MEASURED_TRANSFER_MS = Metric(
     "measured_transfer_ms",
-    "ms",
     "Time per step in which data moves, hidden or not, in collectives for which a time is expected.",
     f"sum over calls of the transfer / ranks / steps; {_TRANSFER}",
     "TraceLens: the shortest member waits for nobody",
 )
 EXPECTED_TRANSFER_MS = Metric(
     "expected_transfer_ms",
-    "ms",
     "Time per step that the links allow for the collectives for which a time is expected.",
     "sum of the measured curve's times where there is one, else of the model's / ranks / steps",
     "NCCL src/graph/tuning.cc; curves as named in the hardware table",
 )
 GUIDE_TRANSFER_MS = Metric(
     "guide_transfer_ms",
-    "ms",
     "The least that the all-reduces can take per step: a quick check.",
     "sum over all_reduce of bytes / link bandwidth in one direction / ranks / steps",
     "tensorflow.org/guide/gpu_performance_analysis: parameters x 4 bytes / bandwidth",
 )
 MODEL_TRANSFER_MS = Metric(
     "model_transfer_ms",
-    "ms",
     "Time per step that NCCL's tuning model expects of the collectives.",
     "sum of latency + bytes / bandwidth of the quickest ring protocol / ranks / steps",
     "NCCL src/graph/tuning.cc",
 )
 CURVE_TRANSFER_MS = Metric(
     "curve_transfer_ms",
-    "ms",
     "Time per step that a measured curve gives for the collectives.",
     "sum of the times interpolated on the curve of the hardware table / ranks / steps",
     "curves as named in the hardware table",
 )
 TRANSFER_TOLD_SHARE = Metric(
     "transfer_told_share",
-    "share",
     "Part of the time in collectives for which waiting can be told from the transfer.",
     "time in calls that all their members were recorded and matched of, or half of them where the times follow"
     " the sizes all through the step / time in collectives",
@@ -112,10 +103,9 @@ _TIMES: Final = {MEASURED_TRANSFER_MS: "transfer_ns", EXPECTED_TRANSFER_MS: "exp
 _CHECKS: Final = {GUIDE_TRANSFER_MS: "guide_ns", MODEL_TRANSFER_MS: "model_ns", CURVE_TRANSFER_MS: "curve_ns"}
 _OF_LINK: Final = (EXPECTED_BUS_BANDWIDTH_GBS, LINK_REACHED_SHARE, SLOWER_FABRIC)
 _REACHED: Final = (BUS_BANDWIDTH_GBS, *_OF_LINK)
-_BANDWIDTHS: Final = (*_REACHED, EXPECTED_BASIS, *_TIMES, *_CHECKS, TRANSFER_TOLD_SHARE)
 
 
-@measures_jobs(*_BANDWIDTHS)
+@measures_jobs(*_REACHED, EXPECTED_BASIS, *_TIMES, *_CHECKS, TRANSFER_TOLD_SHARE)
 def bandwidths(job: Job) -> Values:
     """Bandwidths and times, measured and expected."""
     calls = job.once(traffic)

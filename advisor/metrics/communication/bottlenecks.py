@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -41,13 +41,11 @@ _GAIN: Final = "in every step: longest own_step of all ranks, less the longest t
 
 EXPOSED_TRANSFER_MS = Metric(
     "exposed_transfer_ms",
-    "ms",
     "What the job's step would get shorter by if no transfer were seen; waiting for late ranks not counted.",
     f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
 )
 HIDEABLE_TRANSFER_MS = Metric(
     "hideable_transfer_ms",
-    "ms",
     "How much of the exposed transfers kernels could hide: the backward pass, or another micro-batch.",
     "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
     " forward pass), all of it as far as all-to-alls, sends and receives are exposed, less what hides communication"
@@ -56,19 +54,16 @@ HIDEABLE_TRANSFER_MS = Metric(
 )
 HIDEABLE_LEAST_MS = Metric(
     "hideable_least_ms",
-    "ms",
     "How much of the transfers that are surely no waiting kernels could hide.",
     "as hideable_transfer_ms, of the calls that transfer_told_share counts",
 )
 EXPOSED_EXCHANGE_PART = Metric(
     "exposed_exchange_part",
-    "share",
     "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
     "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
 )
 SLOW_TRANSFER_MS = Metric(
     "slow_transfer_ms",
-    "ms",
     "What the job's step would get shorter by at most if the large collectives took the expected time.",
     f"of min(exposed transfers of the step, sum of transfer - expected time) over {_LARGE}, {_GAIN}; a call that"
     " is hidden counts too, since it holds up those queued after it",
@@ -76,7 +71,6 @@ SLOW_TRANSFER_MS = Metric(
 )
 SLOW_TRANSFER_LEAST_MS = Metric(
     "slow_transfer_least_ms",
-    "ms",
     "What the job's step would get shorter by at least if the large collectives took the expected time.",
     f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most {{queued_gap}} between"
     " kernels, which come without transfers too, do not count as exposed",
@@ -93,7 +87,7 @@ _EXPOSURES: Final = (
 
 
 @measures_jobs(*_EXPOSURES)
-def exposures(job: Job) -> Mapping[Metric, Value]:
+def exposures(job: Job) -> Values:
     """What of the transfers the step is longer for."""
     calls = job.once(traffic)
     if not calls.height:
@@ -151,20 +145,17 @@ def _hideable(job: Job, calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFr
 
 SMALL_REDUCTIONS_PER_STEP = Metric(
     "small_reductions_per_step",
-    "number",
     "Reductions of less than 8 MiB per step.",
     "number of all_reduce and reduce_scatter below 8 MiB / ranks / steps",
     "TraceLens and ml-engineering: below some MiB the start-up counts for more than the link",
 )
 SMALL_REDUCTION_SHARE = Metric(
     "small_reduction_share",
-    "share",
     "Part of the reduced bytes that reductions of less than 8 MiB move.",
     "bytes in reductions below 8 MiB / bytes in reductions",
 )
 MERGE_GAIN_MS = Metric(
     "merge_gain_ms",
-    "ms",
     "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB.",
     "of min(exposed, transfers - time of whole buckets of 25 MiB at the bandwidth that is expected, or reached if"
     f" that is less) over the small reductions of each group and step, {_GAIN}; where only"
@@ -237,46 +228,40 @@ def _pace_of_large(calls: pl.DataFrame) -> float:
 
 BUFFER_BROADCASTS_PER_STEP = Metric(
     "buffer_broadcasts_per_step",
-    "number",
     "Broadcasts per step with which DistributedDataParallel makes the module's buffers equal.",
     "number of broadcasts launched in DistributedDataParallel.forward / ranks / steps",
 )
 BUFFER_BROADCAST_MS = Metric(
     "buffer_broadcast_ms",
-    "ms",
     "What the job's step would get shorter by without broadcasts of buffers; waiting for late ranks not counted.",
     f"of the part of their transfers that no kernel covers, {_GAIN}",
 )
 CROSS_NODE_SHARE = Metric(
     "cross_node_share",
-    "share",
     "Part of the transfers' time in groups that span nodes.",
     "transfers of groups whose ranks lie on several hosts / transfers; ranks fill hosts of as many GPUs as the"
     " recording shows",
 )
 CROSS_NODE_MS = Metric(
     "cross_node_ms",
-    "ms",
     "What the job's step would get shorter by if transfers between nodes took no time.",
     f"of the part of these transfers that no kernel covers, {_GAIN}",
 )
 CROSS_NODE_HALVED_MS = Metric(
     "cross_node_halved_ms",
-    "ms",
     "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
     f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
     "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",
 )
 SLOWEST_PAIR = Metric(
     "slowest_pair",
-    "text",
     "The two ranks with the slowest link between them.",
     "among groups of two, and ranks of which one sends what the other receives, with three calls of 4 MiB and more:"
     " those with the least bytes x bus factor / transfer",
+    unit="text",
 )
 SLOWEST_PAIR_SHARE = Metric(
     "slowest_pair_share",
-    "share",
     "Bandwidth of the slowest link between two ranks against the typical one.",
     "its bandwidth / the median over pairs",
 )
@@ -286,7 +271,7 @@ _PAIR: Final = (SLOWEST_PAIR, SLOWEST_PAIR_SHARE)
 
 
 @measures_jobs(*_BROADCASTS, *_ACROSS, *_PAIR)
-def whereabouts(job: Job) -> Mapping[Metric, Value]:
+def whereabouts(job: Job) -> Values:
     """Broadcasts of buffers, groups that span nodes, and links between pairs."""
     calls = job.once(traffic)
     if not calls.height:

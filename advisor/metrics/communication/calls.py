@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -34,20 +33,18 @@ def _flat_ops(view: DeviceView) -> pl.DataFrame:
 
 COLLECTIVE_CALL_MS = Metric(
     "collective_call_ms",
-    "ms",
     "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
     "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
 )
 COLLECTIVE_CALL_IDLE_MS = Metric(
     "collective_call_idle_ms",
-    "ms",
     "Time per step for which the device idles at most because of the host's calls of collectives.",
     "min(collective_call_ms, host-bound and queued idle time per step)",
 )
 
 
 @measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
-def calling(view: DeviceView) -> Mapping[Metric, Value]:
+def calling(view: DeviceView) -> Values:
     """What collectives cost the host; zero where none of their calls was recorded."""
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
@@ -60,7 +57,6 @@ def calling(view: DeviceView) -> Mapping[Metric, Value]:
 
 BUFFER_BROADCAST_IDLE_MS = Metric(
     "buffer_broadcast_idle_ms",
-    "ms",
     "Time per step for which the device idles while the host broadcasts the module's buffers.",
     "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
     " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
@@ -69,7 +65,6 @@ BUFFER_BROADCAST_IDLE_MS = Metric(
 )
 COLLECTIVE_LOOP_IDLE_MS = Metric(
     "collective_loop_idle_ms",
-    "ms",
     "Time per step for which the device idles while the host calls for one collective right after another.",
     "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
     " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
@@ -77,7 +72,7 @@ COLLECTIVE_LOOP_IDLE_MS = Metric(
 
 
 @measures(BUFFER_BROADCAST_IDLE_MS, COLLECTIVE_LOOP_IDLE_MS)
-def idle_in_calls(view: DeviceView) -> Mapping[Metric, Value]:
+def idle_in_calls(view: DeviceView) -> Values:
     """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
     short, sends = view.once(launch_gaps), _buffer_broadcasts(view)
     return {

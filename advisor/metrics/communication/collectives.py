@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from advisor.analysis.device.communication import (
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.kernels import PRODUCTS, family
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import number
@@ -52,23 +51,25 @@ def _most_exposed(view: DeviceView) -> pl.DataFrame:
 
 COLLECTIVES_PER_STEP = Metric(
     "collectives_per_step",
-    "number",
     "Collectives per step, on the device and on the host.",
     "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
 )
 COLLECTIVE_CALLS = Metric(
     "collective_calls",
-    "text",
     "Which collectives, how often per step; the most frequent first.",
     "number by operation / steps",
+    unit="text",
 )
 BACKEND = Metric(
-    "backend", "text", "The backend of the collectives, as the process asked for it.", "init_process_group's backend"
+    "backend",
+    "The backend of the collectives, as the process asked for it.",
+    "init_process_group's backend",
+    unit="text",
 )
 
 
 @measures(COLLECTIVES_PER_STEP, COLLECTIVE_CALLS, BACKEND)
-def calls(view: DeviceView) -> Mapping[Metric, Value]:
+def calls(view: DeviceView) -> Values:
     """How many collectives of which kind."""
     on_host = view.once(host_collectives).select(
         does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
@@ -85,22 +86,19 @@ def calls(view: DeviceView) -> Mapping[Metric, Value]:
 
 COLLECTIVE_BYTES_PER_STEP = Metric(
     "collective_bytes_per_step",
-    "number",
     "Bytes per step that this rank's collectives handle.",
     "sum of bytes (of gathers and scatters: the whole array) / steps",
     "nccl-tests, doc/PERFORMANCE.md",
-    _SIZES,
 )
 COLLECTIVE_MEDIAN_BYTES = Metric(
     "collective_median_bytes",
-    "number",
     "Bytes of the typical collective.",
     "median of the bytes of the collectives",
-    needs=_SIZES,
+    unit="number",
 )
 
 
-@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES)
+@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES, needs=_SIZES)
 def sizes(view: DeviceView) -> Values:
     """Sizes of the messages."""
     known = view.once(device_collectives)["size"]
@@ -116,49 +114,37 @@ def sizes(view: DeviceView) -> Values:
 
 COMMUNICATION_MS = Metric(
     "communication_ms",
-    "ms",
     "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
     "union of the collectives inside the steps / steps",
-    needs=_DEVICE,
     where=_longest,
 )
 EXPOSED_COMMUNICATION_MS = Metric(
     "exposed_communication_ms",
-    "ms",
     "Time per step in which a collective runs on the device and no kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
-    needs=_DEVICE,
     where=_most_exposed,
 )
 HIDDEN_COMMUNICATION_MS = Metric(
     "hidden_communication_ms",
-    "ms",
     "Time per step in which a collective runs on the device and a kernel hides it.",
     "communication_ms - exposed_communication_ms",
-    needs=_DEVICE,
 )
 OVERLAP_SHARE = Metric(
     "overlap_share",
-    "share",
     "How much of the communication kernels hide.",
     "hidden_communication_ms / communication_ms",
     "Holistic Trace Analysis, communication computation overlap",
-    _DEVICE,
 )
 SHORT_COLLECTIVES_PER_STEP = Metric(
     "short_collectives_per_step",
-    "number",
     "Collectives of less than 50 µs per step: start-up is most of what they take.",
     "number of collective kernels below 50 µs / steps; without kernels for small messages (one-shot, multimem)",
     "all_reduce of 1 KiB to 2 MiB takes 17 to 42 µs on 8 x H100 (dgxc-benchmarking curves)",
-    _DEVICE,
 )
 SHORT_COLLECTIVES_MS = Metric(
     "short_collectives_ms",
-    "ms",
     "Time per step in which a collective of less than 50 µs runs and no kernel does.",
     "(union of them - its overlap with kernels) inside the steps / steps",
-    needs=_DEVICE,
 )
 
 
@@ -169,8 +155,9 @@ SHORT_COLLECTIVES_MS = Metric(
     OVERLAP_SHARE,
     SHORT_COLLECTIVES_PER_STEP,
     SHORT_COLLECTIVES_MS,
+    needs=_DEVICE,
 )
-def exposure(view: DeviceView) -> Mapping[Metric, Value]:
+def exposure(view: DeviceView) -> Values:
     """How much of the communication is hidden; zero where there is none."""
     ops = view.once(device_collectives)
     total = per_step_ms(view, spans(ops))
@@ -188,24 +175,20 @@ def exposure(view: DeviceView) -> Mapping[Metric, Value]:
 
 CONTENTION_MS = Metric(
     "contention_ms",
-    "ms",
     "Time per step by which kernels take longer while a collective runs beside them.",
     "sum over kernels (name, grid, block, op, shapes) of calls beside a collective (half of their time) x (their"
     " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
     "and attention",
     "Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
-    _DEVICE,
 )
 CONTENTION_RATIO = Metric(
     "contention_ratio",
-    "ratio",
     "How many times as long kernels take beside a collective as alone.",
     "their time beside collectives / the same calls at the median alone",
-    needs=_DEVICE,
 )
 
 
-@measures(CONTENTION_MS, CONTENTION_RATIO)
+@measures(CONTENTION_MS, CONTENTION_RATIO, needs=_DEVICE)
 def contention(view: DeviceView) -> Values:
     """What collectives slow down; nothing where none runs beside a kernel."""
     kernels = _covered(view)

@@ -20,14 +20,12 @@ _NEEDS: Final = ("device_ops", "device_ops.launch")
 
 BUCKET_COPIES_PER_STEP = Metric(
     "bucket_copies_per_step",
-    "number",
     "Copies per step of gradients out of DistributedDataParallel's buckets.",
     "ranges torch.distributed.ddp.reducer::copy_bucket_to_grad in the used steps / steps",
     "PyTorch, torch/csrc/distributed/c10d/reducer.cpp: none with gradient_as_bucket_view",
 )
 BUCKET_COPY_MS = Metric(
     "bucket_copy_ms",
-    "ms",
     "Time per step of the device in copies of gradients out of DistributedDataParallel's buckets.",
     "union of the device ops launched in those ranges / steps",
     needs=_NEEDS,
@@ -35,29 +33,25 @@ BUCKET_COPY_MS = Metric(
 )
 BUCKET_COPY_LEAST_GAIN_MS = Metric(
     "bucket_copy_least_gain_ms",
-    "ms",
     "Step time that gradients inside the buckets save at least.",
     f"these copies in half of their time{REPLAYED}",
     needs=_NEEDS,
 )
 BUCKET_COPY_GAIN_MS = Metric(
     "bucket_copy_gain_ms",
-    "ms",
     "Step time that gradients inside the buckets save at most.",
     f"without these copies{REPLAYED}",
     needs=_NEEDS,
 )
 SYNCHRONISED_NORMS_PER_STEP = Metric(
     "synchronised_norms_per_step",
-    "number",
     "Batch norms per step whose statistics all ranks exchange.",
     "aten::batch_norm_gather_stats_with_counts in the used steps / steps",
     "PyTorch, torch/nn/modules/_functions.py: SyncBatchNorm gathers in each forward and reduces in each backward pass",
 )
-_COPIES: Final = (BUCKET_COPIES_PER_STEP, BUCKET_COPY_MS, BUCKET_COPY_LEAST_GAIN_MS, BUCKET_COPY_GAIN_MS)
 
 
-@measures(*_COPIES, framework="pytorch")
+@measures(BUCKET_COPIES_PER_STEP, BUCKET_COPY_MS, BUCKET_COPY_LEAST_GAIN_MS, BUCKET_COPY_GAIN_MS, framework="pytorch")
 def bucket_copies(view: DeviceView) -> Values:
     """Copies between buckets and gradients; zero where there are none."""
     if view.device is None:

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.communication import (
-    host_collectives,
-    host_exposed,
-    per_step_ms,
-)
+from advisor.analysis.device.communication import host_collectives, host_exposed, per_step_ms
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import REDUCTION
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
 _FEW_BYTES_NS: Final = 1_000_000
 
 HOST_COLLECTIVE_MS = Metric(
     "host_collective_ms",
-    "ms",
     "Time per step in which a collective runs on the host (gloo, MPI).",
     "union of those ranges / steps",
 )
 HOST_COLLECTIVE_IDLE_MS = Metric(
     "host_collective_idle_ms",
-    "ms",
     "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
     "(union of those ranges and copies - kernels and collectives of the device) inside the steps / steps",
     needs=("device_ops",),
 )
 HOST_COLLECTIVE_COPY_BYTES_PER_STEP = Metric(
     "host_collective_copy_bytes_per_step",
-    "number",
     "Bytes per step that are copied between device and host for collectives of the host.",
     "bytes of copies launched in c10d calls or by the threads that run such collectives / steps",
     needs=("device_ops",),
@@ -43,7 +35,7 @@ HOST_COLLECTIVE_COPY_BYTES_PER_STEP = Metric(
 
 
 @measures(HOST_COLLECTIVE_MS, HOST_COLLECTIVE_IDLE_MS, HOST_COLLECTIVE_COPY_BYTES_PER_STEP)
-def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
+def through_the_host(view: DeviceView) -> Values:
     """Collectives that the host carries out; zero where there are none."""
     ranges = view.once(host_collectives)
     copies = _copies_for(view, ranges)
@@ -59,33 +51,28 @@ def through_the_host(view: DeviceView) -> Mapping[Metric, Value]:
 
 HOST_COLLECTIVE_EXPOSED_MS = Metric(
     "host_collective_exposed_ms",
-    "ms",
     "Time per step in which a collective runs on the host and no framework op on another thread.",
     "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
     where=lambda view: as_places(view.once(host_collectives), "host_ops"),
 )
 HOST_COLLECTIVE_EXPOSED_SHARE = Metric(
     "host_collective_exposed_share",
-    "share",
     "Part of the step in which a collective runs on the host and no framework op on another thread.",
     "host_collective_exposed_ms / step_mean_ms",
 )
 HOST_TRANSFER_EXPOSED_MS = Metric(
     "host_transfer_exposed_ms",
-    "ms",
     "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
     "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
     "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
 )
 HOST_TRANSFER_EXPOSED_SHARE = Metric(
     "host_transfer_exposed_share",
-    "share",
     "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
     "host_transfer_exposed_ms / step_mean_ms",
 )
 SHORT_HOST_REDUCTIONS_PER_STEP = Metric(
     "short_host_reductions_per_step",
-    "number",
     "Reductions per step on the host that move few bytes.",
     "places of a step whose shortest all_reduce or reduce_scatter takes less than 1 ms",
     "1-3 GB/s with Gloo: 1 ms is enough for 1 to 3 MB",
@@ -93,7 +80,7 @@ SHORT_HOST_REDUCTIONS_PER_STEP = Metric(
 
 
 @measures(HOST_TRANSFER_EXPOSED_MS, HOST_TRANSFER_EXPOSED_SHARE, SHORT_HOST_REDUCTIONS_PER_STEP)
-def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
+def transfers_on_host(view: DeviceView) -> Values:
     """What the network takes at most, whoever is late."""
     calls = view.once(host_collectives)
     place = pl.int_range(pl.len()).over("window", "name", order_by="start_ns")
@@ -109,7 +96,7 @@ def transfers_on_host(view: DeviceView) -> Mapping[Metric, Value]:
 
 
 @measures(HOST_COLLECTIVE_EXPOSED_MS, HOST_COLLECTIVE_EXPOSED_SHARE)
-def exposed_on_host(view: DeviceView) -> Mapping[Metric, Value]:
+def exposed_on_host(view: DeviceView) -> Values:
     """Host collectives that no computation of the host hides; zero where there are none."""
     exposed = host_exposed(view, view.once(host_collectives))
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms, per_step_ms
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches, rows_where
@@ -27,22 +26,19 @@ _EXPERTS: Final = r"(?i)notify|dispatch|combine|device_sync|moe_?all_?to_?all"
 
 OVERLAP_ROOM_MS = Metric(
     "overlap_room_ms",
-    "ms",
     "Kernel time per step beside which no collective runs: overlap can hide at most so much more.",
     "(union of kernels - union of collectives) inside the steps / steps",
-    needs=_NEEDS,
 )
 EXPOSED_COLLECTIVES = Metric(
     "exposed_collectives",
-    "text",
     "Which collectives no kernel hides, with their exposed time per step; the longest first.",
     "exposed_communication_ms by operation; the three with the most",
-    needs=_NEEDS,
+    unit="text",
 )
 
 
-@measures(OVERLAP_ROOM_MS, EXPOSED_COLLECTIVES)
-def exposed_work(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(OVERLAP_ROOM_MS, EXPOSED_COLLECTIVES, needs=_NEEDS)
+def exposed_work(view: DeviceView) -> Values:
     """What could hide communication, and what is not hidden."""
     ops = view.once(device_collectives)
     free = (view.once(computation) - spans(ops)).within(view.starts, view.ends).sum()
@@ -54,16 +50,14 @@ def exposed_work(view: DeviceView) -> Mapping[Metric, Value]:
 
 COMPUTE_STREAM_COMMUNICATION_MS = Metric(
     "compute_stream_communication_ms",
-    "ms",
     "Exposed time per step of collectives that run on a stream of the kernels: nothing can overlap them there.",
     "exposed time of collectives on streams with at least a quarter of the kernels' time / steps; zero where ops of"
     " such a stream overlap each other, as in a replayed graph, which shows its launcher's stream for all",
-    needs=_NEEDS,
 )
 
 
-@measures(COMPUTE_STREAM_COMMUNICATION_MS)
-def on_compute_streams(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(COMPUTE_STREAM_COMMUNICATION_MS, needs=_NEEDS)
+def on_compute_streams(view: DeviceView) -> Values:
     """Communication in the queue of the computation."""
     ops = view.once(device_collectives).filter(_computes(view))
     busy = rows_where(view.used_ops, pl.col("stream").is_in(ops["stream"].unique().implode()))
@@ -72,32 +66,26 @@ def on_compute_streams(view: DeviceView) -> Mapping[Metric, Value]:
 
 GATHERS_PER_STEP = Metric(
     "gathers_per_step",
-    "number",
     "All-gathers of sharded parameters per step.",
     "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
-    needs=_NEEDS,
 )
 LATE_GATHER_SHARE = Metric(
     "late_gather_share",
-    "share",
     "Part of the all-gathers of parameters that start only when the layer before is done, and could start sooner.",
     "gathers whose call was made and whose stream had no other communication while the last kernel before them ran, and"
     " that started after its end with nothing computed beside their first half / gathers",
-    needs=_NEEDS,
 )
 LATE_GATHER_MS = Metric(
     "late_gather_ms",
-    "ms",
     "Time per step without computation because of all-gathers of sharded parameters that start late.",
     "time from the end of the computation before each late gather until its end in which no compute stream has a"
     " kernel: the gather, and the copies that prepare it / steps",
-    needs=_NEEDS,
     where=lambda view: longest(_late(view)),
 )
 
 
-@measures(GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS)
-def prefetching(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(GATHERS_PER_STEP, LATE_GATHER_SHARE, LATE_GATHER_MS, needs=_NEEDS)
+def prefetching(view: DeviceView) -> Values:
     """Whether parameters are gathered ahead of the layer that needs them."""
     collectives = view.once(device_collectives)
     if not collectives.height or not view.host_like(_SHARDED).height:
@@ -129,30 +117,24 @@ def _without_work(view: DeviceView, late: pl.DataFrame) -> Union:
 
 EXPERT_TRANSFER_MS = Metric(
     "expert_transfer_ms",
-    "ms",
     "Exposed time per step of the exchange of tokens between experts, waiting within it included.",
     "exposed time of dispatch and combine kernels / steps",
-    needs=_NEEDS,
 )
 EXPERT_WAIT_MS = Metric(
     "expert_wait_ms",
-    "ms",
     "Exposed time per step in which the exchange only waits for the last rank.",
     "exposed time of the kernels in which ranks tell each other how many tokens come (notify), a few bytes, / steps",
     "DeepEP, csrc/kernels: notify_dispatch ends when every rank has arrived",
-    _NEEDS,
 )
 EXPERT_WAIT_MOST_MS = Metric(
     "expert_wait_most_ms",
-    "ms",
     "Exposed time per step in which the exchange of tokens between experts waits at most.",
     "expert_wait_ms + sum of max(0, exposed - shortest call of the kernel) / steps",
-    needs=_NEEDS,
 )
 
 
-@measures(EXPERT_TRANSFER_MS, EXPERT_WAIT_MS, EXPERT_WAIT_MOST_MS)
-def experts(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(EXPERT_TRANSFER_MS, EXPERT_WAIT_MS, EXPERT_WAIT_MOST_MS, needs=_NEEDS)
+def experts(view: DeviceView) -> Values:
     """What expert parallelism exchanges, and what of it is waiting; zero where no such kernel ran."""
     ops = view.once(device_collectives).filter(matches(_EXPERTS))
     waits, transfers = ops.filter(pl.col("does") == "barrier"), ops.filter(pl.col("does") == "all_to_all")

@@ -21,7 +21,6 @@ _COPIES: Final = (
 
 ARRAY_COPY_SHARE = Metric(
     "array_copy_share",
-    "share",
     "Part of the step in which arrays are copied on the host, or into arrays of JAX on a CPU, and no program runs.",
     "union of numpy's copy and ascontiguousarray, DevicePut and H2D Dispatch on all threads outside compilation and "
     "programs on XLA's threads / step time; 0 with a device, whose copies are recorded",
@@ -30,9 +29,9 @@ ARRAY_COPY_SHARE = Metric(
 )
 ARRAY_COPY_CALLS = Metric(
     "array_copy_calls",
-    "text",
     "What copies the arrays, and where the program calls it, as far as that was recorded.",
     "the three of these ranges with the most time",
+    unit="text",
 )
 
 

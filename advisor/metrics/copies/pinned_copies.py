@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures, time_of
 from advisor.model.profile import matches
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
@@ -20,7 +19,6 @@ _ROUND_RANGE: Final = 0.5  # of a step: what is open that long is around everyth
 _DEEPEST: Final = 64
 _RANGES: Final = ["op", "annotation", "module", "input"]
 _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
-_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -39,65 +37,46 @@ def _longest(view: DeviceView) -> pl.DataFrame:
 
 EXPOSED_COPY_SHARE = Metric(
     "exposed_copy_share",
-    "share",
     "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
     "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
     "collectives / step time",
-    needs=_NEEDS,
     where=_longest,
 )
-EXPOSED_COPY_MS = Metric(
-    "exposed_copy_ms",
-    "ms",
-    "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
-    "that time / steps",
-    needs=_NEEDS,
-)
+EXPOSED_COPY_MS = time_of("exposed_copy_ms", EXPOSED_COPY_SHARE, "that time / steps")
 EXPOSED_COPY_BYTES_PER_STEP = Metric(
     "exposed_copy_bytes_per_step",
-    "number",
     "Bytes per step of the copies to the device that nothing else hides.",
     "sum of their bytes / steps",
-    needs=_NEEDS,
 )
 EXPOSED_COPY_SAME_STREAM_SHARE = Metric(
     "exposed_copy_same_stream_share",
-    "share",
     "Part of the exposed copies' time that is queued in one stream with kernels, which cannot run meanwhile.",
     "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
-    needs=_NEEDS,
 )
 EXPOSED_COPY_OF = Metric(
     "exposed_copy_of",
-    "text",
     "Range or op in which most of the exposed copies were asked for; empty where none was open.",
     "by time of those copies, the outermost range around the launching call that is no step and takes less than "
     "half a step, digits apart",
-    needs=_NEEDS,
+    unit="text",
 )
 EXPOSED_COPY_PARAMETER_SHARE = Metric(
     "exposed_copy_parameter_share",
-    "share",
     "Part of the exposed copies' time that fetches parameters or activations kept in host memory.",
     "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
     "without copies",
-    needs=_NEEDS,
 )
 COPY_LEAST_GAIN_MS = Metric(
     "copy_least_gain_ms",
-    "ms",
     "Step time that copying ahead saves at least.",
     "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
     "own choice: how much is hidden depends on how far ahead the host is",
-    _NEEDS,
 )
 COPY_GAIN_MS = Metric(
     "copy_gain_ms",
-    "ms",
     "Step time that copying ahead saves at most.",
     "replay of the recorded steps without those copies, and on top all of those whose launch was not recorded: no "
     "replay holds them; exposed_copy_ms where that is less, or none can be trusted",
-    needs=_NEEDS,
 )
 
 
@@ -112,8 +91,8 @@ _OF_EXPOSED: Final = (
 )
 
 
-@measures(*_OF_EXPOSED, EXPOSED_COPY_OF)
-def prefetch(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(*_OF_EXPOSED, EXPOSED_COPY_OF, needs=("device_ops", "device_ops.dur_ns"))
+def prefetch(view: DeviceView) -> Values:
     """Copies to the device; zero where all of them are hidden or there are none."""
     if reason := undirected_copies(view):
         return dict.fromkeys((EXPOSED_COPY_SHARE, EXPOSED_COPY_MS, COPY_GAIN_MS), reason)
@@ -139,9 +118,7 @@ def _gains(view: DeviceView, copies: pl.DataFrame, exposed_ms: float) -> dict[Me
 
 def _exposed_ns(view: DeviceView, copies: pl.DataFrame) -> int:
     """Time in which these copies run and no kernel does."""
-    copying = spans(copies)
-    hiding = view.device_spans("kernel", "collective")
-    return copying.total - int(hiding.within(copying.starts, copying.ends).sum())
+    return (spans(copies) - view.device_spans("kernel", "collective")).total
 
 
 def _same_stream_share(view: DeviceView, copies: pl.DataFrame) -> float:

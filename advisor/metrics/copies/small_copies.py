@@ -26,32 +26,26 @@ def _small(view: DeviceView) -> pl.DataFrame:
 
 SMALL_COPIES_PER_STEP = Metric(
     "small_copies_per_step",
-    "number",
     "Copies of under 64 KiB between host and device per step.",
     "copies HtoD, and DtoH of 1 KiB or more / steps",
     "CUDA C++ Best Practices Guide: one large transfer costs far less than many small ones",
-    _NEEDS,
-    lambda view: device_places(view, _small(view)),
+    where=lambda view: device_places(view, _small(view)),
 )
 SMALL_COPY_BYTES_PER_STEP = Metric(
     "small_copy_bytes_per_step",
-    "number",
     "Bytes per step that copies of under 64 KiB move.",
     "sum / steps",
-    needs=_NEEDS,
 )
 SMALL_COPY_GAIN_MS = Metric(
     "small_copy_gain_ms",
-    "ms",
     "Step time saved if one copy per step and direction took them all.",
     "replay without those copies and their calls, but the first of each step and direction; where the replay of "
     "the unchanged steps is off by more than 5 %: the time of those copies that no kernel hides",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 
 
-@measures(SMALL_COPIES_PER_STEP, SMALL_COPY_BYTES_PER_STEP, SMALL_COPY_GAIN_MS)
+@measures(SMALL_COPIES_PER_STEP, SMALL_COPY_BYTES_PER_STEP, SMALL_COPY_GAIN_MS, needs=_NEEDS)
 def small_copies(view: DeviceView) -> Values:
     """Small copies and what joining them gives back."""
     if view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"].null_count():
@@ -70,8 +64,6 @@ def _gain_ms(view: DeviceView, copies: pl.DataFrame) -> float:
         return 0.0
     trusted = view.once(trusted_replay)
     if trusted is None:
-        alone = spans(others)
-        hiding = view.device_spans("kernel", "collective")
-        return view.per_step_ms(alone.total - int(hiding.within(alone.starts, alone.ends).sum()))
+        return view.per_step_ms((spans(others) - view.device_spans("kernel", "collective")).total)
     joined = trusted.without_calls(others["launch"].drop_nulls().unique().to_numpy())
     return trusted.saved_ms(joined.with_durations(others["id"].to_numpy(), np.zeros(others.height, np.int64)))

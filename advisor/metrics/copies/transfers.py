@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 _PCIE_SOURCE: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
-_NEEDS: Final = ("device_ops",)
 _NO_SIZES: Final = Missing("no_copy_sizes")
 
 
@@ -33,42 +31,32 @@ def _longest_pageable(view: DeviceView) -> pl.DataFrame:
 
 PAGEABLE_COPY_SHARE = Metric(
     "pageable_copy_share",
-    "share",
     "Part of the step in which a copy from or to pageable host memory runs.",
     "union of those copies inside the steps / step time",
-    needs=_NEEDS,
     where=_longest_pageable,
 )
 PAGEABLE_COPY_BYTES_PER_STEP = Metric(
     "pageable_copy_bytes_per_step",
-    "number",
     "Bytes per step copied from or to pageable host memory.",
     "sum of the bytes of those copies / steps",
-    needs=_NEEDS,
 )
 PAGEABLE_COPY_EXPOSED_MS = Metric(
     "pageable_copy_exposed_ms",
-    "ms",
     "Time per step in which a copy from or to pageable memory runs and no kernel or collective hides it.",
     "(union of those copies - its overlap with kernels and collectives) / steps",
-    needs=_NEEDS,
 )
 PAGEABLE_COPY_PINNED_MS = Metric(
     "pageable_copy_pinned_ms",
-    "ms",
     "What is left of the exposed time of pageable copies if the same bytes came from pinned memory.",
     "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
     _PCIE_SOURCE,
-    _NEEDS,
 )
 PAGEABLE_TO_HOST_PART = Metric(
     "pageable_to_host_part",
-    "share",
     "How much of the time of pageable copies brings values to the host.",
     "sum of those copies DtoH / sum of all of them; 0 where there are none",
-    needs=_NEEDS,
 )
-MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "union of the copies / steps", needs=_NEEDS)
+MEMCPY_MS = Metric("memcpy_ms", "Copy time per step, hidden or not.", "union of the copies / steps")
 
 
 @measures(
@@ -78,13 +66,13 @@ MEMCPY_MS = Metric("memcpy_ms", "ms", "Copy time per step, hidden or not.", "uni
     PAGEABLE_COPY_PINNED_MS,
     PAGEABLE_TO_HOST_PART,
     MEMCPY_MS,
+    needs=("device_ops",),
 )
-def transfers(view: DeviceView) -> Mapping[Metric, Value]:
+def transfers(view: DeviceView) -> Values:
     """Copies in the used steps; a step without pageable copies has zero of them."""
     pageable = _pageable(view.used_ops)
     copies = spans(pageable)
-    hiding = view.device_spans("kernel", "collective")
-    exposed = copies.total - int(hiding.within(copies.starts, copies.ends).sum())
+    exposed = (copies - view.device_spans("kernel", "collective")).total
     return {
         PAGEABLE_COPY_SHARE: view.share(copies),
         PAGEABLE_COPY_BYTES_PER_STEP: _bytes_per_step(view, pageable),

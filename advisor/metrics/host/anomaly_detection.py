@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -28,28 +27,24 @@ _SOURCE: Final = "torch/csrc/autograd/engine.cpp"
 
 ANOMALY_CHECKS_PER_STEP = Metric(
     "anomaly_checks_per_step",
-    "number",
     "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
     "aten::isnan called by autograd's engine itself / steps",
     _SOURCE,
 )
 ANOMALY_MS = Metric(
     "anomaly_ms",
-    "ms",
     "Host time per step in searches of gradients for NaN.",
     "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
     _SOURCE,
 )
 ANOMALY_STACKS_MS = Metric(
     "anomaly_stacks_ms",
-    "ms",
     "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
     "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
     "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
 )
 ANOMALY_LEAST_GAIN_MS = Metric(
     "anomaly_least_gain_ms",
-    "ms",
     "Step time that is saved at least without anomaly detection.",
     "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; where no "
     "stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which computes "
@@ -58,7 +53,6 @@ ANOMALY_LEAST_GAIN_MS = Metric(
 )
 ANOMALY_GAIN_MS = Metric(
     "anomaly_gain_ms",
-    "ms",
     "Step time that is saved at most without anomaly detection.",
     "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay can be "
     "trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen unless it "
@@ -79,7 +73,7 @@ _ANOMALY: Final = (ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMA
 
 
 @measures(*_ANOMALY)
-def anomaly_detection(view: DeviceView) -> Mapping[Metric, Value]:
+def anomaly_detection(view: DeviceView) -> Values:
     """A debugging aid that reads each gradient and notes the stack of each forward op."""
     checks = _checks(view)
     if checks.is_empty():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.text import ms
@@ -55,7 +54,7 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     """When nothing computes because of these ops: during their calls, while they run, and in short gaps after them."""
     if not ops.height:
         return EMPTY
-    calls = spans(_calls(view, ops))
+    calls = spans(view.host_of(ops["launch"]))
     late = pl.col("host_bound_ns") + pl.col("sync_ns")
     short = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
     dry = view.busy.last_end(short["start_ns"].to_numpy())
@@ -64,10 +63,6 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     idle = waiting - view.host_spans(*HOST_RANGES)  # what has a cause of its own is not theirs
     computing = view.device_spans("kernel", "collective")
     return (calls | spans(ops) | idle) - computing
-
-
-def _calls(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
-    return view.host_of(ops["launch"])
 
 
 def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, float]:
@@ -89,53 +84,41 @@ def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, fl
 
 SYNC_COPIES_PER_STEP = Metric(
     "sync_copies_per_step",
-    "number",
     "Copies between host and device per step whose call returns only when they are done.",
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
     "64 KiB from pageable memory / steps",
     _SOURCE,
-    _NEEDS,
 )
 SYNC_COPY_COST_SHARE = Metric(
     "sync_copy_cost_share",
-    "share",
     "Part of the step in which nothing computes because of copies that block their thread.",
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
     _SOURCE,
-    _NEEDS,
-    lambda view: device_places(view, _copies(view)),
+    where=lambda view: device_places(view, _copies(view)),
 )
 SYNC_COPY_BYTES_PER_STEP = Metric(
     "sync_copy_bytes_per_step",
-    "number",
     "Bytes per step that copies that block their thread move.",
     "sum / steps",
-    needs=_NEEDS,
 )
 SYNC_COPY_CALLS = Metric(
     "sync_copy_calls",
-    "text",
     "The calls of copies that block their thread, the longest copies first.",
     "copy time per step by call",
-    "",
-    _NEEDS,
+    unit="text",
 )
 SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
-    "ms",
     "Step time saved if copies returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{ELSE}0",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
-    "ms",
     "Step time saved if copies returned at once and kernels hid them as well.",
     f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 
 
@@ -146,8 +129,9 @@ SYNC_COPY_GAIN_MS = Metric(
     SYNC_COPY_CALLS,
     SYNC_COPY_LEAST_GAIN_MS,
     SYNC_COPY_GAIN_MS,
+    needs=_NEEDS,
 )
-def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
+def synchronous_copies(view: DeviceView) -> Values:
     """Copies that block the host; zero where there are none."""
     copies = _copies(view)
     share = view.share(_cost(view, copies)) or 0.0
@@ -166,43 +150,35 @@ def synchronous_copies(view: DeviceView) -> Mapping[Metric, Value]:
 
 SYNC_MEMSETS_PER_STEP = Metric(
     "sync_memsets_per_step",
-    "number",
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
     _SOURCE,
-    _NEEDS,
 )
 SYNC_MEMSET_COST_SHARE = Metric(
     "sync_memset_cost_share",
-    "share",
     "Part of the step in which nothing computes because of memsets that block their thread.",
     "time in those calls, in their memsets, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
     _SOURCE,
-    _NEEDS,
-    lambda view: device_places(view, _memsets(view)),
+    where=lambda view: device_places(view, _memsets(view)),
 )
 SYNC_MEMSET_CALLS = Metric(
     "sync_memset_calls",
-    "text",
     "The calls of memsets that block their thread, the longest first.",
     "memset time per step by call",
-    "",
-    _NEEDS,
+    unit="text",
 )
 SYNC_MEMSET_GAIN_MS = Metric(
     "sync_memset_gain_ms",
-    "ms",
     "Step time saved if memsets returned at once.",
     "replay in which they take no time and wait for nothing, up to their cost"
     f"{ELSE}sync_memset_cost_share x step_mean_ms",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 
 
-@measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS)
-def synchronous_memsets(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS, needs=_NEEDS)
+def synchronous_memsets(view: DeviceView) -> Values:
     """Memsets that block the host; zero where there are none."""
     memsets = _memsets(view)
     share = view.share(_cost(view, memsets)) or 0.0

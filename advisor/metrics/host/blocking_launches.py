@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import END_NS
 
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
@@ -18,7 +17,6 @@ _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
 
 BLOCKING_LAUNCH_SHARE = Metric(
     "blocking_launch_share",
-    "share",
     "Part of the kernels whose launch returned only after the kernel had ended.",
     "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "
     "launch; 0 where none was recorded",
@@ -27,21 +25,19 @@ BLOCKING_LAUNCH_SHARE = Metric(
 )
 BLOCKING_GAIN_MS = Metric(
     "blocking_gain_ms",
-    "ms",
     "Step time saved if launches did not wait.",
     "replay without the blocking launches' time; where no replay can be trusted: 0",
     "advisor.analysis.device.replay",
 )
 LAUNCHED_KERNELS_PER_STEP = Metric(
     "launched_kernels_per_step",
-    "number",
     "Kernels per step that were launched one by one.",
     "kernels with a recorded kernel launch / steps",
 )
 
 
 @measures(BLOCKING_LAUNCH_SHARE, BLOCKING_GAIN_MS, LAUNCHED_KERNELS_PER_STEP)
-def blocking_launches(view: DeviceView) -> Mapping[Metric, Value]:
+def blocking_launches(view: DeviceView) -> Values:
     """Launches that wait for their kernels."""
     launched = _launched(view)
     blocking = launched.filter(pl.col("returned") >= END_NS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,14 +11,13 @@ from advisor.analysis.device.host_work import callbacks
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import PYTHON_CALL
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
 _OF_JAX: Final = r"^\$callback\.py:\d+ "
 
 CALLBACK_SHARE = Metric(
     "callback_share",
-    "share",
     "Part of the step in which compiled code calls Python, on a worker without a device.",
     "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
     "outside of input, compile and collective ranges / step time; 0 with a device",
@@ -27,14 +25,14 @@ CALLBACK_SHARE = Metric(
 )
 CALLBACK_FUNCTION = Metric(
     "callback_function",
-    "text",
     "The function that takes most of the calls from compiled code; empty where Python's calls were not recorded.",
     "the range with the most time right inside those of jax/_src/callback.py",
+    unit="text",
 )
 
 
 @measures(CALLBACK_SHARE, CALLBACK_FUNCTION)
-def callback_time(view: DeviceView) -> Mapping[Metric, Value]:
+def callback_time(view: DeviceView) -> Values:
     """What compiled code spends in Python."""
     if view.device is not None:
         return {CALLBACK_SHARE: 0.0, CALLBACK_FUNCTION: ""}

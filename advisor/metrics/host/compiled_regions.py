@@ -24,80 +24,63 @@ _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
 _ENDS_FORWARD: Final = rf"{OPTIMIZER_STEP}|^Optimizer\.zero_grad#|{BACKWARD}"
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)Load"
 _REST: Final = 0.5  # of the host's work between regions, at most, once nothing breaks them
-_NEEDS: Final = ("device_ops", "device_ops.launch")
 
 
 COMPILED_REGIONS_PER_STEP = Metric(
     "compiled_regions_per_step",
-    "number",
     "Runs of regions that torch.compile compiled, per step.",
     "ranges Torch-Compiled Region: F/R in the used steps / steps",
     "recent PyTorch marks each run of a compiled frame F in its version R",
 )
 COMPILED_FRAMES = Metric(
     "compiled_frames",
-    "number",
     "How many different frames torch.compile's regions are: a graph break divides a function into several.",
     "distinct F",
 )
 LATER_VERSIONS = Metric(
     "later_versions",
-    "number",
     "How many of the regions that run are later versions: for other shapes, other values or another module.",
     "distinct F/R with R above 0",
 )
 BETWEEN_REGIONS_SHARE = Metric(
     "between_regions_share",
-    "share",
     "Part of the step in which the device waits because the host works between two compiled regions of a forward pass.",
     "device idle in host-bound gaps of at most {launch_gap}, between regions of different frames in a row on a "
     "thread, in one step, with no backward op and no optimizer between them / step time",
-    needs=_NEEDS,
     where=lambda view: stretches(_between(view), "between compiled regions"),
 )
 BETWEEN_REGIONS_LEAST_GAIN_MS = Metric(
     "between_regions_least_gain_ms",
-    "ms",
     "Step time saved at least if one region took their place.",
     "replay with half of the host's work between them; where no replay can be trusted, nothing",
     "half: own choice; what breaks a graph still has to be done",
-    _NEEDS,
 )
 BETWEEN_REGIONS_GAIN_MS = Metric(
     "between_regions_gain_ms",
-    "ms",
     "Step time saved at most if one compiled region took the place of several.",
     "replay without that work; where no replay can be trusted, between_regions_share x step_mean_ms",
-    needs=_NEEDS,
 )
 GUARD_SHARE = Metric(
     "guard_share",
-    "share",
     "Part of the step in which the device waits while torch.compile checks its guards.",
     "device idle in host-bound gaps of at most {launch_gap} during TorchDynamo Cache Lookup / step time",
-    needs=_NEEDS,
     where=lambda view: places(view, view.used_like(_LOOKUP)),
 )
 GUARD_MS = Metric(
     "guard_ms",
-    "ms",
     "Time of the host per step in which torch.compile checks its guards.",
     "sum of their lengths / steps",
-    needs=_NEEDS,
 )
 GUARD_GAIN_MS = Metric(
     "guard_gain_ms",
-    "ms",
     "Step time saved at most without torch.compile's checks of guards.",
     "replay without that time; where no replay can be trusted, guard_share x step_mean_ms",
-    needs=_NEEDS,
 )
-_REGIONS: Final = (COMPILED_REGIONS_PER_STEP, COMPILED_FRAMES, LATER_VERSIONS)
 _BETWEEN: Final = (BETWEEN_REGIONS_SHARE, BETWEEN_REGIONS_LEAST_GAIN_MS, BETWEEN_REGIONS_GAIN_MS)
 _GUARDS: Final = (GUARD_SHARE, GUARD_MS, GUARD_GAIN_MS)
 
 
-@measures(*_REGIONS, framework="pytorch")
+@measures(COMPILED_REGIONS_PER_STEP, COMPILED_FRAMES, LATER_VERSIONS, framework="pytorch")
 def regions(view: DeviceView) -> Values:
     """What of the step torch.compile compiled; zero where nothing."""
     rows = _regions(view)
@@ -108,7 +91,7 @@ def regions(view: DeviceView) -> Values:
     }
 
 
-@measures(*_BETWEEN, *_GUARDS, framework="pytorch")
+@measures(*_BETWEEN, *_GUARDS, framework="pytorch", needs=("device_ops", "device_ops.launch"))
 def breaks(view: DeviceView) -> Values:
     """What runs between compiled regions, and what deciding for one costs; zero where nothing is compiled."""
     if why := unknown_waits(view):
@@ -134,30 +117,24 @@ def _guards(view: DeviceView, lookups: Union) -> dict[Metric, Value]:
 
 LATE_LOADS_SHARE = Metric(
     "late_loads_share",
-    "share",
     "Part of the step in which code is loaded onto the device and nothing runs there.",
     "device idle during cuModuleLoad, cuLibraryLoad and the like (HIP: the same) of the used steps / step time",
     "CUDA's lazy loading brings each kernel at its first call",
-    ("device_ops",),
-    lambda view: places(view, view.used_like(_LOADING)),
+    where=lambda view: places(view, view.used_like(_LOADING)),
 )
 LATE_LOADS_PER_STEP = Metric(
     "late_loads_per_step",
-    "number",
     "Calls per step that load code onto the device.",
     "calls / steps",
-    needs=("device_ops",),
 )
 LATE_LOADS_STEPS_SHARE = Metric(
     "late_loads_steps_share",
-    "share",
     "Part of the used steps that have calls that load code onto the device.",
     "used steps with one / used steps",
-    needs=("device_ops",),
 )
 
 
-@measures(LATE_LOADS_SHARE, LATE_LOADS_PER_STEP, LATE_LOADS_STEPS_SHARE)
+@measures(LATE_LOADS_SHARE, LATE_LOADS_PER_STEP, LATE_LOADS_STEPS_SHARE, needs=("device_ops",))
 def late_loads(view: DeviceView) -> Values:
     """Loading in steps that are used, which first uses before them should have done."""
     if not view.has_marks:

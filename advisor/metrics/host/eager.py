@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,13 +11,12 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FUNCTION_CALL
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import DISPATCH_NS
 
 _XPROF: Final = "XProf's overview page"
-_NEEDS: Final = ("device_ops",)
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
 # Functions that Keras 2 and 3 make of a model's step, and the mark of its TensorBoard callback.
 _OF_KERAS: Final = (
@@ -33,7 +31,6 @@ _LEAST: Final = 0.25
 
 HOST_EAGER_SHARE = Metric(
     "host_eager_share",
-    "share",
     "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
     "time of eager ops / time of all ops of the steps, those inside others not counted",
     f"{_XPROF}, TF ops executed eagerly on the host",
@@ -41,20 +38,17 @@ HOST_EAGER_SHARE = Metric(
 )
 EAGER_OPS_PER_STEP = Metric(
     "eager_ops_per_step",
-    "number",
     "Ops per step that the host runs outside tf.function and tf.Graph.",
     "such ops / steps, those inside others not counted",
 )
 DEVICE_EAGER_SHARE = Metric(
     "device_eager_share",
-    "share",
     "Part of the device's kernel time that ops outside tf.function and tf.Graph launched.",
     "time of kernels of eager ops / time of kernels, if the profile shows which are",
     f"{_XPROF}, TF ops executed eagerly on the device",
 )
 FUNCTION_TRACING_SHARE = Metric(
     "function_tracing_share",
-    "share",
     "Part of the time in calls of tf.functions in which the function was traced anew or ran eagerly.",
     "union of such calls / union of all calls of tf.functions in the recording",
     "XProf's tf.function statistics",
@@ -81,7 +75,6 @@ def eager(view: DeviceView) -> Values:
 
 EAGER_LEAST_GAIN_MS = Metric(
     "eager_least_gain_ms",
-    "ms",
     "Step time saved at least if the eager ops ran in a tf.function, on a CPU.",
     "host_eager_share x a quarter of (time outside of ops, input, compilation and collectives in stretches of at most "
     "{dispatch} - 1 µs per op recorded) / steps; 0 with a device",
@@ -89,7 +82,6 @@ EAGER_LEAST_GAIN_MS = Metric(
 )
 EAGER_GAIN_MS = Metric(
     "eager_gain_ms",
-    "ms",
     "Step time that this saves at most: Python between the ops, most of their dispatch, and what fusing them saves.",
     "host_eager_share x (time outside of ops, input, compilation and collectives + 9 tenths of the ops whose name has "
     "a median under 100 µs + half of the other ops) / steps; 0 with a device",
@@ -139,17 +131,17 @@ def _calls(view: DeviceView, pattern: str) -> pl.DataFrame:
 
 KERAS_FIT_RANGES = Metric(
     "keras_fit_ranges",
-    "count",
     "Ranges that only Keras's Model.fit makes: above 0 the loop is Keras's own, not the user's.",
     "host ranges called train_function, one_step_on_data, multi_step_on_iterator and the like, or Profiled batch",
     "recordings of Model.fit with Keras 3.15; TensorFlow's Keras 2 names the function train_function",
+    unit="count",
 )
 PRIVATE_LAUNCH_THREADS = Metric(
     "private_launch_threads",
-    "count",
     "Threads that do nothing but launch the kernels of one GPU: above 0 TF_GPU_THREAD_MODE=gpu_private is on.",
     "threads called tf_gpu_private_*",
     "TensorFlow names the pool of that mode so",
+    unit="count",
 )
 
 
@@ -165,17 +157,15 @@ def settings(view: DeviceView) -> Values:
 
 DEVICE_OP_SHARE = Metric(
     "device_op_share",
-    "share",
     "Part of the framework ops, by number, that run something on the device; the others compute on the host, or "
     "nothing.",
     "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
     f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
-    (*_NEEDS, "device_ops.launch"),
 )
 
 
-@measures(DEVICE_OP_SHARE)
-def placement(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(DEVICE_OP_SHARE, needs=("device_ops", "device_ops.launch"))
+def placement(view: DeviceView) -> Values:
     """Ops placed on the device against those on the host."""
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent").collect()
     innermost = ops.filter(~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))

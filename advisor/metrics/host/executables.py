@@ -23,32 +23,26 @@ _ELSEWHERE: Final = Missing("xla_frameworks_only")
 
 EXECUTABLES_PER_STEP = Metric(
     "executables_per_step",
-    "number",
     "Compiled programs that run per step, one after another.",
     "changes of the XLA module from kernel to kernel of a stream / steps: at least so many; without a device, calls of "
     "jitted functions that run a program / steps",
-    needs=_NEEDS,
 )
 EXECUTABLE_KINDS = Metric(
     "executable_kinds",
-    "number",
     "How many different compiled programs run.",
     "distinct XLA modules, or functions",
-    needs=_NEEDS,
 )
 KERNELS_PER_EXECUTABLE = Metric(
     "kernels_per_executable",
-    "number",
     "Kernels of a compiled program, or ops without a device; one compiled step has tens or hundreds.",
     "median over programs in a row of their kernels; without a device, ops / programs",
-    needs=_NEEDS,
 )
 EXECUTABLE_NAMES = Metric(
-    "executable_names", "text", "Which programs run most often.", "the four with the most runs", needs=_NEEDS
+    "executable_names", "Which programs run most often.", "the four with the most runs", unit="text"
 )
 
 
-@measures(EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES)
+@measures(EXECUTABLES_PER_STEP, EXECUTABLE_KINDS, KERNELS_PER_EXECUTABLE, EXECUTABLE_NAMES, needs=_NEEDS)
 def executables(view: DeviceView) -> Values:
     """What JAX dispatches; unknown of other frameworks, and where no kernel bears its module."""
     if view.process.get("framework") != "jax":
@@ -83,30 +77,25 @@ def _runs(view: DeviceView) -> pl.DataFrame:
 
 XLA_SHARE = Metric(
     "xla_share",
-    "share",
     "Part of the kernel time that XLA compiled.",
     "time of kernels that belong to an XLA module / time of kernels",
-    needs=("device_ops",),
 )
 OUTSIDE_COMPILATION_SHARE = Metric(
     "outside_compilation_share",
-    "share",
     "Part of the kernel time outside XLA's modules, in a job that uses XLA.",
     "1 - xla_share; 0 where XLA compiled nothing",
     "XProf's overview page, ops that run outside compilation",
-    ("device_ops",),
-    lambda view: longest(_uncompiled(view)),
+    where=lambda view: longest(_uncompiled(view)),
 )
 OUTSIDE_COMPILATION_OPS = Metric(
     "outside_compilation_ops",
-    "text",
     "The ops that launched kernels outside XLA's modules.",
     "the three with the most time",
-    needs=("device_ops",),
+    unit="text",
 )
 
 
-@measures(XLA_SHARE, OUTSIDE_COMPILATION_SHARE, OUTSIDE_COMPILATION_OPS)
+@measures(XLA_SHARE, OUTSIDE_COMPILATION_SHARE, OUTSIDE_COMPILATION_OPS, needs=("device_ops",))
 def compilation(view: DeviceView) -> Values:
     """What XLA compiled of the kernels."""
     if view.process.get("framework") not in XLA_FRAMEWORKS:

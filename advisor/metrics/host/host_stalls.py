@@ -43,48 +43,39 @@ _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cau
 
 HOST_OP_SHARE = Metric(
     "host_op_share",
-    "share",
     "Part of the step in which the device idles while framework ops compute on the CPU.",
     "idle time in host-bound gaps during aten ops of 50 µs or more that hold neither calls nor other ops, views, "
     "allocations and the loader's aside / step time",
     "TensorFlow's op placement and XProf's host compute, seen from the device's side",
-    _NEEDS,
-    lambda view: places(view, view.once(_cpu_ops)),
+    where=lambda view: places(view, view.once(_cpu_ops)),
 )
 HOST_OP_NAMES = Metric(
     "host_op_names",
-    "text",
     "Which framework ops compute on the CPU while the device idles, the most idle time first.",
     "idle time during them, summed by name",
-    needs=_NEEDS,
+    unit="text",
 )
 HOST_OP_LEAST_GAIN_MS = Metric(
     "host_op_least_gain_ms",
-    "ms",
     "Step time saved at least if the ops that compute on the CPU ran on the device.",
     f"replay with a quarter of their time left{ELSE}0",
     "own choice: a device is rarely less than four times as fast, and the launch comes on top",
-    _NEEDS,
 )
 HOST_OP_GAIN_MS = Metric(
     "host_op_gain_ms",
-    "ms",
     "Step time that this saves at most.",
     f"replay without them{ELSE}host_op_share x step_mean_ms",
-    needs=_NEEDS,
 )
 BOUNCED_COPIES_PER_STEP = Metric(
     "bounced_copies_per_step",
-    "number",
     "Copies per step that bring to the host as many bytes as another one takes back to the device.",
     "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
-    needs=_NEEDS,
 )
 _HOST_OPS: Final = (HOST_OP_SHARE, HOST_OP_NAMES, HOST_OP_LEAST_GAIN_MS, HOST_OP_GAIN_MS)
 
 
-@measures(*_HOST_OPS, BOUNCED_COPIES_PER_STEP)
-def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(*_HOST_OPS, BOUNCED_COPIES_PER_STEP, needs=_NEEDS)
+def host_ops(view: DeviceView) -> Values:
     """Framework ops on the CPU that the device waits for."""
     if why := unknown_waits(view):
         return dict.fromkeys(_HOST_OPS, why)
@@ -109,50 +100,41 @@ def host_ops(view: DeviceView) -> Mapping[Metric, Value]:
 
 STALL_CAUSES = Metric(
     "stall_causes",
-    "text",
     "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
     "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
     "for half of their time or more; otherwise by their own time; and the time in which none was open",
-    needs=_NEEDS,
+    unit="text",
 )
 STALL_FIRST_USE_PART = Metric(
     "stall_first_use_part",
-    "share",
     "How much of the idle time of over {launch_gap} on end passes in launches of kernels in their first use.",
     "host-bound gaps of over {launch_gap} while a call that launches is open, or the op right around it outside other "
     "ops / all of them; 0 without such gaps",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), fills "
     "a library's caches or chooses an algorithm",
-    _NEEDS,
 )
 STALL_LEAST_GAIN_MS = Metric(
     "stall_least_gain_ms",
-    "ms",
     "Step time saved if half of the host's work in gaps of over {launch_gap} went elsewhere.",
     f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
     "half: own choice",
-    _NEEDS,
 )
 STALL_GAIN_MS = Metric(
     "stall_gain_ms",
-    "ms",
     "Step time saved if all of the host's work in gaps of over {launch_gap} went elsewhere.",
     f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
-    needs=_NEEDS,
 )
 
 
 STALL_UPDATE_PART = Metric(
     "stall_update_part",
-    "share",
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
     "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
     " / all of them; 0 without such gaps",
-    needs=_NEEDS,
 )
 
 
-@measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_UPDATE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS)
+@measures(STALL_CAUSES, STALL_FIRST_USE_PART, STALL_UPDATE_PART, STALL_LEAST_GAIN_MS, STALL_GAIN_MS, needs=_NEEDS)
 def stalling(view: DeviceView) -> Values:
     """Long gaps in which the host does something else than launching."""
     if why := unknown_waits(view):
@@ -206,7 +188,6 @@ def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
 
 LOGGING_SHARE = Metric(
     "logging_share",
-    "share",
     "Part of the step that passes in logging.",
     "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
     "idles / step time",
@@ -216,7 +197,6 @@ LOGGING_SHARE = Metric(
 
 SAVING_SHARE = Metric(
     "saving_share",
-    "share",
     "Part of the step that passes in saving files.",
     "time in torch.save, safetensors, torch.distributed.checkpoint, numpy.save, json.dump and pickle.dump, with a "
     "device only while it idles / step time",
@@ -225,13 +205,13 @@ SAVING_SHARE = Metric(
 
 
 @measures(SAVING_SHARE)
-def saving(view: DeviceView) -> Mapping[Metric, Value]:
+def saving(view: DeviceView) -> Values:
     """Saving, where Python's frames were recorded."""
     return _in_frames(view, SAVING_SHARE, saving_frames)
 
 
 @measures(LOGGING_SHARE)
-def logging(view: DeviceView) -> Mapping[Metric, Value]:
+def logging(view: DeviceView) -> Values:
     """Logging, where Python's frames were recorded."""
     return _in_frames(view, LOGGING_SHARE, logging_frames)
 

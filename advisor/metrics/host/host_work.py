@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import callbacks, optimizer_work, python_work, running
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 
 HOST_LOOPS_SHARE = Metric(
     "host_loops_share",
-    "share",
     "Part of the step in which Python, or a loop over parameters, sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, or while parameters are updated / step time",
-    needs=("device_ops",),
 )
 
 
-@measures(HOST_LOOPS_SHARE)
-def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(HOST_LOOPS_SHARE, needs=("device_ops",))
+def host_loops(view: DeviceView) -> Values:
     """The waits for launches that have a cause other than the launches."""
     if why := unknown_waits(view):
         return {HOST_LOOPS_SHARE: why}
@@ -34,7 +30,6 @@ def host_loops(view: DeviceView) -> Mapping[Metric, Value]:
 
 HOST_OPS_SHARE = Metric(
     "host_ops_share",
-    "share",
     "Part of the step in which a worker without a device runs framework ops.",
     "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
     "part of the host's working time that waits for a CPU (run_delay_share), unless the step was timed without the "
@@ -43,7 +38,6 @@ HOST_OPS_SHARE = Metric(
 )
 HOST_WORK_SHARE = Metric(
     "host_work_share",
-    "share",
     "Part of the step in which a worker without a device works outside of framework ops: its Python.",
     "1 - input_share - compile_share - collective_share - callback_share without a device, less the same part of it, "
     "- host_ops_share; 0 with one",
@@ -51,7 +45,7 @@ HOST_WORK_SHARE = Metric(
 
 
 @measures(HOST_OPS_SHARE, HOST_WORK_SHARE)
-def host_work(view: DeviceView) -> Mapping[Metric, Value]:
+def host_work(view: DeviceView) -> Values:
     """What a saving on a CPU comes out of."""
     if view.device is not None:
         return dict.fromkeys((HOST_OPS_SHARE, HOST_WORK_SHARE), 0.0)

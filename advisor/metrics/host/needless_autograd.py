@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -16,7 +15,7 @@ from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS, without_graph
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
@@ -45,7 +44,6 @@ _OF_WEIGHTS: Final = 0.75
 
 RECOMPUTED_SHARE = Metric(
     "recomputed_share",
-    "share",
     "Part of the step in which the backward pass computes layers of the forward pass again.",
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
     "without nodes in it and those of the program's functions / step time",
@@ -54,19 +52,16 @@ RECOMPUTED_SHARE = Metric(
 )
 RECOMPUTATIONS_PER_STEP = Metric(
     "recomputations_per_step",
-    "number",
     "Parts of the model that the backward pass computes again.",
     "nodes that do so / steps",
 )
 RECOMPUTED_GAIN_MS = Metric(
     "recomputed_gain_ms",
-    "ms",
     "Step time saved if the backward pass computed no layer again.",
     "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
 )
 UNUSED_GRADIENTS = Metric(
     "unused_gradients",
-    "number",
     "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
     "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
     "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
@@ -76,14 +71,13 @@ UNUSED_GRADIENTS = Metric(
 )
 UNUSED_GRADIENTS_CLEARED = Metric(
     "unused_gradients_cleared",
-    "count",
     "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
     "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
     "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
+    unit="count",
 )
 UNUSED_GRADIENTS_SHARE = Metric(
     "unused_gradients_share",
-    "share",
     "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",
     "Kineto's shapes",
@@ -91,13 +85,11 @@ UNUSED_GRADIENTS_SHARE = Metric(
 )
 UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
     "unused_gradients_least_gain_ms",
-    "ms",
     "Step time saved at least without these gradients.",
     "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
 )
 UNUSED_GRADIENTS_GAIN_MS = Metric(
     "unused_gradients_gain_ms",
-    "ms",
     "Step time saved at most without these gradients.",
     "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / "
     "steps; where some are cleared before an update, shapes that more calls of optimizers write do not count",
@@ -105,7 +97,6 @@ UNUSED_GRADIENTS_GAIN_MS = Metric(
 )
 REPEATED_BACKWARD_SHARE = Metric(
     "repeated_backward_share",
-    "share",
     "Part of the step in which backward passes go through a graph that another one of the step went through already.",
     "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
     "build graphs, and where nodes build one themselves, as for gradients of gradients",
@@ -114,7 +105,6 @@ REPEATED_BACKWARD_SHARE = Metric(
 )
 REPEATED_BACKWARD_GAIN_MS = Metric(
     "repeated_backward_gain_ms",
-    "ms",
     "Step time saved if one backward pass went through each graph.",
     "replay without these nodes and their kernels"
     + ELSE
@@ -122,14 +112,12 @@ REPEATED_BACKWARD_GAIN_MS = Metric(
 )
 GRAPH_OPS_PER_STEP = Metric(
     "graph_ops_per_step",
-    "number",
     "Ops that build a graph which no backward pass goes through.",
     "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
     "steps or more whose products build a graph; else those of unused_forward_share",
 )
 UNUSED_FORWARD_SHARE = Metric(
     "unused_forward_share",
-    "share",
     "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
     "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
     "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
@@ -139,7 +127,6 @@ UNUSED_FORWARD_SHARE = Metric(
 )
 GRAPH_GAIN_MS = Metric(
     "graph_gain_ms",
-    "ms",
     "Step time saved at most without such a graph.",
     "inference: half of the step without input, or with a device of its host-bound gaps; training: replay without the "
     "forward passes of unused_forward_share" + ELSE + "their kernels' time, without a device their time / steps",
@@ -148,7 +135,7 @@ GRAPH_GAIN_MS = Metric(
 
 
 @measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
-def recomputed(view: DeviceView) -> Mapping[Metric, Value]:
+def recomputed(view: DeviceView) -> Values:
     """Activation checkpointing; zero without it."""
     again = view.once(_recomputations)
     return {
@@ -175,7 +162,8 @@ def unused_gradients(view: DeviceView) -> Values:
     most = _after_used(clear)
     unused = of_weights.filter("is_unused")
     cleared = unused.filter("is_cleared")["window"].n_unique()
-    if unused.height and cleared < _CLEARED and _updating_steps(view) < _UPDATES_IN_TURN:
+    updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
+    if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
         return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
     before = clear.filter(~inside(most, clear))
     layers = view.used_like(LAYER, "op")
@@ -191,14 +179,14 @@ def unused_gradients(view: DeviceView) -> Values:
 
 
 @measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
-def repeated_backward(view: DeviceView) -> Mapping[Metric, Value]:
+def repeated_backward(view: DeviceView) -> Values:
     """Several backward passes through one graph; zero without them."""
     again = spans(view.once(_repeated))
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: _gain_ms(view, again)}
 
 
 @measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, GRAPH_GAIN_MS)
-def unused_graph(view: DeviceView) -> Mapping[Metric, Value]:
+def unused_graph(view: DeviceView) -> Values:
     """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
     if not _builds_only(view):
         passes, ops = view.once(_unused_forwards)
@@ -345,10 +333,6 @@ def _shapes() -> pl.Expr:
 
 def _starts(ops: pl.DataFrame) -> Ints:
     return np.sort(ops["start_ns"].to_numpy())
-
-
-def _updating_steps(view: DeviceView) -> int:
-    return view.used_like(OPTIMIZER_STEP)["window"].n_unique()
 
 
 def _has_ranks(view: DeviceView) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.text import ms
@@ -27,7 +26,6 @@ _LOCKS: Final = r"^(?:pthread_(?:mutex|rwlock|spin)_\w*lock\w*|flock|lockf)$"
 _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
 _STILL_STARVED: Final = 0.5
 _MOST_CALLS: Final = 3
-_UNEXPLAINED: Final = Missing("waiting_unexplained")
 
 
 def _of_process(view: DeviceView) -> pl.Expr:
@@ -70,39 +68,28 @@ def _longest_blocked(view: DeviceView) -> pl.DataFrame:
 
 LOADER_BLOCKED_SHARE = Metric(
     "loader_blocked_share",
-    "share",
     "Part of the step that waits for a batch while a loading thread waits for a file or a lock.",
     "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
     "asks, is in read, open, stat and the like, or takes a lock / step time",
     "OS runtime calls as Nsight Systems records them (--trace=osrt)",
-    ("os_calls",),
-    _longest_blocked,
+    where=_longest_blocked,
 )
-LOADER_BLOCKED_MS = Metric(
-    "loader_blocked_ms",
-    "ms",
-    "Time per step that waits for a batch while a loading thread waits for a file or a lock.",
-    "loader_blocked_share x step_mean_ms",
-    needs=("os_calls",),
-)
+LOADER_BLOCKED_MS = time_of("loader_blocked_ms", LOADER_BLOCKED_SHARE, "loader_blocked_share x step_mean_ms")
 LOADER_FILE_SHARE = Metric(
     "loader_file_share",
-    "share",
     "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
     "time under file calls / time under file calls or locks; 0 without either",
-    needs=("os_calls",),
 )
 LOADER_BLOCKED_CALLS = Metric(
     "loader_blocked_calls",
-    "text",
     "The calls in which loading threads are blocked, the longest first.",
     "time in each call while a batch is waited for, all threads added up, per step",
-    needs=("os_calls",),
+    unit="text",
 )
 
 
-@measures(LOADER_BLOCKED_SHARE, LOADER_BLOCKED_MS, LOADER_FILE_SHARE, LOADER_BLOCKED_CALLS)
-def blocked_loaders(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(LOADER_BLOCKED_SHARE, LOADER_BLOCKED_MS, LOADER_FILE_SHARE, LOADER_BLOCKED_CALLS, needs=("os_calls",))
+def blocked_loaders(view: DeviceView) -> Values:
     """Files and locks that loaders wait for while training waits for them."""
     calls, waiting = view.once(_blocked), view.once(_waiting_for_input)
     blocked = spans(calls) & waiting
@@ -163,45 +150,43 @@ def _longest_starved(view: DeviceView) -> pl.DataFrame:
 
 CPU_STARVED_SHARE = Metric(
     "cpu_starved_share",
-    "share",
     "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
     "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
     "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
     "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
-    ("device_ops", "device_ops.launch", "off_cpu"),
-    _longest_starved,
+    where=_longest_starved,
 )
 CPU_MIGRATIONS_PER_STEP = Metric(
     "cpu_migrations_per_step",
-    "number",
     "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
-    needs=("device_ops", "device_ops.launch", "off_cpu"),
 )
 CPU_STARVED_GAIN_MS = Metric(
     "cpu_starved_gain_ms",
-    "ms",
     "Step time saved if launching threads always had a CPU.",
     f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
     "advisor.analysis.device.replay",
-    ("device_ops", "device_ops.launch", "off_cpu"),
 )
 CPU_STARVED_LEAST_GAIN_MS = Metric(
     "cpu_starved_least_gain_ms",
-    "ms",
     "Step time saved if half of the absences went.",
     f"replay with half of that time{ELSE}0",
     "half: own choice",
-    ("device_ops", "device_ops.launch", "off_cpu"),
 )
 
 
-@measures(CPU_STARVED_SHARE, CPU_MIGRATIONS_PER_STEP, CPU_STARVED_GAIN_MS, CPU_STARVED_LEAST_GAIN_MS)
+@measures(
+    CPU_STARVED_SHARE,
+    CPU_MIGRATIONS_PER_STEP,
+    CPU_STARVED_GAIN_MS,
+    CPU_STARVED_LEAST_GAIN_MS,
+    needs=("device_ops", "device_ops.launch", "off_cpu"),
+)
 def starving(view: DeviceView) -> Values:
     """Training threads that were ready and not scheduled, as far as the device idled for it."""
     absences = _starved(view)
     if absences is None:
-        return _UNEXPLAINED
+        return Missing("waiting_unexplained")
     away = spans(absences)
     idle = away - view.busy
     share = view.share(idle) or 0.0
@@ -220,7 +205,6 @@ def starving(view: DeviceView) -> Values:
 
 RUN_DELAY_SHARE = Metric(
     "run_delay_share",
-    "share",
     "Part of the recorded step in which the host's threads waited for a CPU. With `advisor record`: because of other "
     "programs. Without it: a lower bound, from ops that do no work; 0 where there are too few of these.",
     "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
@@ -234,15 +218,14 @@ RUN_DELAY_SHARE = Metric(
 )
 WAITING_VIEWS = Metric(
     "waiting_views",
-    "count",
     "Views and other ops without work that took so long that their thread cannot have had a CPU; 0 where `advisor "
     "record` noted such waits.",
     "ops as in run_delay_share that take over 0.1 ms and 20 medians",
+    unit="count",
 )
-LONGEST_WAITING_VIEW_MS = Metric("longest_waiting_view_ms", "ms", "The longest of them.", "its duration")
+LONGEST_WAITING_VIEW_MS = Metric("longest_waiting_view_ms", "The longest of them.", "its duration")
 OWN_DELAY_SHARE = Metric(
     "own_delay_share",
-    "share",
     "Part of the recorded step in which the thread that ends it waited for a CPU because the job has more to run than "
     "it has cores.",
     "own_delay_ms of the recorded steps / step time, at most 1; 0 where `advisor record` noted none",
@@ -251,7 +234,7 @@ OWN_DELAY_SHARE = Metric(
 
 
 @measures(RUN_DELAY_SHARE, OWN_DELAY_SHARE, WAITING_VIEWS, LONGEST_WAITING_VIEW_MS)
-def cpu_shortage(view: DeviceView) -> Mapping[Metric, Value]:
+def cpu_shortage(view: DeviceView) -> Values:
     """What the host's threads wait for a CPU; zero where nothing tells."""
     sample = view.once(cpu_waits)
     return {

@@ -50,7 +50,6 @@ def _python_places(view: DeviceView) -> pl.DataFrame:
 
 PYTHON_BOUND_SHARE = Metric(
     "python_bound_share",
-    "share",
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, but for calls of jitted functions / step time; "
@@ -64,14 +63,12 @@ PYTHON_BOUND_SHARE = Metric(
 )
 PYTHON_BOUND_PART = Metric(
     "python_bound_part",
-    "share",
     "How much of the wait for the host Python accounts for.",
     "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
     "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
 )
 PYTHON_LEAST_GAIN_MS = Metric(
     "python_least_gain_ms",
-    "ms",
     "Step time that moving Python's work out of the way saves at least.",
     "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
     "a quarter of (that time - 1 µs per op recorded), of PyTorch "
@@ -83,7 +80,6 @@ PYTHON_LEAST_GAIN_MS = Metric(
 )
 PYTHON_GAIN_MS = Metric(
     "python_gain_ms",
-    "ms",
     "Step time that moving Python's work out of the way saves at most.",
     f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of "
@@ -96,13 +92,12 @@ PYTHON_GAIN_MS = Metric(
 )
 PYTHON_CALLS = Metric(
     "python_calls",
-    "text",
     "What Python ran while it set the pace, as far as it was recorded.",
     "the three ranges with the most time of their own then, and the time in which none was open",
+    unit="text",
 )
 PYTHON_UNRECORDED_PART = Metric(
     "python_unrecorded_part",
-    "share",
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )

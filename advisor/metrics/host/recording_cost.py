@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,13 +9,12 @@ import polars as pl
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_ms
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 
 PROFILER_SHARE = Metric(
     "profiler_share",
-    "share",
     "Part of the step in which the profiler itself holds everything up.",
     "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
     "device idles / step time",
@@ -24,7 +22,6 @@ PROFILER_SHARE = Metric(
 )
 TRACING_SHARE = Metric(
     "tracing_share",
-    "share",
     "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
     "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
     "(1 µs x framework ops and runtime calls + 0.2 µs x Python calls of the steps) / step time, at most the part "
@@ -34,7 +31,6 @@ TRACING_SHARE = Metric(
 )
 RECORDED_RATIO = Metric(
     "recorded_ratio",
-    "ratio",
     "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
     "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
     "differ by less than half and 10 µs per op and call are less than the difference; else 1",
@@ -42,7 +38,6 @@ RECORDED_RATIO = Metric(
 )
 UNPROFILED_STEP_MS = Metric(
     "unprofiled_step_ms",
-    "ms",
     "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
     "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
     "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
@@ -50,12 +45,12 @@ UNPROFILED_STEP_MS = Metric(
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
 PYTHON_FRAMES_PER_STEP = Metric(
-    "python_frames_per_step", "number", "Python calls recorded per step.", "python and module ranges / steps"
+    "python_frames_per_step", "Python calls recorded per step.", "python and module ranges / steps"
 )
 
 
 @measures(PROFILER_SHARE, TRACING_SHARE, RECORDED_RATIO, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
-def profiling(view: DeviceView) -> Mapping[Metric, Value]:
+def profiling(view: DeviceView) -> Values:
     """What profiling adds to the recorded steps."""
     kinds = view.once(recorded)
     frames = kinds.get("python", 0) + kinds.get("module", 0)

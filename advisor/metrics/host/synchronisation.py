@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.places import ops_around
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -22,22 +21,19 @@ _VALUE_BYTES: Final = 1024  # a value is read, a tensor is moved
 
 SYNCS_PER_STEP = Metric(
     "syncs_per_step",
-    "number",
     "Synchronising calls per step, on any thread.",
     "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
-    needs=_NEEDS,
 )
 SYNC_CALLS = Metric(
     "sync_calls",
-    "text",
     "What made the host wait before the device idled, the most idle time first.",
     "idle time after synchronisation, summed by the outermost framework op around the call that waited",
-    needs=_NEEDS,
+    unit="text",
 )
 
 
-@measures(SYNCS_PER_STEP, SYNC_CALLS)
-def syncs(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(SYNCS_PER_STEP, SYNC_CALLS, needs=_NEEDS)
+def syncs(view: DeviceView) -> Values:
     """Number of waits, and the ops behind those that left the device idle; an empty text where none did."""
     calls = view.used_host.filter(pl.col("kind") == "sync").select("id").collect()
     idle = view.once(idle_after_waits).drop_nulls("call")
@@ -52,17 +48,15 @@ def syncs(view: DeviceView) -> Mapping[Metric, Value]:
 
 READING_GAIN_MS = Metric(
     "reading_gain_ms",
-    "ms",
     "Step time saved if nothing was read back from the device, and nothing waited for it.",
     "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
     "unchanged steps is off by more than 5 %: idle time after synchronisation",
     "advisor.analysis.device.replay",
-    _NEEDS,
 )
 
 
-@measures(READING_GAIN_MS)
-def reading(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(READING_GAIN_MS, needs=_NEEDS)
+def reading(view: DeviceView) -> Values:
     """What the replay gives back without waits and without the small copies that they are for."""
     trusted = view.once(trusted_replay)
     if trusted is None:

@@ -23,7 +23,6 @@ _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cau
 
 THREAD_WAIT_SHARE = Metric(
     "thread_wait_share",
-    "share",
     "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
     "time of the built-in functions acquire, sleep, poll, select, epoll_wait and recv* on the steps' thread, outside "
     "of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
@@ -32,9 +31,9 @@ THREAD_WAIT_SHARE = Metric(
 )
 WAITING_CALLS = Metric(
     "waiting_calls",
-    "text",
     "In which functions that is, each with the function of the user's own code around it.",
     "the three with the most time",
+    unit="text",
 )
 
 

@@ -21,15 +21,14 @@ _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
 
 OPEN_CALLS = Metric(
     "open_calls",
-    "text",
     "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
     "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
     "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
     "cause of 5 % of the step or more is unknown",
+    unit="text",
 )
 OPEN_CALLS_PART = Metric(
     "open_calls_part",
-    "share",
     "How much of that time these ranges take.",
     "time of open_calls / that time; 0 without any",
 )
@@ -48,7 +47,7 @@ def _open(view: DeviceView) -> Union:
     if view.device is None:
         known = view.once(running) | view.host_spans("collective", *HOST_RANGES) | spans(view.once(callbacks))
         return Union.of(view.starts, view.ends) - known
-    if not unknown_idle(view):
+    if not view.once(unknown_idle):
         return EMPTY
     idle = view.once(gaps)
     return Union.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)

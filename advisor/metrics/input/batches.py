@@ -18,13 +18,11 @@ _FEW_SAMPLES: Final = 8  # own choice: labels apart from their samples are fewer
 
 BATCHES_PER_STEP = Metric(
     "batches_per_step",
-    "number",
     "Batches that the main process loads in a step of one loader.",
     "requests to its data loaders, without those to short iterators / steps / max(1, batches_at_once)",
 )
 INDEXED_SAMPLES = Metric(
     "indexed_samples",
-    "number",
     "Samples, or tensors of them, that the loader takes one by one from tensors in memory for a batch.",
     "aten::select in the loader's ranges / requests, if there are 8 or more and they typically follow each other "
     "within {slow_call}; else 0",
@@ -32,7 +30,6 @@ INDEXED_SAMPLES = Metric(
 )
 COLLATING_PART = Metric(
     "collating_part",
-    "share",
     "Part of the loading in which the main process copies samples into a batch.",
     "median over the loader's requests of the time in aten::stack and aten::cat; 0 without any",
 )

@@ -29,22 +29,20 @@ def _places(view: DeviceView) -> pl.DataFrame:
 
 SHORT_ITERATORS = Metric(
     "short_iterators",
-    "count",
     "Iterators of few batches that the steps make of their data loaders.",
     "those that begin in a used step",
     _SOURCE,
     where=_places,
+    unit="count",
 )
 SHORT_ITERATOR_BATCHES = Metric(
     "short_iterator_batches",
-    "number",
     "Batches that such an iterator brings.",
     "median of the requests to each, without the one at its end; 0 without any",
     _SOURCE,
 )
 SHORT_ITERATOR_SHARE = Metric(
     "short_iterator_share",
-    "share",
     "Part of the step that loads batches of short iterators, or waits for them, and nothing else goes on.",
     "time of requests to them, and if worker processes load, from the seed on that is drawn before these start up "
     "to the next op, outside device work and calls / step time",
@@ -52,14 +50,12 @@ SHORT_ITERATOR_SHARE = Metric(
 )
 SHORT_ITERATOR_GAIN_MS = Metric(
     "short_iterator_gain_ms",
-    "ms",
     "Step time saved if batches of short iterators were in memory.",
     "replay without these requests, or without a replay their time outside device work and calls / used steps",
     _SOURCE,
 )
 SINGLE_PROCESS_GAIN_MS = Metric(
     "single_process_gain_ms",
-    "ms",
     "Step time saved if the batches that the main process loads for other iterators were there in time.",
     "replay without its requests to iterators that are not short, or without a replay their time outside device work "
     "and calls / used steps",
@@ -67,7 +63,6 @@ SINGLE_PROCESS_GAIN_MS = Metric(
 )
 FIRST_BATCH_PART = Metric(
     "first_batch_part",
-    "share",
     "Part of the batches that are the first of an iterator, which no process loads ahead.",
     "1 / median of the batches of iterators that are not short, and begin and end in the recording; 0 "
     "with fewer than two",
@@ -75,24 +70,24 @@ FIRST_BATCH_PART = Metric(
 )
 ITERATORS_DRAINED = Metric(
     "iterators_drained",
-    "share",
     "How many of the short iterators are asked for batches until they have no more.",
     "those with a request that brings no batch / short iterators; 0 without any",
     _SOURCE,
+    unit="share",
 )
 ITERATORS_OF_WORKERS = Metric(
     "iterators_of_workers",
-    "share",
     "How many of the short iterators get their batches from worker processes.",
     "those with requests to processes / short iterators; 0 without any",
     _SOURCE,
+    unit="share",
 )
 ITERATORS_TRAIN = Metric(
     "iterators_train",
-    "share",
     "How many of the short iterators are epochs of the training.",
     "those with a backward pass before their last request / short iterators; 0 without any",
     _SOURCE,
+    unit="share",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
@@ -17,7 +16,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -39,15 +38,14 @@ _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_worke
 
 UNNAMED_INPUT = Metric(
     "unnamed_input",
-    "text",
     "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
     "name of the input ranges with the most time in the used steps, if it holds none of "
     "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
     "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
+    unit="text",
 )
 SINGLE_PROCESS_INPUT_SHARE = Metric(
     "single_process_input_share",
-    "share",
     "Part of the step in which the main process itself loads the next batch and nothing else goes on; batches of short "
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
@@ -57,7 +55,6 @@ SINGLE_PROCESS_INPUT_SHARE = Metric(
 
 LOADING_MS = Metric(
     "loading_ms",
-    "ms",
     "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
     "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
@@ -66,21 +63,20 @@ LOADING_MS = Metric(
 )
 BATCHES_AT_ONCE = Metric(
     "batches_at_once",
-    "count",
     "Batches that a step asks for before a model runs on any of them; 0 where it asks for one.",
     "median number of requests in a step without ops of layers or of a backward pass between them",
     "zip(loader_a, loader_b) asks for two",
+    unit="count",
 )
 LOADER_WORKERS = Metric(
     "loader_workers",
-    "count",
     "Worker processes that the DataLoader has.",
     "0 where the main process loads; else as advisor record notes it",
     "torch.utils.data.DataLoader.num_workers",
+    unit="count",
 )
 WORKER_INPUT_SHARE = Metric(
     "worker_input_share",
-    "share",
     "Part of the step that waits for the DataLoader's worker processes and nothing else goes on; batches of short "
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
@@ -89,31 +85,30 @@ WORKER_INPUT_SHARE = Metric(
 )
 WORKERS_NEEDED = Metric(
     "workers_needed",
-    "count",
     "Loader processes that keep up with the rest of the step.",
     "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
     "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
     "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
     "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
+    unit="count",
 )
 WORKERS_FACTOR = Metric(
     "workers_factor",
-    "ratio",
     "How many times as many worker processes keep up with the rest of the step.",
     "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed",
     _OF_WORKERS,
+    unit="ratio",
 )
 WORKERS_ADVISED = Metric(
     "workers_advised",
-    "count",
     "Loader processes that the advice names.",
     "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
     "can run all work of a step: loading_ms / (that work / cpus), rounded up, with the work as in workers_pace_ms",
     "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
+    unit="count",
 )
 WORKERS_PACE_MS = Metric(
     "workers_pace_ms",
-    "ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
     "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
     "processes of the job ran in a recorded step, as advisor record notes, if other programs delayed it by less than a "
@@ -124,14 +119,13 @@ WORKERS_PACE_MS = Metric(
 )
 LOADING_CALLS = Metric(
     "loading_calls",
-    "text",
     "What takes most of the loading in the main process, as far as it was recorded; empty where nothing was.",
     "the range with the most time outside those within it in the loader's ranges, with its part of their time",
     "Python's calls with with_stack=True, else framework ops",
+    unit="text",
 )
 LOADING_THREAD_PART = Metric(
     "loading_thread_part",
-    "share",
     "How much of the loading is a wait for another thread or process, which loads already.",
     "time of calls in the loader's ranges that take from a queue, a future or a pipe of Python's library / time of the "
     "loader's ranges in the used steps; 0 where Python's calls were not recorded",
@@ -139,19 +133,20 @@ LOADING_THREAD_PART = Metric(
 )
 CPUS = Metric(
     "cpus",
-    "count",
     "Cores that the process may use.",
     "cores of its affinity and of its container's quota / processes of the job on this host, as advisor record notes",
+    unit="count",
 )
 EPOCH_WAIT_PART = Metric(
     "epoch_wait_part",
-    "share",
     "Part of the wait for worker processes that passes where an epoch ends and the next one begins.",
     "steps of the host with more requests for a batch than most: their wait beyond the others' median / all wait for "
     "workers",
     "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
 )
-_METRICS: Final = (
+
+
+@measures(
     UNNAMED_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
     WORKER_INPUT_SHARE,
@@ -167,10 +162,7 @@ _METRICS: Final = (
     LOADING_THREAD_PART,
     CPUS,
 )
-
-
-@measures(*_METRICS)
-def loader(view: DeviceView) -> Mapping[Metric, Value]:
+def loader(view: DeviceView) -> Values:
     """Loading in the main process or in workers; shares are zero where no loader was recorded."""
     of_single, of_workers = (
         _wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(lasting_of_workers))

@@ -30,22 +30,21 @@ def _places(view: DeviceView) -> pl.DataFrame:
 
 WORKER_RESTARTS = Metric(
     "worker_restarts",
-    "count",
     "Steps in which an epoch begins with new worker processes of the data loader.",
     "used steps in which the loop waits for the first batch of such processes",
     _SOURCE,
     where=_places,
+    unit="count",
 )
 EPOCH_STEPS = Metric(
     "epoch_steps",
-    "count",
     "Steps from one epoch that begins with new worker processes to the next; 0 where fewer than two do.",
     "median of the distances",
     _SOURCE,
+    unit="count",
 )
 WORKER_RESTART_MS = Metric(
     "worker_restart_ms",
-    "ms",
     "Time per step in which the loader's processes end and the next epoch's are started.",
     "the request that ends an epoch, and from the first seed that the next iterator draws to its first request, "
     "outside device work and calls, in the used steps / used steps",
@@ -53,7 +52,6 @@ WORKER_RESTART_MS = Metric(
 )
 FIRST_BATCH_WAIT_MS = Metric(
     "first_batch_wait_ms",
-    "ms",
     "What waiting for the first batch of new worker processes adds to the mean step.",
     "sum over the first requests of max(0, wait outside device work and calls - median of the other steps' waits) / "
     "used steps",
@@ -61,7 +59,6 @@ FIRST_BATCH_WAIT_MS = Metric(
 )
 OUTLIER_RESTART_PART = Metric(
     "outlier_restart_part",
-    "share",
     "Part of what the long steps take longer that new worker processes of the data loader take.",
     "in the steps left out: worker processes end, start or are waited for at first / (steps - median of the used "
     "steps), 1 at most; 0 without any",

@@ -12,7 +12,7 @@ from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -43,31 +43,30 @@ def _slowest_calls(view: DeviceView) -> pl.DataFrame:
 
 TF_DATA_BOTTLENECK = Metric(
     "tf_data_bottleneck",
-    "text",
     "The transformation of tf.data that holds up the others.",
     "the iterator with the most blocking time of its own",
     _GUIDE,
+    unit="text",
 )
 TF_DATA_CLASS = Metric(
     "tf_data_class",
-    "text",
     "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
     "batch, ahead, other.",
     "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
     "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
     "runs one is a map",
     _GUIDE,
+    unit="text",
 )
 TF_DATA_PATH = Metric(
     "tf_data_path",
-    "text",
     "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
     "the parts of the iterator's long name",
     _GUIDE,
+    unit="text",
 )
 TF_DATA_SHARE = Metric(
     "tf_data_share",
-    "share",
     "Part of the step that passes waiting for that transformation itself.",
     "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
     "asks it is at work, and none that it asks is, on any thread / step time",
@@ -75,36 +74,27 @@ TF_DATA_SHARE = Metric(
     where=_slowest_calls,
 )
 TF_DATA_PART = Metric(
-    "tf_data_part", "share", "How much of the waiting for input that is.", "the same / all such waiting", _GUIDE
+    "tf_data_part", "How much of the waiting for input that is.", "the same / all such waiting", _GUIDE
 )
 TF_DATA_PYTHON_SHARE = Metric(
     "tf_data_python_share",
-    "share",
     "How much of the waiting for input passes while Python functions of the pipeline run.",
     "waiting for input in which a PyFunc op is open on any thread / all such waiting",
     _GUIDE,
 )
 TF_DATA_PYTHON_CALLS = Metric(
     "tf_data_python_calls",
-    "number",
     "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
 )
-TF_DATA_MS = Metric(
-    "tf_data_ms",
-    "ms",
-    "Time per step that passes waiting for that transformation itself.",
-    "tf_data_share x step_mean_ms",
-)
+TF_DATA_MS = time_of("tf_data_ms", TF_DATA_SHARE, "tf_data_share x step_mean_ms")
 TF_DATA_PARALLELISM = Metric(
     "tf_data_parallelism",
-    "number",
     "How many calls of the bottleneck run at once.",
     "parallelism as recorded; 1 where it has none",
 )
 TF_DATA_SLOW_CALLS_PER_STEP = Metric(
     "tf_data_slow_calls_per_step",
-    "number",
     "Calls of whole pipelines per step that take more than 50 µs.",
     "calls of top iterators of more than 50 µs / steps of the recording",
     _GUIDE,
@@ -194,7 +184,6 @@ def _asks(view: DeviceView) -> bool:
 STAGES_MS: Final = {
     stage: Metric(
         f"{stage.replace(' ', '_')}_ms",
-        "ms",
         f"Time per step of the whole recording that tf.data's iterators spend on {meaning}, all threads together.",
         f"sum of the iterators' own time, of stage {stage} / steps",
         "XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
@@ -207,7 +196,6 @@ STAGES_MS: Final = {
 }
 PIPELINE_BUILD_PART = Metric(
     "pipeline_build_part",
-    "share",
     "How much of the compilation builds functions of tf.data pipelines: map, filter and their like trace theirs anew.",
     "time of tf.function-graph_building after which the thread's next eager op makes a dataset "
     "(EagerLocalExecute: MapDataset) / time of all compilation; 0 without any",
@@ -216,14 +204,13 @@ PIPELINE_BUILD_PART = Metric(
 
 
 @measures(PIPELINE_BUILD_PART)
-def pipelines_built(view: DeviceView) -> Mapping[Metric, Value]:
+def pipelines_built(view: DeviceView) -> Values:
     """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
     return {PIPELINE_BUILD_PART: view.once(builds).total / max(1, view.host_spans("compile").total)}
 
 
 ENQUEUE_SHARE = Metric(
     "enqueue_share",
-    "share",
     "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
     "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
     "makes by itself are none of batches",
@@ -234,7 +221,7 @@ ENQUEUE_SHARE = Metric(
 
 
 @measures(*STAGES_MS.values(), ENQUEUE_SHARE)
-def stages(view: DeviceView) -> Mapping[Metric, Value]:
+def stages(view: DeviceView) -> Values:
     """The four stages of the host's side of input."""
     return {**_host_stages(view), ENQUEUE_SHARE: _enqueue_share(view)}
 
@@ -285,7 +272,6 @@ def iterator_table(view: DeviceView) -> pl.DataFrame:
 
 INPUT_DURING_LAUNCH_SHARE = Metric(
     "input_during_launch_share",
-    "share",
     "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
     "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",
     "XProf's overview page: kernel launch may be held up by tf.data; here seen on the threads",
@@ -293,7 +279,6 @@ INPUT_DURING_LAUNCH_SHARE = Metric(
 )
 INPUT_DURING_LAUNCH_PART = Metric(
     "input_during_launch_part",
-    "share",
     "How much of TensorFlow's launching passes while tf.data works on other threads.",
     "the same / idle time in calls and `ExecutorState::Process`",
 )

@@ -10,53 +10,39 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time, once the sides are padded
 _STEP_OF: Final = {"fp16": 8, "bf16": 8, "tf32": 4}  # elements in 16 bytes
 _FORWARD: Final = ["aten::addmm", "aten::linear", "aten::bmm", "aten::baddbmm"]  # n and k are lengths of rows there
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 MISALIGNED_PRODUCT_SHARE = Metric(
     "misaligned_product_share",
-    "share",
     "Part of the step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
     "time of GEMM kernels that use Tensor Cores on fp16, bf16 or TF32, and bear an alignment of under 16 bytes in "
     "their name or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4) / step time",
     "NVIDIA Matrix Multiplication Background User's Guide, table 1",
-    _NEEDS,
-    lambda view: longest(_misaligned(view)),
+    where=lambda view: longest(_misaligned(view)),
 )
-MISALIGNED_PRODUCT_MS = Metric(
-    "misaligned_product_ms",
-    "ms",
-    "Time per step in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes.",
-    "time of those kernels / steps",
-    needs=_NEEDS,
-)
+MISALIGNED_PRODUCT_MS = time_of("misaligned_product_ms", MISALIGNED_PRODUCT_SHARE, "time of those kernels / steps")
 MISALIGNED_PRODUCT_OPS = Metric(
     "misaligned_product_ops",
-    "text",
     "The ops that launched misaligned products, with rows x inner side x columns if shapes were recorded.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
 MISALIGNED_LEAST_GAIN_MS = Metric(
     "misaligned_least_gain_ms",
-    "ms",
     "Step time that padding the sides saves at least.",
     f"those kernels a tenth shorter{REPLAYED}",
-    needs=_NEEDS,
 )
 MISALIGNED_GAIN_MS = Metric(
     "misaligned_gain_ms",
-    "ms",
     "Step time that padding the sides saves at most.",
     f"those kernels two fifths shorter{REPLAYED}",
     "38 % measured on a B200 for a bf16 product of 1157 x 4096 x 1157 (pytorch/pytorch, pull request 196992)",
-    _NEEDS,
 )
 
 
@@ -66,6 +52,7 @@ MISALIGNED_GAIN_MS = Metric(
     MISALIGNED_PRODUCT_OPS,
     MISALIGNED_LEAST_GAIN_MS,
     MISALIGNED_GAIN_MS,
+    needs=("device_ops", "device_ops.name"),
 )
 def alignment(view: DeviceView) -> Values:
     """Products out of step with the Tensor Cores; unknown where there are products of which nothing tells."""

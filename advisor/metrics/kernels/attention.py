@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import attention_loops, part, parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 
 _RATES: Final = (0.25, 0.75)  # of the peak
@@ -23,57 +23,48 @@ _ON_CPU: Final = (
     "attention takes 40 to 109 % of the time, 88 % in the middle"
 )
 _IS_PRODUCT: Final = pl.col("family") == "gemm"
-_NEEDS: Final = ("device_ops.name",)
 
 
 UNFUSED_ATTENTION_SHARE = Metric(
     "unfused_attention_share",
-    "share",
     "Part of the step in which attention is computed product by product.",
     "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
     "between four or more of them in a row: a loop over heads / step time",
     where=lambda view: longest(part(view, "attention")),
-    needs=_NEEDS,
 )
-UNFUSED_ATTENTION_MS = Metric(
-    "unfused_attention_ms",
-    "ms",
-    "Time per step in which attention is computed product by product.",
-    "that time / steps",
-    needs=_NEEDS,
-)
+UNFUSED_ATTENTION_MS = time_of("unfused_attention_ms", UNFUSED_ATTENTION_SHARE, "that time / steps")
 UNFUSED_ATTENTION_OPS = Metric(
     "unfused_attention_ops",
-    "text",
     "The ops that launched attention's separate products.",
     "the three with the most",
-    needs=_NEEDS,
+    unit="text",
 )
 ATTENTION_LEAST_GAIN_MS = Metric(
     "attention_least_gain_ms",
-    "ms",
     "Step time that a fused attention saves at least.",
     "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
     f"third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
     f"none of it{REPLAYED}",
     "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
     f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}",
-    needs=_NEEDS,
 )
 ATTENTION_GAIN_MS = Metric(
     "attention_gain_ms",
-    "ms",
     "Step time that a fused attention saves at most.",
     "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where shapes or "
     f"peak are not known; on a CPU 40 %, and nothing between the heads of a loop{REPLAYED}",
     "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
     f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}",
-    needs=_NEEDS,
 )
 
 
 @measures(
-    UNFUSED_ATTENTION_SHARE, UNFUSED_ATTENTION_MS, UNFUSED_ATTENTION_OPS, ATTENTION_LEAST_GAIN_MS, ATTENTION_GAIN_MS
+    UNFUSED_ATTENTION_SHARE,
+    UNFUSED_ATTENTION_MS,
+    UNFUSED_ATTENTION_OPS,
+    ATTENTION_LEAST_GAIN_MS,
+    ATTENTION_GAIN_MS,
+    needs=("device_ops.name",),
 )
 def attention(view: DeviceView) -> Values:
     """Attention outside fused kernels; unknown where products and softmax ran whose ops were not recorded."""

@@ -15,61 +15,50 @@ _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
 _NEEDS: Final = ("device_ops", "gpu_samples")
 _SOURCE: Final = "Nsight Systems' GPU metrics (--gpu-metrics-devices)"
-_NOT_SAMPLED: Final = Missing("counters_not_sampled")
 _ROOFS: Final = "60 % of the peak: Nsight Compute's speed-of-light rule calls less than that latency-bound"
 
 
 SM_ACTIVE_SHARE = Metric(
     "sm_active_share",
-    "share",
     "How many of the multiprocessors have work, while the device is busy.",
     "mean of the samples of SMs Active in the steps, taken while an op runs",
     _SOURCE,
-    _NEEDS,
 )
 TENSOR_ACTIVE_SHARE = Metric(
     "tensor_active_share",
-    "share",
     "How busy the Tensor Cores are, while the device is busy.",
     "mean of the samples of Tensor Active in the steps, taken while an op runs",
     _SOURCE,
-    _NEEDS,
 )
 DRAM_SHARE = Metric(
     "dram_share",
-    "share",
     "How much of the device memory's bandwidth is used, while the device is busy.",
     "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
     _SOURCE,
-    _NEEDS,
 )
 MEMORY_BOUND_SHARE = Metric(
     "memory_bound_share",
-    "share",
     "Part of the step in which memory bandwidth limits what runs.",
     "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
     "/ samples in the steps",
     _ROOFS,
-    _NEEDS,
 )
 COMPUTE_BOUND_SHARE = Metric(
     "compute_bound_share",
-    "share",
     "Part of the step in which arithmetic limits what runs.",
     "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
     _ROOFS,
-    _NEEDS,
 )
 
 
-@measures(SM_ACTIVE_SHARE, TENSOR_ACTIVE_SHARE, DRAM_SHARE, MEMORY_BOUND_SHARE, COMPUTE_BOUND_SHARE)
+@measures(SM_ACTIVE_SHARE, TENSOR_ACTIVE_SHARE, DRAM_SHARE, MEMORY_BOUND_SHARE, COMPUTE_BOUND_SHARE, needs=_NEEDS)
 def counters(view: DeviceView) -> Values:
     """Means and limits from the samples in the used steps; a counter that was not sampled is unknown."""
     samples = _samples(view)
     if samples.height < _ENOUGH:
         return Missing("few_samples", samples=samples.height, needed=_ENOUGH)
     values = _means(samples) | _limits(samples)
-    return {metric: _NOT_SAMPLED if value is None else value for metric, value in values.items()}
+    return {metric: Missing("counters_not_sampled") if value is None else value for metric, value in values.items()}
 
 
 def _means(samples: pl.DataFrame) -> dict[Metric, float | None]:

@@ -34,7 +34,6 @@ _SOURCE: Final = (
 
 DOUBLE_PRODUCT_SHARE = Metric(
     "double_product_share",
-    "share",
     "Part of the step in which matrix products, convolutions and attention are computed in 64 bits (fp64).",
     "time of those kernels, or without a device ops, whose name tells fp64, or else the first floating-point input of "
     "the op / step time",
@@ -43,16 +42,14 @@ DOUBLE_PRODUCT_SHARE = Metric(
 )
 DOUBLE_PRODUCT_MS = Metric(
     "double_product_ms",
-    "ms",
     "Time per step in which matrix products, convolutions and attention are computed in 64 bits.",
     "time of those kernels or ops / steps",
 )
 DOUBLE_PRODUCT_OPS = Metric(
-    "double_product_ops", "text", "The ops whose products are in 64 bits.", "the three with the most time"
+    "double_product_ops", "The ops whose products are in 64 bits.", "the three with the most time", unit="text"
 )
 DOUBLE_LEAST_GAIN_MS = Metric(
     "double_least_gain_ms",
-    "ms",
     "Step time that 32 bits instead of 64 save at least.",
     "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not at all "
     f"faster where the ratio is not known), other fp64 kernels three quarters as long{REPLAYED}; without a device "
@@ -61,7 +58,6 @@ DOUBLE_LEAST_GAIN_MS = Metric(
 )
 DOUBLE_GAIN_MS = Metric(
     "double_gain_ms",
-    "ms",
     "Step time that 32 bits instead of 64 save at most.",
     "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up to the "
     f"full memory bandwidth, other fp64 kernels half as long{REPLAYED}; without a device products 35 % and other fp64 "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,61 +10,43 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.profile import matches
 
-_NEEDS: Final = ("device_ops.name",)
 _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
 
 
 ELEMENTWISE_CHAIN_SHARE = Metric(
     "elementwise_chain_share",
-    "share",
     "Part of the step spent in chains of elementwise kernels.",
     "time of elementwise, copy and random-number kernels of which at least three follow each other on a stream "
     "over equally many elements and within one layer's scope where ops are named by layer, without those of "
     "updates of parameters, attention and layout changes; a fill or random generator only begins a chain / step time",
     where=lambda view: longest(part(view, "chain")),
-    needs=_NEEDS,
 )
-ELEMENTWISE_CHAIN_MS = Metric(
-    "elementwise_chain_ms",
-    "ms",
-    "Time per step spent in chains of elementwise kernels.",
-    "time of those kernels / steps",
-    needs=_NEEDS,
-)
+ELEMENTWISE_CHAIN_MS = time_of("elementwise_chain_ms", ELEMENTWISE_CHAIN_SHARE, "time of those kernels / steps")
 ELEMENTWISE_CHAIN_OPS = Metric(
     "elementwise_chain_ops",
-    "text",
     "The ops that launched chains of elementwise kernels.",
     "the three with the most",
-    needs=_NEEDS,
+    unit="text",
 )
-ELEMENTWISE_CHAINS_PER_STEP = Metric(
-    "elementwise_chains_per_step", "number", "Such chains per step.", "chains / steps", needs=_NEEDS
-)
-ELEMENTWISE_CHAIN_KERNELS = Metric(
-    "elementwise_chain_kernels", "number", "Kernels in a chain.", "mean over the chains", needs=_NEEDS
-)
+ELEMENTWISE_CHAINS_PER_STEP = Metric("elementwise_chains_per_step", "Such chains per step.", "chains / steps")
+ELEMENTWISE_CHAIN_KERNELS = Metric("elementwise_chain_kernels", "Kernels in a chain.", "mean over the chains")
 CHAIN_LEAST_GAIN_MS = Metric(
     "chain_least_gain_ms",
-    "ms",
     "Step time that fusing each chain saves at least.",
     f"one kernel per chain, twice as long as its longest{REPLAYED}; without a device at least twice as long as its "
     "functions (tanh, exp, ...) together",
     "twice: other inputs, and values that the backward pass needs, still have to be moved. A CPU takes longer to "
     "compute a function than to move the values, and torch.compile computes it again in the backward pass: of 30 tanh "
     "in a chain, it saved nothing (own measurement)",
-    needs=_NEEDS,
 )
 CHAIN_GAIN_MS = Metric(
     "chain_gain_ms",
-    "ms",
     "Step time that fusing each chain saves at most.",
     f"one kernel per chain, as long as its shortest{REPLAYED}",
     "the shortest reads and writes as many values once: a fused kernel cannot do with less",
-    needs=_NEEDS,
 )
 
 
@@ -77,8 +58,9 @@ CHAIN_GAIN_MS = Metric(
     ELEMENTWISE_CHAIN_KERNELS,
     CHAIN_LEAST_GAIN_MS,
     CHAIN_GAIN_MS,
+    needs=("device_ops.name",),
 )
-def elementwise(view: DeviceView) -> Mapping[Metric, Value]:
+def elementwise(view: DeviceView) -> Values:
     """Chains of elementwise kernels; zero where there are none."""
     kernels, dur = part(view, "chain"), pl.col("dur_ns")
     is_first = pl.int_range(pl.len()).over("run") == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.profile import matches
 
 _CAPABILITIES: Final = (9.0, 12.0)  # from Hopper on; from 12.0 on GPUs have neither's asynchronous products
@@ -18,44 +17,36 @@ _CAPABILITIES: Final = (9.0, 12.0)  # from Hopper on; from 12.0 on GPUs have nei
 _SECOND: Final = r"\b(?:pytorch_)?flash::flash_(?:fwd_kernel|bwd_dq_dk_dv_loop)"
 _LONG_NS: Final = 20_000  # what takes less mostly begins and ends: short sequences gain little
 _RESTS: Final = (0.75, 0.5)  # of the time
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 EARLIER_ATTENTION_SHARE = Metric(
     "earlier_attention_share",
-    "share",
     "Part of the step in FlashAttention-2 on a GPU for which there are faster kernels.",
     "time of kernels flash_fwd_kernel and flash_bwd_dq_dk_dv_loop of 20 µs and more / step time; 0 where the compute"
     " capability is below 9.0, or 12.0 and above",
-    needs=_NEEDS,
     where=lambda view: longest(_kernels(view)),
 )
-EARLIER_ATTENTION_MS = Metric(
-    "earlier_attention_ms", "ms", "Time per step of these kernels.", "that time / steps", needs=_NEEDS
-)
+EARLIER_ATTENTION_MS = Metric("earlier_attention_ms", "Time per step of these kernels.", "that time / steps")
 EARLIER_ATTENTION_LEAST_GAIN_MS = Metric(
     "earlier_attention_least_gain_ms",
-    "ms",
     "Step time that attention made for this GPU saves at least.",
     f"those kernels in three quarters of their time{REPLAYED}",
     "FlashAttention-3 (2024), figures 5 and 6: 1.3 times as fast with 512 positions",
-    _NEEDS,
 )
 EARLIER_ATTENTION_GAIN_MS = Metric(
     "earlier_attention_gain_ms",
-    "ms",
     "Step time that attention made for this GPU saves at most.",
     f"those kernels in half of their time{REPLAYED}",
     "FlashAttention-3 (2024): 1.5 to 2 times as fast as FlashAttention-2 forward, 1.5 to 1.75 times backward",
-    _NEEDS,
 )
 
 
 @measures(
     *(EARLIER_ATTENTION_SHARE, EARLIER_ATTENTION_MS),
     *(EARLIER_ATTENTION_LEAST_GAIN_MS, EARLIER_ATTENTION_GAIN_MS),
+    needs=("device_ops", "device_ops.name"),
 )
-def earlier_attention(view: DeviceView) -> Mapping[Metric, Value]:
+def earlier_attention(view: DeviceView) -> Values:
     """What FlashAttention-2 takes where a later one would be faster; zero elsewhere."""
     rows = _kernels(view)
     slow, fast = (pl.col("dur_ns") * rest for rest in _RESTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -12,7 +11,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures
 
 _FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
@@ -21,60 +20,48 @@ _FUSED: Final = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
 _MOMENTUM: Final = 2  # SGD reads and writes it too, and scales it first
 _SCALES: Final = "aten::_foreach_mul_"
 _LEAST_RATE: Final = 0.5  # of the rate at which the separate kernels move values
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 FOREACH_UPDATE_SHARE = Metric(
     "foreach_update_share",
-    "share",
     "Part of the step in which an optimizer that has a fused form updates all tensors operation by operation.",
     "time of kernels that aten::_foreach_ ops launch inside Optimizer.step of Adam, AdamW, Adagrad and SGD / step time",
-    needs=_NEEDS,
     where=lambda view: longest(_kernels(view)),
 )
-FOREACH_UPDATE_MS = Metric(
-    "foreach_update_ms", "ms", "Time per step of these kernels.", "that time / steps", needs=_NEEDS
-)
+FOREACH_UPDATE_MS = Metric("foreach_update_ms", "Time per step of these kernels.", "that time / steps")
 FOREACH_ACCESSES = Metric(
     "foreach_accesses",
-    "number",
     "How often these kernels read or write a value of each parameter, its gradient or its moments in a step.",
     "sum over operations of (tensor lists that the kernel's functor reads + 1 that it writes) x calls of the op / calls"
     " of the op that is called least, because each group of parameters calls that once; 0 where there are none",
     "PyTorch, ForeachFunctors.cuh: Functor<type, lists, lists read, list written>",
-    _NEEDS,
 )
 FUSED_ACCESSES = Metric(
     "fused_accesses",
-    "number",
     "How often one fused kernel reads or writes a value of each parameter, its gradient or its moments in a step.",
     "Adam 7, Adagrad 5, SGD 3, with momentum 5; 0 for other optimizers",
     "Adam reads the gradient, reads and writes parameter and two moments",
-    _NEEDS,
 )
 FOREACH_LEAST_GAIN_MS = Metric(
     "foreach_least_gain_ms",
-    "ms",
     "Step time that the fused form saves at least.",
     f"those kernels in min(1, 2 x fused_accesses / foreach_accesses) of their time{REPLAYED}",
     "2: a fused kernel that moves values half as fast; own choice",
-    _NEEDS,
 )
 FOREACH_GAIN_MS = Metric(
     "foreach_gain_ms",
-    "ms",
     "Step time that the fused form saves at most.",
     f"those kernels in min(1, fused_accesses / foreach_accesses) of their time{REPLAYED}",
     "all of them are bound by memory: the bytes set their time",
-    _NEEDS,
 )
 
 
 @measures(
     *(FOREACH_UPDATE_SHARE, FOREACH_UPDATE_MS, FOREACH_ACCESSES, FUSED_ACCESSES),
     *(FOREACH_LEAST_GAIN_MS, FOREACH_GAIN_MS),
+    needs=("device_ops", "device_ops.name"),
 )
-def foreach_updates(view: DeviceView) -> Mapping[Metric, Value]:
+def foreach_updates(view: DeviceView) -> Values:
     """What the separate operations take, and what one kernel would; zero where there are none."""
     kernels = _kernels(view)
     now, fused = _accesses(kernels), _fused_accesses(view, kernels)

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.text import ms, number
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
@@ -109,7 +109,6 @@ class _Kernel(NamedTuple):
 
 FUSION_SHARE = Metric(
     "fusion_share",
-    "share",
     "Part of the step in sequences of kernels for which there is one fused kernel.",
     "time of the kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, "
     "rsqrt, multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or "
@@ -119,40 +118,32 @@ FUSION_SHARE = Metric(
     ("device_ops", "host_ops.shapes"),
     lambda view: longest(view.once(_members)),
 )
-FUSION_MS = Metric(
-    "fusion_ms",
-    "ms",
-    "Time per step in sequences of kernels for which there is one fused kernel.",
-    "time of those kernels / steps",
-)
+FUSION_MS = time_of("fusion_ms", FUSION_SHARE, "time of those kernels / steps")
 FUSION_KINDS = Metric(
     "fusion_kinds",
-    "text",
     "Which sequences of kernels one fused kernel could replace, with number and time per step.",
     "all kinds, most time first",
+    unit="text",
 )
 FUSION_FIRST = Metric(
     "fusion_first",
-    "text",
     "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.",
     "by time",
+    unit="text",
 )
 FUSION_BYTES = Metric(
     "fusion_bytes",
-    "bytes",
     "Bytes per step that sequences of kernels move and that fused kernels would not.",
     "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
     "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
 )
 FUSION_LEAST_GAIN_MS = Metric(
     "fusion_least_gain_ms",
-    "ms",
     "Step time that fused kernels save at least.",
     f"each of these kernels shorter by half of the part of the bytes that is not moved{REPLAYED}",
 )
 FUSION_GAIN_MS = Metric(
     "fusion_gain_ms",
-    "ms",
     "Step time that fused kernels save at most.",
     f"each of these kernels shorter by the part of the bytes that is not moved{REPLAYED}",
 )

@@ -38,8 +38,7 @@ _FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid b
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
 _LOW_OCCUPANCY: Final = 0.25
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
-_NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
-_OCCUPANCY_NEEDS: Final = (*_NEEDS, "device_ops.occupancy")
+_OCCUPANCY: Final = ("device_ops.occupancy",)
 
 
 def _launched(view: DeviceView) -> pl.DataFrame:
@@ -104,79 +103,67 @@ def _few_threads(view: DeviceView) -> pl.DataFrame:
 
 FEW_BLOCKS_LOST_SHARE = Metric(
     "few_blocks_lost_share",
-    "share",
     "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
     "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
     "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
     "multiprocessors) / step time",
     "launch dimensions",
-    _NEEDS,
-    lambda view: longest(_few_blocks(view)),
+    where=lambda view: longest(_few_blocks(view)),
 )
 FEW_BLOCKS_SHARE = Metric(
     "few_blocks_share",
-    "share",
     "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
     "time of those kernels / step time",
     "launch dimensions",
-    _NEEDS,
-    lambda view: longest(_few_blocks(view)),
+    where=lambda view: longest(_few_blocks(view)),
 )
 FEW_BLOCKS_FILL = Metric(
     "few_blocks_fill",
-    "share",
     "Part of the multiprocessors that kernels with too few blocks have a block for.",
     "mean of blocks / multiprocessors, weighted by the kernels' time",
-    needs=_NEEDS,
+    unit="share",
 )
 FEW_BLOCKS_OPS = Metric(
     "few_blocks_ops",
-    "text",
     "The ops that launched kernels with too few blocks.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
 TAIL_WAVE_SHARE = Metric(
     "tail_wave_share",
-    "share",
     "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
     "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
     "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
     "that fit on one, by threads, registers and shared memory)",
     "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
-    _NEEDS,
-    lambda view: longest(_tails(view)),
+    where=lambda view: longest(_tails(view)),
 )
 TAIL_WAVE_OPS = Metric(
     "tail_wave_ops",
-    "text",
     "The ops that launched kernels with a mostly empty last wave.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
 TAIL_WAVE_GAIN_MS = Metric(
     "tail_wave_gain_ms",
-    "ms",
     "Step time that whole waves save at most.",
     "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
-    needs=_NEEDS,
 )
 LOW_OCCUPANCY_SHARE = Metric(
     "low_occupancy_share",
-    "share",
     "Part of the step in kernels, other than of matrices, that keep under a quarter of the device's threads.",
     "time of kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, "
     "without GEMM, convolution and attention / step time",
     "the profiler's estimate; matrix kernels hide latency with few threads",
-    _OCCUPANCY_NEEDS,
+    _OCCUPANCY,
     lambda view: longest(_few_threads(view)),
 )
 LOW_OCCUPANCY_OPS = Metric(
     "low_occupancy_ops",
-    "text",
     "The ops that launched kernels with low occupancy.",
     "the three with the most",
-    needs=_OCCUPANCY_NEEDS,
+    needs=_OCCUPANCY,
+    unit="text",
 )
 
 
@@ -190,6 +177,7 @@ LOW_OCCUPANCY_OPS = Metric(
     TAIL_WAVE_GAIN_MS,
     LOW_OCCUPANCY_SHARE,
     LOW_OCCUPANCY_OPS,
+    needs=("device_ops", "device_ops.name", "device_ops.grid"),
 )
 def grids(view: DeviceView) -> Values:
     """How kernels fill the device, as far as their launch dimensions tell."""

@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 
 _NATIVE: Final = r"^aten::_?(?:slow|thnn)_conv"
 _OF_ONEDNN: Final = ["fp32", "bf16"]
@@ -18,31 +18,22 @@ _NEEDS: Final = ("host_ops.shapes",)
 
 NATIVE_CONVOLUTION_SHARE = Metric(
     "native_convolution_share",
-    "share",
     "Part of the step in which the CPU computes convolutions without oneDNN, which has them for this type.",
     "time of aten::slow_conv* and aten::thnn_conv* ops in fp32 or bf16 with over 20,480 elements in the largest "
     "input / step time; 0 where a device computes",
     "PyTorch, aten/src/ATen/native/Convolution.cpp, use_mkldnn",
-    _NEEDS,
-    lambda view: longest(_native(view)),
+    where=lambda view: longest(_native(view)),
 )
-NATIVE_CONVOLUTION_MS = Metric(
-    "native_convolution_ms",
-    "ms",
-    "Time per step in which the CPU computes convolutions without oneDNN, which has them for this type.",
-    "time of those ops / steps",
-    needs=_NEEDS,
-)
+NATIVE_CONVOLUTION_MS = time_of("native_convolution_ms", NATIVE_CONVOLUTION_SHARE, "time of those ops / steps")
 NATIVE_CONVOLUTION_OPS = Metric(
     "native_convolution_ops",
-    "text",
     "Which convolutions are computed without oneDNN.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
 
 
-@measures(NATIVE_CONVOLUTION_SHARE, NATIVE_CONVOLUTION_MS, NATIVE_CONVOLUTION_OPS, framework="pytorch")
+@measures(NATIVE_CONVOLUTION_SHARE, NATIVE_CONVOLUTION_MS, NATIVE_CONVOLUTION_OPS, framework="pytorch", needs=_NEEDS)
 def host_convolutions(view: DeviceView) -> Values:
     """Convolutions outside oneDNN."""
     some = extent(view, _native(view))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -10,67 +9,66 @@ import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
 from advisor.analysis.device.view import DeviceView, classes, spans
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
-_NEEDS: Final = ("device_ops", "device_ops.dur_ns")
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "kernel")
 
 
-KERNELS_PER_STEP = Metric(
-    "kernels_per_step", "number", "Compute kernels launched per step.", "kernels / steps", needs=_NEEDS
-)
+KERNELS_PER_STEP = Metric("kernels_per_step", "Compute kernels launched per step.", "kernels / steps")
 KERNEL_MS = Metric(
     "kernel_ms",
-    "ms",
     "Kernel time per step, overlapping kernels each counted.",
     "sum of durations / steps",
-    needs=_NEEDS,
 )
-MEDIAN_KERNEL_US = Metric(
-    "median_kernel_us", "us", "Typical kernel length.", "median of the kernel durations", needs=_NEEDS
-)
+MEDIAN_KERNEL_US = Metric("median_kernel_us", "Typical kernel length.", "median of the kernel durations")
 SMALL_KERNEL_SHARE = Metric(
     "small_kernel_share",
-    "share",
     "Part of the kernels, by number, that are shorter than 10 µs.",
     "kernels under 10 µs / kernels",
-    needs=_NEEDS,
 )
 GPU_UTILIZATION = Metric(
     "gpu_utilization",
-    "share",
     "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
     "union of kernels and collectives inside that span / span",
     _TB,
-    _NEEDS,
+    unit="share",
 )
 SM_EFFICIENCY = Metric(
     "sm_efficiency",
-    "share",
     "How much of the device's multiprocessors the running kernels could fill.",
     "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
     _TB,
-    (*_NEEDS, "device_ops.occupancy"),
+    ("device_ops.occupancy",),
+    unit="share",
 )
 OCCUPANCY = Metric(
     "occupancy",
-    "share",
     "Estimated occupancy of the multiprocessors while kernels run.",
     "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
     _TB,
-    (*_NEEDS, "device_ops.occupancy"),
+    ("device_ops.occupancy",),
+    unit="share",
 )
 
 
-@measures(KERNELS_PER_STEP, KERNEL_MS, MEDIAN_KERNEL_US, SMALL_KERNEL_SHARE, GPU_UTILIZATION, SM_EFFICIENCY, OCCUPANCY)
-def kernels(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(
+    KERNELS_PER_STEP,
+    KERNEL_MS,
+    MEDIAN_KERNEL_US,
+    SMALL_KERNEL_SHARE,
+    GPU_UTILIZATION,
+    SM_EFFICIENCY,
+    OCCUPANCY,
+    needs=("device_ops", "device_ops.dur_ns"),
+)
+def kernels(view: DeviceView) -> Values:
     """Counts and lengths over the used steps, utilisation over the span that holds them."""
     durations = _kernels(view)["dur_ns"].to_numpy()
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,62 +10,44 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw"
 _OF_VOLUMES: Final = 5
 _REMAINDER: Final = 0.25  # of their time, in a model of channels last
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 LAYOUT_TRANSPOSE_SHARE = Metric(
     "layout_transpose_share",
-    "share",
     "Part of the step spent converting tensors between NCHW and NHWC for convolutions.",
     "time of kernels that are so named, or transpose and were launched by a convolution / step time",
-    needs=_NEEDS,
     where=lambda view: longest(part(view, "layout")),
 )
-LAYOUT_TRANSPOSE_MS = Metric(
-    "layout_transpose_ms",
-    "ms",
-    "Time per step spent converting tensors between NCHW and NHWC for convolutions.",
-    "time of those kernels / steps",
-    needs=_NEEDS,
-)
+LAYOUT_TRANSPOSE_MS = time_of("layout_transpose_ms", LAYOUT_TRANSPOSE_SHARE, "time of those kernels / steps")
 LAYOUT_TRANSPOSE_OPS = Metric(
     "layout_transpose_ops",
-    "text",
     "The ops that launched conversions between NCHW and NHWC.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
-LAYOUT_TRANSPOSES_PER_STEP = Metric(
-    "layout_transposes_per_step", "number", "Such kernels per step.", "kernels / steps", needs=_NEEDS
-)
+LAYOUT_TRANSPOSES_PER_STEP = Metric("layout_transposes_per_step", "Such kernels per step.", "kernels / steps")
 LAYOUT_DIMENSIONS = Metric(
     "layout_dimensions",
-    "number",
     "Dimensions of the tensors that are converted: 4 of images, 5 of volumes.",
     "sides of the ops' largest input, of the kernels with the most time; from names with 3d or NDHWC 5; 0 without any",
-    needs=_NEEDS,
 )
 LAYOUT_LEAST_GAIN_MS = Metric(
     "layout_least_gain_ms",
-    "ms",
     "Step time that a model in channels last saves at least.",
     f"those kernels at a quarter of their time{REPLAYED}",
     "a quarter is an own choice: what enters and leaves the network is converted still",
-    _NEEDS,
 )
 LAYOUT_GAIN_MS = Metric(
     "layout_gain_ms",
-    "ms",
     "Step time that a model in channels last saves at most.",
     f"without those kernels{REPLAYED}",
-    needs=_NEEDS,
 )
 
 
@@ -78,8 +59,9 @@ LAYOUT_GAIN_MS = Metric(
     LAYOUT_DIMENSIONS,
     LAYOUT_LEAST_GAIN_MS,
     LAYOUT_GAIN_MS,
+    needs=("device_ops", "device_ops.name"),
 )
-def layouts(view: DeviceView) -> Mapping[Metric, Value]:
+def layouts(view: DeviceView) -> Values:
     """Conversions around convolutions; zero where there are none."""
     kernels = part(view, "layout")
     some = extent(view, kernels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.text import ms, number, percent
 
 _WORDS: Final = {
@@ -38,62 +37,52 @@ _NEEDS: Final = ("device_ops", "device_ops.name")
 
 MOVING_KERNEL_SHARE = Metric(
     "moving_kernel_share",
-    "share",
     "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
     "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
     "pooling kernels, without those that update parameters / time of all compute kernels",
     "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
-    _NEEDS,
-    lambda view: longest(_moving_kernels(view)),
+    where=lambda view: longest(_moving_kernels(view)),
 )
 MOVING_MS = Metric(
     "moving_ms",
-    "ms",
     "Time per step in kernels that only move data: memory bandwidth limits them, not arithmetic.",
     "union of those kernels / steps",
-    needs=_NEEDS,
 )
 MOVING_KINDS = Metric(
     "moving_kinds",
-    "text",
     "Which kinds of kernels only move data, in parts of the kernel time.",
     "the four with the most",
-    needs=_NEEDS,
+    unit="text",
 )
 CHAIN_LINKS = Metric(
     "chain_links",
-    "text",
     "Which kernels that move data follow each other on the same values, with their time per step.",
     "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
     "named by layer, by launching ops; the three with the most",
-    needs=_NEEDS,
+    unit="text",
 )
 FUSABLE_BYTES = Metric(
     "fusable_bytes",
-    "bytes",
     "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
     "sum over pairs of 2 x elements x bytes of the second one's type / steps",
     "shapes and types of the launching ops",
-    _NEEDS,
 )
 FUSABLE_LEAST_MS = Metric(
     "fusable_least_ms",
-    "ms",
     "Step time that fusing pairs of kernels on the same values saves at least.",
     f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{REPLAYED}",
-    needs=_NEEDS,
 )
 FUSABLE_MS = Metric(
     "fusable_ms",
-    "ms",
     "Step time that fusing pairs of kernels on the same values saves at most.",
     f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
-    needs=_NEEDS,
 )
 
 
-@measures(MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS)
-def data_movement(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(
+    MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS, needs=_NEEDS
+)
+def data_movement(view: DeviceView) -> Values:
     """What moves data and what of it could be one kernel; nothing without a device."""
     rows, links = view.once(_moving_kernels), view.once(_links)
     all_ns = int(view.once(parts)["dur_ns"].sum())
@@ -115,26 +104,16 @@ def data_movement(view: DeviceView) -> Mapping[Metric, Value]:
 
 CAST_SHARE = Metric(
     "cast_share",
-    "share",
     "Part of the step in kernels that only change the type of values.",
     "time of copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op / step time",
-    needs=_NEEDS,
     where=lambda view: longest(_casts(view)),
 )
-CAST_MS = Metric(
-    "cast_ms",
-    "ms",
-    "Time per step in kernels that only change the type of values.",
-    "time of those kernels / steps",
-    needs=_NEEDS,
-)
-CASTS_PER_STEP = Metric(
-    "casts_per_step", "number", "Kernels per step that only change the type of values.", "kernels / steps", needs=_NEEDS
-)
+CAST_MS = time_of("cast_ms", CAST_SHARE, "time of those kernels / steps")
+CASTS_PER_STEP = Metric("casts_per_step", "Kernels per step that only change the type of values.", "kernels / steps")
 
 
-@measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP)
-def casts(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP, needs=_NEEDS)
+def casts(view: DeviceView) -> Values:
     """Casts that are kernels of their own; nothing without a device."""
     rows = _casts(view)
     share, time_ms, _ = extent(view, rows)

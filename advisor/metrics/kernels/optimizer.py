@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -32,12 +31,10 @@ _HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
 _SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
 _OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
 _NAMES: Final = ("device_ops.name",)
-_NEEDS: Final = ("device_ops", *_NAMES)
 
 
 OPTIMIZER_SHARE = Metric(
     "optimizer_share",
-    "share",
     "Part of the step in which an optimizer that updates one tensor at a time sets the pace.",
     "time of kernels launched inside an Optimizer.step annotation (where there is none, or nothing joins kernels with "
     "calls: of chains that hold addcdiv, as Adam's updates do), without fused and multi-tensor ones, and, if there are "
@@ -48,24 +45,25 @@ OPTIMIZER_SHARE = Metric(
 )
 OPTIMIZER_MS = Metric(
     "optimizer_ms",
-    "ms",
     "Time per step in which an optimizer that updates one tensor at a time sets the pace.",
     "that time / steps",
     needs=_NAMES,
 )
 OPTIMIZER_KERNEL_MS = Metric(
     "optimizer_kernel_ms",
-    "ms",
     "What the kernels of an optimizer that updates one tensor at a time take per step.",
     "time of those kernels / steps; 0 without a device",
     needs=_NAMES,
 )
 OPTIMIZER_OPS = Metric(
-    "optimizer_ops", "text", "The optimizer's ops with the most time.", "the three with the most time", needs=_NAMES
+    "optimizer_ops",
+    "The optimizer's ops with the most time.",
+    "the three with the most time",
+    needs=_NAMES,
+    unit="text",
 )
 OPTIMIZER_UPDATES_PER_STEP = Metric(
     "optimizer_updates_per_step",
-    "number",
     "How many operations on one tensor the optimizer runs per step.",
     "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#`, "
     "without _foreach_ and _fused_ ones / steps",
@@ -73,14 +71,13 @@ OPTIMIZER_UPDATES_PER_STEP = Metric(
 )
 OPTIMIZER_PASSES = Metric(
     "optimizer_passes",
-    "count",
     "How often the optimizer reads and writes the parameters in a step on a CPU; 0 with a device.",
     "different names of those ops; without a device",
     "an op of a loop over parameters handles all of one tensor",
+    unit="count",
 )
 OPTIMIZER_LEAST_GAIN_MS = Metric(
     "optimizer_least_gain_ms",
-    "ms",
     "Step time that an optimizer saves at least that updates all tensors at once.",
     "replay with half of the host's time in it, and one kernel per step that moves 28 bytes per parameter (elements "
     "that an op covers, median over the ops) at 60 % of the memory bandwidth, or 65 % of the kernels' time where "
@@ -92,7 +89,6 @@ OPTIMIZER_LEAST_GAIN_MS = Metric(
 )
 OPTIMIZER_GAIN_MS = Metric(
     "optimizer_gain_ms",
-    "ms",
     "Step time that an optimizer saves at most that updates all tensors at once.",
     "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % of the "
     "time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves more; without a "
@@ -103,19 +99,15 @@ OPTIMIZER_GAIN_MS = Metric(
 )
 UPDATE_SHARE = Metric(
     "update_share",
-    "share",
     "Part of the step in which kernels update parameters, in whatever form: their time does not depend on the batch.",
     "time of kernels launched inside an Optimizer.step annotation or named after an optimizer or multi-tensor update, "
     "clipping of gradients among them / step time",
-    needs=_NEEDS,
     where=lambda view: longest(_updates(view)),
 )
 UPDATE_MS = Metric(
     "update_ms",
-    "ms",
     "Time per step in which kernels update parameters, in whatever form.",
     "time of those kernels / steps",
-    needs=_NEEDS,
 )
 
 
@@ -149,8 +141,8 @@ def optimizers(view: DeviceView) -> Values:
     }
 
 
-@measures(UPDATE_SHARE, UPDATE_MS)
-def updates(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(UPDATE_SHARE, UPDATE_MS, needs=("device_ops", *_NAMES))
+def updates(view: DeviceView) -> Values:
     """What the step pays once, whatever the batch; zero where nothing is updated."""
     some = extent(view, _updates(view))
     return {UPDATE_SHARE: some.share, UPDATE_MS: some.ms}

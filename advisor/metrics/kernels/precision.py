@@ -12,7 +12,7 @@ from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -40,55 +40,41 @@ _SIXTEEN_SOURCE: Final = (
 
 TF32_OFF_SHARE = Metric(
     "tf32_off_share",
-    "share",
     "Part of the step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
     "time of fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32, without families "
     "of which some kernel runs in TF32 and without convolutions in three or unknown dimensions / step time",
     "kernel names, then the launching op's dtype; peaks from the hardware table",
-    _NEEDS,
-    lambda view: longest(_tf32_off(view)),
+    where=lambda view: longest(_tf32_off(view)),
 )
-TF32_OFF_MS = Metric(
-    "tf32_off_ms",
-    "ms",
-    "Time per step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
-    "time of those kernels / steps",
-    needs=_NEEDS,
-)
+TF32_OFF_MS = time_of("tf32_off_ms", TF32_OFF_SHARE, "time of those kernels / steps")
 TF32_OFF_OPS = Metric(
     "tf32_off_ops",
-    "text",
     "The ops that launched fp32 products on the ordinary cores.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
 TF32_OFF_SWITCHES = Metric(
     "tf32_off_switches",
-    "text",
     "Which of the two switches is off: `matmul`, `cudnn` or `both`.",
     "by the families of those kernels",
     "PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
-    _NEEDS,
+    unit="text",
 )
 TF32_LEAST_GAIN_MS = Metric(
     "tf32_least_gain_ms",
-    "ms",
     "Step time that allowing TF32 saves at least.",
     f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{REPLAYED}",
     _TF32_SOURCE,
-    _NEEDS,
 )
 TF32_GAIN_MS = Metric(
     "tf32_gain_ms",
-    "ms",
     "Step time that allowing TF32 saves at most.",
     f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{REPLAYED}",
     _TF32_SOURCE,
-    _NEEDS,
 )
 
 
-@measures(TF32_OFF_SHARE, TF32_OFF_MS, TF32_OFF_OPS, TF32_OFF_SWITCHES, TF32_LEAST_GAIN_MS, TF32_GAIN_MS)
+@measures(TF32_OFF_SHARE, TF32_OFF_MS, TF32_OFF_OPS, TF32_OFF_SWITCHES, TF32_LEAST_GAIN_MS, TF32_GAIN_MS, needs=_NEEDS)
 def tf32(view: DeviceView) -> Values:
     """What TF32 would speed up; zero where the device has none that is faster."""
     gpu = view.chip
@@ -114,46 +100,41 @@ def _switches(kernels: pl.DataFrame) -> str | None:
 
 THIRTY_TWO_BIT_SHARE = Metric(
     "thirty_two_bit_share",
-    "share",
     "Part of the step in which 32-bit matrices are multiplied that TF32 would make no faster.",
     "time of matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share / step time",
     "kernel names, then the launching op's dtype",
-    _NEEDS,
-    lambda view: longest(_thirty_two_bit(view)),
+    where=lambda view: longest(_thirty_two_bit(view)),
 )
-THIRTY_TWO_BIT_MS = Metric(
-    "thirty_two_bit_ms",
-    "ms",
-    "Time per step in which 32-bit matrices are multiplied that TF32 would make no faster.",
-    "time of those kernels / steps",
-    needs=_NEEDS,
-)
+THIRTY_TWO_BIT_MS = time_of("thirty_two_bit_ms", THIRTY_TWO_BIT_SHARE, "time of those kernels / steps")
 THIRTY_TWO_BIT_OPS = Metric(
-    "thirty_two_bit_ops", "text", "The ops that launched 32-bit products.", "the three with the most time", needs=_NEEDS
+    "thirty_two_bit_ops", "The ops that launched 32-bit products.", "the three with the most time", unit="text"
 )
 SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
     "sixteen_bit_least_gain_ms",
-    "ms",
     "Step time that mixed precision saves at least.",
     "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; "
     "convolutions in three dimensions as slow as now; "
     f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{REPLAYED}",
     _SIXTEEN_SOURCE,
-    _NEEDS,
 )
 SIXTEEN_BIT_GAIN_MS = Metric(
     "sixteen_bit_gain_ms",
-    "ms",
     "Step time that mixed precision saves at most.",
     "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks as fast, "
     "at up to the full memory bandwidth; "
     f"elementwise, pooling and batch norm kernels on fp32 half as long{REPLAYED}",
     _SIXTEEN_SOURCE,
-    _NEEDS,
 )
 
 
-@measures(THIRTY_TWO_BIT_SHARE, THIRTY_TWO_BIT_MS, THIRTY_TWO_BIT_OPS, SIXTEEN_BIT_LEAST_GAIN_MS, SIXTEEN_BIT_GAIN_MS)
+@measures(
+    THIRTY_TWO_BIT_SHARE,
+    THIRTY_TWO_BIT_MS,
+    THIRTY_TWO_BIT_OPS,
+    SIXTEEN_BIT_LEAST_GAIN_MS,
+    SIXTEEN_BIT_GAIN_MS,
+    needs=_NEEDS,
+)
 def mixed_precision(view: DeviceView) -> Values:
     """What 16-bit types would speed up."""
     gpu = view.chip

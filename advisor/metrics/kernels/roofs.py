@@ -27,32 +27,26 @@ _PEAKS: Final = "dense peaks of the hardware table; formulas of torch.utils.flop
 
 FLOPS_OF_PEAK_SHARE = Metric(
     "flops_of_peak_share",
-    "share",
     "Part of the step that its matrix products, convolutions and attention would take at the device's dense peak: the "
     "utilisation of its FLOPs. What is computed twice, as with activation checkpointing, counts twice.",
     "sum of FLOPs / peak of their type / step time, where FLOPs are known for 90 % of the time of the kernels that "
     "multiply; of attention the causal half where it is causal, or may be",
     f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
-    _NEEDS,
 )
 MATRIX_TFLOPS = Metric(
     "matrix_tflops",
-    "number",
     "TFLOP/s of matrix products, convolutions and attention over the whole step.",
     "sum of FLOPs / step time",
-    needs=_NEEDS,
 )
 FLOPS_KNOWN_SHARE = Metric(
     "flops_known_share",
-    "share",
     "Part of the time of the kernels that multiply for which FLOPs are known.",
     "time of GEMM, convolution and attention kernels launched by ops with known FLOPs / time of all of them",
-    needs=_NEEDS,
 )
 _ALL: Final = (FLOPS_OF_PEAK_SHARE, MATRIX_TFLOPS, FLOPS_KNOWN_SHARE)
 
 
-@measures(*_ALL)
+@measures(*_ALL, needs=_NEEDS)
 def utilisation(view: DeviceView) -> Values:
     """FLOPs of the step; unknown where too few of the kernels tell theirs, or none multiplies."""
     if view.gpu is None:
@@ -74,48 +68,47 @@ def utilisation(view: DeviceView) -> Values:
 
 FAR_BELOW_ROOF_MS = Metric(
     "far_below_roof_ms",
-    "ms",
     "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
     "time of the kernels of such ops that are bound by arithmetic, would take 100 µs or more at the roof, and take "
     "over twenty times that / steps",
     f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
     "libraries reach more in products",
-    _NEEDS,
-    lambda view: as_places(_far(view), "device_ops", op="id"),
+    where=lambda view: as_places(_far(view), "device_ops", op="id"),
 )
 FAR_BELOW_ROOF_REACHED = Metric(
     "far_below_roof_reached",
-    "share",
     "What large products, convolutions and attention far below the device's roof reach of it.",
     "sum of the times at the roof / sum of their times",
-    needs=_NEEDS,
+    unit="share",
 )
 FAR_BELOW_ROOF_OPS = Metric(
     "far_below_roof_ops",
-    "text",
     "Which ops reach under a twentieth of the device's roof, with what they reach.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
 FAR_BELOW_LEAST_GAIN_MS = Metric(
     "far_below_least_gain_ms",
-    "ms",
     "Step time that a library's kernels in their place save at least.",
     f"those ops at a tenth of the roof{REPLAYED}",
-    needs=_NEEDS,
 )
 FAR_BELOW_GAIN_MS = Metric(
     "far_below_gain_ms",
-    "ms",
     "Step time that a library's kernels in their place save at most.",
     f"those ops at 80 % of the roof{REPLAYED}",
     "the best fused kernels reach 75 % (FlashAttention-3); cuBLAS's large products reach 80 % of a peak that "
     "assumes the boost clock",
-    _NEEDS,
 )
 
 
-@measures(FAR_BELOW_ROOF_MS, FAR_BELOW_ROOF_REACHED, FAR_BELOW_ROOF_OPS, FAR_BELOW_LEAST_GAIN_MS, FAR_BELOW_GAIN_MS)
+@measures(
+    FAR_BELOW_ROOF_MS,
+    FAR_BELOW_ROOF_REACHED,
+    FAR_BELOW_ROOF_OPS,
+    FAR_BELOW_LEAST_GAIN_MS,
+    FAR_BELOW_GAIN_MS,
+    needs=_NEEDS,
+)
 def far_below(view: DeviceView) -> Values:
     """Ops that a naive kernel computes; zero where each is within reach of the roof, or small."""
     if view.gpu is None:

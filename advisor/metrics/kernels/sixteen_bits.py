@@ -13,28 +13,24 @@ from advisor.model.missing import Missing
 
 _SIXTEEN: Final = ["fp16", "bf16"]
 _LEAST_KNOWN: Final = 0.5
-_NEEDS: Final = ("device_ops",)
 
 
 SIXTEEN_BIT_KERNEL_SHARE = Metric(
     "sixteen_bit_kernel_share",
-    "share",
     "Part of the kernel time on 16-bit floating point, bfloat16 included.",
     "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels; "
     "unknown where the type is known of less than half of that time",
     "XProf's overview page, device compute precisions, which counts bfloat16 as 32 bits",
-    _NEEDS,
 )
 SIXTEEN_BIT_KERNEL_OPS = Metric(
     "sixteen_bit_kernel_ops",
-    "text",
     "The ops with the most kernel time on 16-bit floating point.",
     "the three with the most time",
-    needs=_NEEDS,
+    unit="text",
 )
 
 
-@measures(SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS)
+@measures(SIXTEEN_BIT_KERNEL_SHARE, SIXTEEN_BIT_KERNEL_OPS, needs=("device_ops",))
 def sixteen_bits(view: DeviceView) -> Values:
     """Part of the kernel time, and its ops; unknown where the types of too many kernels are."""
     ran, dtype = view.once(kernels), pl.coalesce("op_dtype", "element_type")

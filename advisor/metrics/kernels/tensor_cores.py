@@ -14,7 +14,6 @@ from advisor.model.missing import Missing
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _MOST_UNKNOWN: Final = 0.5  # of the kernel time: with more, the share of the rest says nothing of the whole
-_NEEDS: Final = ("device_ops", "device_ops.name")
 _SOURCE: Final = (
     "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
 )
@@ -26,53 +25,42 @@ def _unused(view: DeviceView) -> pl.DataFrame:
 
 TENSOR_CORE_SHARE = Metric(
     "tensor_core_share",
-    "share",
     "Part of the kernel time spent in kernels that use Tensor Cores.",
     "time of kernels judged used / time of all compute kernels; null where over half of that is judged unknown",
     _SOURCE,
-    _NEEDS,
 )
 TENSOR_CORE_ELIGIBLE_SHARE = Metric(
     "tensor_core_eligible_share",
-    "share",
     "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
     "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "
     "null where over half of that is judged unknown",
     _SOURCE,
-    _NEEDS,
 )
 TENSOR_CORE_UNKNOWN_SHARE = Metric(
     "tensor_core_unknown_share",
-    "share",
     "Part of the kernel time in matrix kernels of which it is unknown whether they could use Tensor Cores.",
     "time of matrix kernels judged unknown / time of all compute kernels",
     _SOURCE,
-    _NEEDS,
 )
 TENSOR_CORE_UNUSED_SHARE = Metric(
     "tensor_core_unused_share",
-    "share",
     "Part of the step in which a matrix kernel runs without the Tensor Cores that the device has.",
     "union of the kernels judged unused, inside the steps / step time",
     _SOURCE,
-    _NEEDS,
-    lambda view: longest(_unused(view)),
+    where=lambda view: longest(_unused(view)),
 )
 TENSOR_CORE_UNUSED_OPS = Metric(
     "tensor_core_unused_ops",
-    "text",
     "The framework ops that launched matrix kernels without Tensor Cores, the largest first.",
     "kernel time judged unused, summed by launching op; the three largest",
     _SOURCE,
-    _NEEDS,
+    unit="text",
 )
 SIXTEEN_BIT_SHARE = Metric(
     "sixteen_bit_share",
-    "share",
     "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
     "time of matrix kernels with fp16, bf16, fp8, fp4 or int8 inputs / time of those whose type is known",
     _SOURCE,
-    _NEEDS,
 )
 
 
@@ -83,6 +71,7 @@ SIXTEEN_BIT_SHARE = Metric(
     TENSOR_CORE_UNUSED_SHARE,
     TENSOR_CORE_UNUSED_OPS,
     SIXTEEN_BIT_SHARE,
+    needs=("device_ops", "device_ops.name"),
 )
 def tensor_cores(view: DeviceView) -> Values:
     """Shares by verdict; all unknown where it cannot be told whether the device has Tensor Cores."""

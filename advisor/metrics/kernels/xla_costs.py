@@ -13,7 +13,6 @@ from advisor.text import ms, percent
 
 _KNOWN: Final = 0.9  # of the kernels' time: what is said of all of them holds for so much
 _MOST: Final = 3
-_NEEDS: Final = ("device_ops",)
 _SOURCE: Final = (
     "XProf: stats `flops` and `bytes_accessed` of an op, `peak_teraflops_per_second` and HBM rate of a plane"
 )
@@ -21,33 +20,28 @@ _SOURCE: Final = (
 
 XLA_FLOPS_OF_PEAK_SHARE = Metric(
     "xla_flops_of_peak_share",
-    "share",
     "Part of the step that XLA's ops would take at the device's peak: the utilisation of its FLOPs.",
     "sum of FLOPs by XLA's cost analysis / peak that the profile states / step time, where they are known for 90 % of "
     "the kernels' time",
     f"{_SOURCE}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
-    _NEEDS,
 )
 XLA_ROOF_REACHED = Metric(
     "xla_roof_reached",
-    "share",
     "What XLA's ops reach of the device's roof.",
     "sum over ops of the longer of FLOPs at the peak and bytes at the memory's rate, at most the op's time / sum of "
     "the ops' times",
     f"{_SOURCE}; bytes that stay on the chip count too, so an op may need less than its roof",
-    _NEEDS,
+    unit="share",
 )
 XLA_BELOW_ROOF_OPS = Metric(
     "xla_below_roof_ops",
-    "text",
     "Which of XLA's ops lose most below the device's roof, with what they reach.",
     "the three kinds of ops with the most time above the roof",
-    needs=_NEEDS,
+    unit="text",
 )
-_ALL: Final = (XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS)
 
 
-@measures(*_ALL)
+@measures(XLA_FLOPS_OF_PEAK_SHARE, XLA_ROOF_REACHED, XLA_BELOW_ROOF_OPS, needs=("device_ops",))
 def xla_costs(view: DeviceView) -> Values:
     """FLOPs and bytes of the step's ops against the peaks; unknown where the profile holds too few."""
     peak, rate = view.facts.get("peak_tflops"), view.facts.get("memory_gbs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import ms
@@ -31,7 +30,6 @@ def _calls(view: DeviceView) -> pl.DataFrame:
 
 ALLOCATOR_CALLS_PER_STEP = Metric(
     "allocator_calls_per_step",
-    "number",
     "Calls per step that take device memory from the driver or give it back.",
     "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
     needs=_NEEDS,
@@ -39,14 +37,12 @@ ALLOCATOR_CALLS_PER_STEP = Metric(
 )
 ALLOCATOR_FREES_PER_STEP = Metric(
     "allocator_frees_per_step",
-    "number",
     "Calls per step that give device memory back; each waits until the device has nothing left to do.",
     "calls with free or unmap in their name / steps",
     needs=_NEEDS,
 )
 ALLOCATOR_FREES_IN_OPS_PART = Metric(
     "allocator_frees_in_ops_part",
-    "share",
     "How many of the calls that give memory back are made inside ordinary framework ops.",
     "those of them inside an op of the framework / all of them; 0 where there are none",
     "a caching allocator frees nothing inside an op unless memory is full; without caching every op frees its own",
@@ -54,14 +50,13 @@ ALLOCATOR_FREES_IN_OPS_PART = Metric(
 )
 ALLOCATOR_CALLS = Metric(
     "allocator_calls",
-    "text",
     "Which calls take device memory from the driver or give it back, the most time first.",
     "their time per step, summed by name",
     needs=_NEEDS,
+    unit="text",
 )
 ALLOCATOR_LEAST_GAIN_MS = Metric(
     "allocator_least_gain_ms",
-    "ms",
     "Step time saved if seven tenths of the driver's calls for device memory went away.",
     "0.7 x allocator_gain_ms",
     "own choice: memory that grows with the batch's shape is still taken at times",
@@ -69,7 +64,6 @@ ALLOCATOR_LEAST_GAIN_MS = Metric(
 )
 ALLOCATOR_GAIN_MS = Metric(
     "allocator_gain_ms",
-    "ms",
     "Step time saved if the driver's calls for device memory went away.",
     "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
     "allocator_idle_share x step_mean_ms",
@@ -78,7 +72,6 @@ ALLOCATOR_GAIN_MS = Metric(
 )
 RESERVED_MEMORY_SHARE = Metric(
     "reserved_memory_share",
-    "share",
     "Most device memory that the caching allocator held, as a part of the device's.",
     "reserved_memory_bytes / device memory",
     needs=("device_ops", "devices", "allocations", "allocations.allocated_bytes"),
@@ -94,7 +87,7 @@ RESERVED_MEMORY_SHARE = Metric(
     ALLOCATOR_GAIN_MS,
     RESERVED_MEMORY_SHARE,
 )
-def churn(view: DeviceView) -> Mapping[Metric, Value]:
+def churn(view: DeviceView) -> Values:
     """What taking and freeing device memory costs; zero where no step does."""
     calls = _calls(view)
     frees = calls.filter(_NAME.str.contains(_FREES))

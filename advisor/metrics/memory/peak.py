@@ -13,8 +13,6 @@ from advisor.model.missing import Missing
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for
 _XPROF: Final = "XProf's memory profile"
-_OF_BFC: Final = Missing("not_this_allocator")
-_NEEDS: Final = ("device_ops", "allocations", "allocations.allocated_bytes")
 
 
 def _at_peak(view: DeviceView) -> pl.DataFrame:
@@ -25,71 +23,57 @@ def _at_peak(view: DeviceView) -> pl.DataFrame:
 
 PEAK_MEMORY_BYTES = Metric(
     "peak_memory_bytes",
-    "bytes",
     "Most device memory that was held at once, over the whole recording: by tensors, on TPUs by the stack too.",
     "max of the allocator's running total of allocated bytes, and of the stack's where that is told",
     "torch-tb-profiler's Peak Memory Usage",
-    _NEEDS,
-    _at_peak,
+    where=_at_peak,
 )
 PEAK_MEMORY_SHARE = Metric(
     "peak_memory_share",
-    "share",
     "Most device memory that was held at once as a part of the device's memory.",
     "peak_memory_bytes / device memory",
     "torch-tb-profiler",
-    (*_NEEDS, "devices"),
+    ("devices",),
     _at_peak,
 )
 HEAP_MEMORY_BYTES = Metric(
     "heap_memory_bytes",
-    "bytes",
     "Memory that tensors hold at the peak.",
     "allocated bytes, at the peak",
     _XPROF,
-    _NEEDS,
 )
 STACK_MEMORY_BYTES = Metric(
     "stack_memory_bytes",
-    "bytes",
     "Memory that the running program holds for its own, as on TPUs, at the peak.",
     "reserved bytes; 0 on GPUs, at the peak",
     _XPROF,
-    _NEEDS,
 )
 FREE_MEMORY_BYTES = Metric(
     "free_memory_bytes",
-    "bytes",
     "Memory that the allocator could still give at the peak.",
     "available bytes, at the peak",
     _XPROF,
-    _NEEDS,
 )
 LIFETIME_PEAK_MEMORY_BYTES = Metric(
     "lifetime_peak_memory_bytes",
-    "bytes",
     "Most device memory that tensors held at once since the process began: the recording may not hold it.",
     "max of what the allocator says of its own peak",
     _XPROF,
-    _NEEDS,
 )
 RESERVED_MEMORY_BYTES = Metric(
     "reserved_memory_bytes",
-    "bytes",
     "Most device memory that the caching allocator held.",
     "max of the allocator's running total of reserved bytes; of TensorFlow and JAX, which take it all at once, "
     "allocated + available",
-    needs=_NEEDS,
 )
 FRAGMENTATION = Metric(
     "fragmentation",
-    "share",
     "Part of the reserved memory that no tensor used when most was reserved; where the allocator takes all memory "
     "at once, the part that was free, but in pieces, when most was allocated.",
     "1 - allocated / reserved, at the moment of most reserved bytes (the last of equals); of TensorFlow and JAX "
     "free memory outside its largest piece / reserved, at the peak",
     "the ratio of TensorFlow's and JAX's allocators is that of XProf's memory profile",
-    needs=_NEEDS,
+    unit="share",
 )
 
 
@@ -102,6 +86,7 @@ FRAGMENTATION = Metric(
     LIFETIME_PEAK_MEMORY_BYTES,
     RESERVED_MEMORY_BYTES,
     FRAGMENTATION,
+    needs=("device_ops", "allocations", "allocations.allocated_bytes"),
     needs_steps=False,
 )
 def memory(view: DeviceView) -> Values:
@@ -152,7 +137,7 @@ def _fullest(allocations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _or_missing(value: object) -> Value:
-    return int(value) if isinstance(value, int) else _OF_BFC
+    return int(value) if isinstance(value, int) else Missing("not_this_allocator")
 
 
 @tabulates("memory")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, GRAPH_LAUNCH, OPTIMIZER_STEP
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -26,7 +25,6 @@ _SIXTEEN: Final = r"(?i)bfloat16|half|float16"
 
 COMPILED_CALLS_PER_STEP = Metric(
     "compiled_calls_per_step",
-    "number",
     "Calls of compiled code per step: above 0 torch.compile is in use, if not for all of the model.",
     "ranges Torch-Compiled Region, or else CompiledFunction or CompiledFxGraph, or else kernels that Inductor named / "
     "steps",
@@ -34,47 +32,41 @@ COMPILED_CALLS_PER_STEP = Metric(
 )
 GRAPH_LAUNCHES_PER_STEP = Metric(
     "graph_launches_per_step",
-    "number",
     "Launches of CUDA graphs per step.",
     "calls of cudaGraphLaunch and the like in the used steps / steps",
 )
 OPTIMIZER_FORM = Metric(
     "optimizer_form",
-    "text",
     "How the optimizer updates: `fused`, `foreach`, `loop` (one tensor at a time), or `none` where no step ran.",
     "the first of these whose ops run in the used steps: aten::_fused_adam and the like, aten::_foreach_add and the "
     "like; else loop where an Optimizer.step range is. Clipping gradients runs foreach ops too",
+    unit="text",
 )
 OPTIMIZER_CLASS = Metric(
     "optimizer_class",
-    "text",
     "The optimizer's class, or the one with the most time of several: `AdamW`.",
     "the ranges Optimizer.step#CLASS.step in the used steps",
+    unit="text",
 )
 ATTENTION_CALLS_PER_STEP = Metric(
     "attention_calls_per_step",
-    "number",
     "Calls of F.scaled_dot_product_attention per step; kernels of other packages are none.",
     "aten::scaled_dot_product_attention in the used steps / steps",
 )
 DENSE_EMBEDDINGS_PER_STEP = Metric(
     "dense_embeddings_per_step",
-    "number",
     "Gradients of embeddings per step that have a row for every row of the table, used in the batch or not.",
     "aten::embedding_dense_backward and aten::_embedding_bag_dense_backward in the used steps / steps",
 )
 DDP_FORWARDS_PER_STEP = Metric(
     "ddp_forwards_per_step",
-    "number",
     "Forward passes of DistributedDataParallel per step: above 0 it is in use.",
     "ranges DistributedDataParallel.forward in the used steps / steps",
 )
 SIXTEEN_BIT_REDUCTION_SHARE = Metric(
     "sixteen_bit_reduction_share",
-    "share",
     "Part of the bytes that this rank's reductions handle in 16 bits.",
     "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
-    needs=("device_ops",),
 )
 
 
@@ -102,15 +94,15 @@ def uses(view: DeviceView) -> Values:
 
 
 @measures(GRAPH_LAUNCHES_PER_STEP)
-def graphs(view: DeviceView) -> Mapping[Metric, Value]:
+def graphs(view: DeviceView) -> Values:
     """Launches of CUDA graphs, where calls of the driver were recorded."""
     if not view.host.select(pl.col("kind").is_in(DRIVER_CALLS).any()).item():
         return {GRAPH_LAUNCHES_PER_STEP: Missing("no_cuda_calls")}
     return {GRAPH_LAUNCHES_PER_STEP: _per_step(view, GRAPH_LAUNCH)}
 
 
-@measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False)
-def reductions(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(SIXTEEN_BIT_REDUCTION_SHARE, needs_steps=False, needs=("device_ops",))
+def reductions(view: DeviceView) -> Values:
     """In how many bits gradients travel."""
     calls = view.collectives.filter(matches(_REDUCES, "op"), pl.col("dtype").is_not_null(), pl.col("bytes") > 0)
     total = calls["bytes"].sum()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -22,39 +21,37 @@ _SEVERAL: Final = 2
 
 TF_FUNCTION_CALLS_PER_STEP = Metric(
     "tf_function_calls_per_step",
-    "number",
     "Calls of tf.functions per step.",
     "host ranges with a tf_function_call in the used steps / steps",
 )
 JITTED_CALLS_PER_STEP = Metric(
     "jitted_calls_per_step",
-    "number",
     "Calls of jitted functions per step; jnp's own functions are jitted too.",
     "host ranges PjitFunction(...) in the used steps / steps",
 )
 TF_DATA_PREFETCHES = Metric(
     "tf_data_prefetches",
-    "count",
     "Iterators of tf.data that prefetch, in all pipelines.",
     "iterators whose transformation is Prefetch",
+    unit="count",
 )
 TF_DATA_PARALLEL_MAPS = Metric(
     "tf_data_parallel_maps",
-    "count",
     "Transformations of tf.data that run several calls at once.",
     "iterators called Parallel* or MapAndBatch whose recorded parallelism is above 1",
+    unit="count",
 )
 TF_DATA_SERIAL_MAPS = Metric(
     "tf_data_serial_maps",
-    "count",
     "Maps of tf.data that run one call at a time.",
     "iterators called Map, and those that could run several calls at once but run one",
+    unit="count",
 )
 _PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MAPS)
 
 
 @measures(TF_FUNCTION_CALLS_PER_STEP, JITTED_CALLS_PER_STEP)
-def functions(view: DeviceView) -> Mapping[Metric, Value]:
+def functions(view: DeviceView) -> Values:
     """Calls of compiled functions."""
     framework, steps = view.process.get("framework"), max(1, view.steps.height)
     functions = view.used_host.select("details").filter(matches(FUNCTION_CALL, "details"))

@@ -19,7 +19,6 @@ _ENOUGH_STEPS: Final = 3
 
 LAUNCH_STAGGER_MS = Metric(
     "launch_stagger_ms",
-    "ms",
     "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
     "no sooner.",
     "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
@@ -29,36 +28,31 @@ LAUNCH_STAGGER_MS = Metric(
 )
 LAUNCH_STAGGER_SHARE = Metric(
     "launch_stagger_share",
-    "share",
     "Part of the step by which the last device of a process starts after the first one.",
     "launch_stagger_ms / mean step, at most 1",
 )
 LAUNCH_ORDER_SHARE = Metric(
     "launch_order_share",
-    "share",
     "How regularly the devices start in the same order.",
     "pairs of devices and steps in which the one starts first that usually does / all of them",
 )
 LAUNCH_ALIKE_SHARE = Metric(
     "launch_alike_share",
-    "share",
     "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
     "the model and needs what the other makes.",
     "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
 )
 LAUNCH_ORDER = Metric(
-    "launch_order", "text", "The devices in the order in which they usually start.", "by their mean place"
+    "launch_order", "The devices in the order in which they usually start.", "by their mean place", unit="text"
 )
 LAUNCH_LEAST_MS = Metric(
     "launch_least_ms",
-    "ms",
     "What a process per device saves at least.",
     "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
     "waiting and idling on the first device; at least 0",
 )
 LAUNCH_MOST_MS = Metric(
     "launch_most_ms",
-    "ms",
     "What a process per device saves at most: transfers hide behind kernels again.",
     "the same without transfers",
 )
@@ -167,14 +161,13 @@ def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: flo
 
 GUEST_WORKERS = Metric(
     "guest_workers",
-    "count",
     "Processes that work on another rank's GPU beside their own.",
     "workers that meet the other ranks on one device and run something on another, which is another worker's",
+    unit="count",
 )
-GUEST_NAMES = Metric("guest_names", "text", "Who works on whose GPU.", "by the numbers of ranks and devices")
+GUEST_NAMES = Metric("guest_names", "Who works on whose GPU.", "by the numbers of ranks and devices", unit="text")
 GUEST_MS = Metric(
     "guest_ms",
-    "ms",
     "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",
 )

@@ -26,11 +26,13 @@ _BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one
 
 LATE_RANK = Identity.of("late_rank", "The rank that does most by itself.", f"largest mean alone time; {ALONE}")
 LATE_RANK_STEPS = Metric(
-    "late_rank_steps", "count", "In how many of the common steps the late rank is the latest.", "largest alone time"
+    "late_rank_steps",
+    "In how many of the common steps the late rank is the latest.",
+    "largest alone time",
+    unit="count",
 )
 LATE_RANK_MS = Metric(
     "late_rank_ms",
-    "ms",
     "By how much the latest rank is usually late; 0 where it may be the latest by chance.",
     f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
     f" of the typical other rank is more than {_BY_CHANCE} standard errors; {TYPICAL}",
@@ -38,49 +40,43 @@ LATE_RANK_MS = Metric(
 )
 LATE_RANK_SHARE = Metric(
     "late_rank_share",
-    "share",
     "Part of the step by which the latest rank is usually late.",
     "late_rank_ms / mean step",
     SOURCE,
 )
 LATE_RANK_LEAST_MS = Metric(
     "late_rank_least_ms",
-    "ms",
     "By how much the latest rank is later than the next latest.",
     "mean step without waiting - the next largest of another rank, 0 to persistent_skew_ms",
 )
 LATE_RANK_UNEVEN_MS = Metric(
     "late_rank_uneven_ms",
-    "ms",
     "By how much the latest rank is later than all ranks would be if they did equal parts of what they do now.",
     f"its mean alone time - the mean of all ranks'; {ALONE}",
 )
 LATE_RANK_HOST_MS = Metric(
     "late_rank_host_ms",
-    "ms",
     "How much more the latest rank has of what is neither kernels (without a device: ops) nor waiting for input.",
     "its mean alone time - time in kernels (without a device: in ops) - waiting for input, beyond the typical rank's, "
     "at least 0",
 )
 LATE_RANK_CAUSES = Metric(
     "late_rank_causes",
-    "text",
     "What the latest rank has more of than the typical one.",
     "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
+    unit="text",
 )
 LATE_RANK_KERNELS_RATIO = Metric(
     "late_rank_kernels_ratio",
-    "ratio",
     "How many times as many kernels the latest rank runs as the typical rank.",
     "mean number of kernels per step / typical mean",
 )
-_LATE: Final = (
+
+
+@measures_jobs(
     *(*LATE_RANK, LATE_RANK_STEPS, LATE_RANK_MS, LATE_RANK_SHARE, LATE_RANK_LEAST_MS),
     *(LATE_RANK_UNEVEN_MS, LATE_RANK_HOST_MS, LATE_RANK_CAUSES, LATE_RANK_KERNELS_RATIO),
 )
-
-
-@measures_jobs(*_LATE)
 def late_rank(job: Job) -> Values:
     """Whose the loss is, and in what."""
     if why := unknown_split(job):

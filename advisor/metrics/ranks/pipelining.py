@@ -17,45 +17,39 @@ _SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (st
 
 PIPELINE_WAIT_MS = Metric(
     "pipeline_wait_ms",
-    "ms",
     "Time per step that ranks wait for another rank to send or receive.",
     "mean over ranks and common steps of exposed waiting in sends and receives",
 )
 PIPELINE_STAGES = Metric(
     "pipeline_stages",
-    "count",
     "Stages of the pipeline.",
     "ranks that are joined by sends and receives; the median where there are several pipelines",
+    unit="count",
 )
 MICRO_BATCHES = Metric(
     "micro_batches",
-    "number",
     "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
     "sends (or receives) per rank, peer and common step; the median over ranks and peers",
 )
 SCHEDULE_BUBBLE_SHARE = Metric(
     "schedule_bubble_share",
-    "share",
     "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
     "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
     _SOURCE,
 )
 SCHEDULE_BUBBLE_MS = Metric(
     "schedule_bubble_ms",
-    "ms",
     "How much of the waiting that accounts for.",
     "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
     _SOURCE,
 )
 PIPELINE_WORK_MS = Metric(
     "pipeline_work_ms",
-    "ms",
     "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
     "mean step - pipeline_wait_ms",
 )
 STAGE_IMBALANCE_MS = Metric(
     "uneven_stages_ms",
-    "ms",
     "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
     "pipeline_wait_ms - schedule_bubble_ms",
 )

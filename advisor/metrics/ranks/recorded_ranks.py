@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, measures_jobs, measures_ranks
+from advisor.metrics.metric import Metric, Values, measures_jobs, measures_ranks
 from advisor.model.missing import Missing
 from advisor.text import lapse, listing, runs_of
 
 PEERS_RECORDED = Metric(
-    "peers_recorded", "count", "Other ranks of the job whose traces are here, too.", "worker and device pairs - 1"
+    "peers_recorded", "Other ranks of the job whose traces are here, too.", "worker and device pairs - 1", unit="count"
 )
 
 
 @measures_ranks(PEERS_RECORDED)
-def peers(job: Job, position: int) -> Mapping[Metric, Value]:
+def peers(job: Job, position: int) -> Values:
     """Whether the others were recorded: who has done so needs no advice to do it."""
     return {PEERS_RECORDED: sum(other != position for other in range(len(job.ranks)))}
 
 
-RANKS_RECORDED = Metric("ranks_recorded", "count", "Ranks whose traces are here.", "number of worker and device pairs")
+RANKS_RECORDED = Metric(
+    "ranks_recorded", "Ranks whose traces are here.", "number of worker and device pairs", unit="count"
+)
 RANKS_APART = Metric(
     "ranks_apart",
-    "text",
     "Ranks that are left out where ranks are compared.",
     "those that recorded whole none of the steps that half of the ranks or more did: cut off, or at another time",
+    unit="text",
 )
 RANKS_STRANGERS = Metric(
     "ranks_strangers",
-    "text",
     "Ranks that never meet though the same group holds them: their files may be of different jobs.",
     "sets of ranks that no trusted match joins, where their collectives are of a group that holds ranks of another"
     " set; empty where there are none",
+    unit="text",
 )
 RANKS_SITTINGS = Metric(
     "ranks_sittings",
-    "text",
     "Ranks by when they were recorded, where that was not at one time: their files may be of different jobs.",
     "sets of ranks over a minute apart by their files' clocks, of which none meets a rank of another; empty where"
     " it was at one time",
+    unit="text",
 )
 RANKS_IN_JOB = Metric(
     "ranks_in_job",
-    "count",
     "Ranks that the job has.",
     "the world size that the ranks report, at least ranks_recorded",
+    unit="count",
 )
 MATCHED_SHARE = Metric(
     "matched_share",
-    "share",
     "Part of the time in collectives whose members on the other ranks were found.",
     "time in matches that pass the self-check / time in collectives; the check: ends coincide within 20 µs or a"
     " tenth of the shortest member, which spans the time from the last arrival to the end",
@@ -57,14 +58,12 @@ MATCHED_SHARE = Metric(
 )
 CLOCK_SHIFT_MS = Metric(
     "clock_shift_ms",
-    "ms",
     "By how much the ranks' clocks differ at most; everything else here has it taken off.",
     "largest difference between the median ends of the collectives of two ranks, 0 below 1 ms: one host",
     "dPRO (MLSys 2022) on why clocks must be aligned",
 )
 CLOCK_RESIDUAL_US = Metric(
     "clock_residual_us",
-    "us",
     "How far apart the ends of a collective still are on the common clock.",
     "median over collectives of (last end - first end)",
 )
@@ -74,7 +73,7 @@ CLOCK_RESIDUAL_US = Metric(
     *(RANKS_RECORDED, RANKS_APART, RANKS_STRANGERS, RANKS_SITTINGS, RANKS_IN_JOB),
     *(MATCHED_SHARE, CLOCK_SHIFT_MS, CLOCK_RESIDUAL_US),
 )
-def ranks(job: Job) -> Mapping[Metric, Value]:
+def ranks(job: Job) -> Values:
     """How much of the job is here, and how well the ranks fit together."""
     offsets, residual_ns = job.clock.offsets_ns, job.clock.residual_ns
     return {

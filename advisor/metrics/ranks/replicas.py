@@ -24,7 +24,6 @@ SLOW_KERNELS_RANK = Identity.of(
 )
 SLOW_KERNELS_RATIO = Metric(
     "slow_kernels_ratio",
-    "ratio",
     "How many times as long the same kernels take on the slowest rank as on the other ranks.",
     "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
     "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
@@ -32,29 +31,24 @@ SLOW_KERNELS_RATIO = Metric(
 )
 SLOW_KERNELS_SHARE = Metric(
     "slow_kernels_share",
-    "share",
     "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
     "time in kernels that another rank runs too / time in kernels",
 )
 SLOW_KERNELS_LEAST_MS = Metric(
     "slow_kernels_least_ms",
-    "ms",
     "What the job's step gets shorter by at least if the slow GPU's kernels took as long as elsewhere.",
     "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
 )
 SLOW_KERNELS_MOST_MS = Metric(
     "slow_kernels_most_ms",
-    "ms",
     "What the job's step gets shorter by at most if the slow GPU's kernels took as long as elsewhere.",
     "the same, down to the next latest step without time in collectives that nothing covers",
 )
-_SLOW_KERNELS: Final = (
-    *(*SLOW_KERNELS_RANK, SLOW_KERNELS_RATIO, SLOW_KERNELS_SHARE),
-    *(SLOW_KERNELS_LEAST_MS, SLOW_KERNELS_MOST_MS),
+
+
+@measures_jobs(
+    *(*SLOW_KERNELS_RANK, SLOW_KERNELS_RATIO, SLOW_KERNELS_SHARE), *(SLOW_KERNELS_LEAST_MS, SLOW_KERNELS_MOST_MS)
 )
-
-
-@measures_jobs(*_SLOW_KERNELS)
 def slow_kernels(job: Job) -> Values:
     """The rank whose kernels are slowest, and what that costs the job."""
     if job.missing:
@@ -136,23 +130,23 @@ def _gains(job: Job, rank: int, ratio: float) -> tuple[float, float]:
 
 IDLE_RANKS = Metric(
     "idle_ranks",
-    "count",
     "Ranks whose GPU does next to nothing.",
     "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
     "run any)",
+    unit="count",
 )
 IDLE_DEVICES = Metric(
     "idle_devices",
-    "count",
     "GPUs of the job's hosts that do next to nothing.",
     "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
     "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
+    unit="count",
 )
 IDLE_NAMES = Metric(
     "idle_names",
-    "text",
     "Which of the job's GPUs do next to nothing.",
     "names of the idle ranks, number of the unused devices",
+    unit="text",
 )
 
 

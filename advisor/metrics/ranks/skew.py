@@ -28,50 +28,43 @@ _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in h
 
 SKEW_MS = Metric(
     "skew_ms",
-    "ms",
     "Step time lost because the ranks do not take equally long.",
     f"mean over steps of the largest alone time - typical mean = persistent + moving; {ALONE}; {TYPICAL}",
     SOURCE,
 )
 SKEW_SHARE = Metric(
     "skew_share",
-    "share",
     "Part of the step lost because the ranks do not take equally long.",
     "skew_ms / mean step",
     SOURCE,
 )
-COMMON_STEPS = Metric("common_steps", "count", "Steps that all ranks use.", "number of them")
+COMMON_STEPS = Metric("common_steps", "Steps that all ranks use.", "number of them", unit="count")
 PERSISTENT_SKEW_MS = Metric(
     "persistent_skew_ms",
-    "ms",
     "Time per step that the rank which is latest on average takes beyond the typical rank.",
     f"max over ranks of the mean alone time - typical mean; {ALONE}; {TYPICAL}",
     SOURCE,
 )
 MOVING_SKEW_MS = Metric(
     "moving_skew_ms",
-    "ms",
     "Time per step that is lost because another rank is late each time.",
     "mean over steps of the largest alone time - largest mean of a rank",
     SOURCE,
 )
 MOVING_SKEW_SHARE = Metric(
     "moving_skew_share",
-    "share",
     "Part of the step that is lost because another rank is late each time.",
     "moving_skew_ms / mean step",
     SOURCE,
 )
 MOVING_LEAST_MS = Metric(
     "moving_least_ms",
-    "ms",
     "What evening that out saves at least.",
     "the same for the step without waiting, so that every rank's exposed transfers stay as they are; at most "
     "moving_skew_ms",
 )
 MOVING_MOST_MS = Metric(
     "moving_most_ms",
-    "ms",
     "What evening that out saves at most.",
     "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
     " where a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over"
@@ -80,52 +73,58 @@ MOVING_MOST_MS = Metric(
 )
 MOVING_HOST_MS = Metric(
     "moving_host_ms",
-    "ms",
     "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
     "moving_skew_ms, of alone time - time in kernels - waiting for input",
 )
 PAUSES_LEAST_MS = Metric(
     "pauses_least_ms",
-    "ms",
     "What the job's step gets shorter by at least if no rank's host paused.",
     "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
     " nor waiting for input, no more than its lower quartile over steps",
 )
 PAUSES_MOST_MS = Metric(
     "pauses_most_ms",
-    "ms",
     "What the job's step gets shorter by at most if no rank's host paused.",
     "mean step - largest mean over steps of a rank's alone time, of the rest no more than its lower quartile; over"
     " the common steps or over all complete ones, where that is more",
 )
 PERSISTENT_COMPUTE_MS = Metric(
     "persistent_compute_ms",
-    "ms",
     "The persistent part of the time in kernels.",
     "persistent_skew_ms, of work alone",
 )
 MOVING_COMPUTE_MS = Metric(
-    "moving_compute_ms", "ms", "The moving part of the time in kernels.", "moving_skew_ms, of work alone"
+    "moving_compute_ms", "The moving part of the time in kernels.", "moving_skew_ms, of work alone"
 )
 PERSISTENT_INPUT_MS = Metric(
     "persistent_input_ms",
-    "ms",
     "The persistent part of the time that ranks wait for input.",
     "persistent_skew_ms, of the time that the device idles while the loader is asked",
 )
 MOVING_INPUT_MS = Metric(
     "moving_input_ms",
-    "ms",
     "The part of the time that ranks wait for input that moves from rank to rank.",
     "moving_skew_ms, of that time",
 )
 MOVING_CAUSES = Metric(
     "moving_causes",
-    "text",
     "What the latest rank of each step has more of than the typical one.",
     "mean over steps of (its time in kernels, waiting for input, rest) - the typical rank's in that step",
+    unit="text",
 )
-_SPLIT: Final = (
+
+
+@measures_jobs(SKEW_MS, SKEW_SHARE, COMMON_STEPS)
+def skew(job: Job) -> Values:
+    """What unevenness between ranks costs."""
+    if why := unknown_loss(job):
+        return why
+    steps = job.once(own_steps)
+    loss_ms = persistent(steps.alone) + moving(steps.alone)
+    return {SKEW_MS: loss_ms, SKEW_SHARE: steps.share(loss_ms), COMMON_STEPS: len(job.steps)}
+
+
+@measures_jobs(
     PERSISTENT_SKEW_MS,
     MOVING_SKEW_MS,
     MOVING_SKEW_SHARE,
@@ -140,20 +139,6 @@ _SPLIT: Final = (
     MOVING_INPUT_MS,
     MOVING_CAUSES,
 )
-_LOSS: Final = (SKEW_MS, SKEW_SHARE, COMMON_STEPS)
-
-
-@measures_jobs(*_LOSS)
-def skew(job: Job) -> Values:
-    """What unevenness between ranks costs."""
-    if why := unknown_loss(job):
-        return why
-    steps = job.once(own_steps)
-    loss_ms = persistent(steps.alone) + moving(steps.alone)
-    return {SKEW_MS: loss_ms, SKEW_SHARE: steps.share(loss_ms), COMMON_STEPS: len(job.steps)}
-
-
-@measures_jobs(*_SPLIT)
 def split(job: Job) -> Values:
     """Whether it is always the same rank."""
     if why := unknown_split(job):

@@ -27,41 +27,41 @@ _SOURCE: Final = (
 
 STRAGGLER_SLOWDOWN = Metric(
     "straggler_slowdown",
-    "ratio",
     "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
     "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
     "a step lasts from the last rank's end of the step before to the last rank's end",
     _SOURCE,
+    unit="ratio",
 )
 STRAGGLER_REPLAY_ERROR = Metric(
     "straggler_replay_error",
-    "share",
     "How far the replay of the unchanged steps is off.",
     "|replayed mean step / recorded mean step - 1|; where it is above 5 %, the others could not be told",
     _SOURCE,
+    unit="share",
 )
 STRAGGLER_RANK = Identity.of(
     "straggler_rank", "The rank that explains most of the slow-down by stragglers.", "largest straggler_rank_explains"
 )
 STRAGGLER_RANK_EXPLAINS = Metric(
     "straggler_rank_explains",
-    "share",
     "Part of the slow-down by stragglers that one rank explains.",
     "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
     _SOURCE,
+    unit="share",
 )
 STRAGGLER_OPERATION = Metric(
     "straggler_operation",
-    "text",
     "The type of operation that explains most of the slow-down by stragglers.",
     "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
+    unit="text",
 )
 STRAGGLER_OPERATION_EXPLAINS = Metric(
     "straggler_operation_explains",
-    "share",
     "Part of the slow-down by stragglers that one type of operation explains.",
     "the same, with the operations of one type typical",
     _SOURCE,
+    unit="share",
 )
 _STRAGGLERS: Final = (
     *(STRAGGLER_SLOWDOWN, STRAGGLER_REPLAY_ERROR, *STRAGGLER_RANK, STRAGGLER_RANK_EXPLAINS),

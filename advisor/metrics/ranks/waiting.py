@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, measures_jobs, measures_ranks, tabulates_jobs
+from advisor.metrics.metric import Metric, Value, Values, measures_jobs, measures_ranks, tabulates_jobs
 from advisor.metrics.rank_identity import Identity
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -20,45 +19,39 @@ _APART: Final = Missing("other_steps")
 _AWAITED_LEAST: Final = 0.5  # of all waiting
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
 
-WAIT_MS = Metric("wait_ms", "ms", "Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
+WAIT_MS = Metric("wait_ms", "Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
 WAIT_SHARE = Metric(
     "wait_share",
-    "share",
     "Part of the step in which the rank waits for a later one.",
     "wait_ms / mean of the common steps",
     _SOURCE,
 )
 TRANSFER_MS = Metric(
     "transfer_ms",
-    "ms",
     "Time per step in which data moves between ranks and nothing else runs on the device.",
     "time in collectives that none of the rank's kernels covers, less wait_ms",
     _SOURCE,
 )
 OWN_STEP_MS = Metric(
     "own_step_ms",
-    "ms",
     "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
     "mean of the common steps - wait_ms",
     _SOURCE,
 )
 OWN_WHOLE_STEP_MS = Metric(
     "own_whole_step_ms",
-    "ms",
     "What the step takes this rank by itself, the uneven steps included, which savings count too.",
     "mean over all steps that every rank recorded whole of (step - exposed waiting)",
     _SOURCE,
 )
 ALONE_WHOLE_STEP_MS = Metric(
     "alone_whole_step_ms",
-    "ms",
     "What the step takes this rank without exposed collectives, the uneven steps included.",
     "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
     _SOURCE,
 )
 OWN_STEP_EXCESS_MS = Metric(
     "own_step_excess_ms",
-    "ms",
     "By how much longer the step takes this rank by itself than the typical rank.",
     "own_step_ms - its lower median over the ranks: of two, that of the one that does less",
     _SOURCE,
@@ -70,7 +63,7 @@ _WAITS: Final = (
 
 
 @measures_ranks(*_WAITS)
-def waits(job: Job, position: int) -> Mapping[Metric, Value]:
+def waits(job: Job, position: int) -> Values:
     """One rank's waiting."""
     missing = job.missing or (_GUEST if position in job.guests else _APART if position in job.apart else None)
     return dict.fromkeys(_WAITS, missing) if missing else _waits(job, pl.col("rank") == position)
@@ -97,7 +90,6 @@ def _typical_own_ms(job: Job) -> float:
 
 OUTLIER_AWAITED_MS = Metric(
     "outlier_awaited_ms",
-    "ms",
     "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
     "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 if it is unknown",
     _SOURCE,
@@ -105,7 +97,7 @@ OUTLIER_AWAITED_MS = Metric(
 
 
 @measures_ranks(OUTLIER_AWAITED_MS)
-def awaited(job: Job, position: int) -> Mapping[Metric, Value]:
+def awaited(job: Job, position: int) -> Values:
     """Steps that were long because another rank was late are no fault of this one."""
     if not job.ranks[position].steps["used"].any():
         return {}
@@ -153,18 +145,16 @@ def who_waits(job: Job) -> pl.DataFrame:
 
 WAITING_SHARE = Metric(
     "waiting_share",
-    "share",
     "Part of all ranks' time that passes waiting for later ranks.",
     "mean over ranks and common steps of exposed waiting / mean step",
     "wait = latest start - own start, as TraceLens and ByteDance's study have it",
 )
 WAITING_MOST = Identity.of("waiting_most", "The rank that waits longest for others.", "largest mean exposed waiting")
 WAITING_MOST_SHARE = Metric(
-    "waiting_most_share", "share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"
+    "waiting_most_share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"
 )
 PIPELINE_WAIT_SHARE = Metric(
     "pipeline_wait_share",
-    "share",
     "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
     "the same of exposed waiting in sends and receives; 0 where there are none",
 )
@@ -175,7 +165,6 @@ AWAITED_MOST = Identity.of(
 )
 AWAITED_MOST_SHARE = Metric(
     "awaited_most_share",
-    "share",
     "Part of the waiting that is for the rank which is waited for longest.",
     "largest sum of exposed waiting for one rank / sum for all",
 )
@@ -186,7 +175,7 @@ _WAITING: Final = (
 
 
 @measures_jobs(*_WAITING)
-def waiting_of_all(job: Job) -> Mapping[Metric, Value]:
+def waiting_of_all(job: Job) -> Values:
     """Who waits, and for whom."""
     if job.missing:
         sends = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT) | pl.col("op").is_null()).height

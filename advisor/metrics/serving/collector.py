@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
-
-_NEEDS: Final = ("device_ops", "host_ops")
+from advisor.metrics.metric import Metric, Values, measures
 
 
 def _collections(view: DeviceView) -> pl.DataFrame:
@@ -20,23 +15,19 @@ def _collections(view: DeviceView) -> pl.DataFrame:
 
 GC_PAUSE_MS = Metric(
     "gc_pause_ms",
-    "ms",
     "The longest time that the device idles in one garbage collection.",
     "longest idle time in one collection of Python's inside the complete steps, uneven ones too",
-    needs=_NEEDS,
     where=lambda view: places(view, _collections(view)),
 )
 GC_PAUSES_MS = Metric(
     "gc_pauses_ms",
-    "ms",
     "Time per step that the device idles in garbage collections.",
     "that idle time in all collections / complete steps",
-    needs=_NEEDS,
 )
 
 
-@measures(GC_PAUSE_MS, GC_PAUSES_MS)
-def pauses(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(GC_PAUSE_MS, GC_PAUSES_MS, needs=("device_ops", "host_ops"))
+def pauses(view: DeviceView) -> Values:
     """Idle time in collections; zero where none was recorded."""
     rows = _collections(view)
     steps = view.complete  # those that a collection made uneven too

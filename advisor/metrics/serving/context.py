@@ -21,30 +21,24 @@ _NVIDIA: Final = "TensorRT-LLM, host analysis guide"
 
 PREFILL_IDLE_SHARE = Metric(
     "prefill_idle_share",
-    "share",
     "Part of the steps that prefill in which the device idles.",
     "1 - busy time / time from each such step's first op to the next step's first op",
     _NVIDIA,
-    _NEEDS,
 )
 PREFILL_LAUNCH_SHARE = Metric(
     "prefill_launch_share",
-    "share",
     "Part of the steps that prefill in which the host is inside calls that launch.",
     "union of calls that launch kernels or graphs / time from mark to mark on the host",
     _NVIDIA,
-    _NEEDS,
 )
 PREFILL_LAUNCH_PART = Metric(
     "prefill_launch_part",
-    "share",
     "How much of the waiting for launches lies in steps that prefill.",
     "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
-    needs=_NEEDS,
 )
 
 
-@measures(PREFILL_IDLE_SHARE, PREFILL_LAUNCH_SHARE, PREFILL_LAUNCH_PART)
+@measures(PREFILL_IDLE_SHARE, PREFILL_LAUNCH_SHARE, PREFILL_LAUNCH_PART, needs=_NEEDS)
 def launching(view: DeviceView) -> Values:
     """How steps with prompts are launched."""
     rows = _of(view, PREFILLING)
@@ -63,23 +57,19 @@ def launching(view: DeviceView) -> Values:
 
 DECODE_COMMUNICATION_SHARE = Metric(
     "decode_communication_share",
-    "share",
     "Communication in decode steps; 0 where none decodes.",
     "time of collectives / busy time, both in decode steps",
     _NVIDIA,
-    ("device_ops", "device_ops.launch"),
 )
 PREFILL_COMMUNICATION_SHARE = Metric(
     "prefill_communication_share",
-    "share",
     "Communication in steps that prefill; 0 where none prefills.",
     "time of collectives / busy time, both in steps that prefill",
     _NVIDIA,
-    ("device_ops", "device_ops.launch"),
 )
 
 
-@measures(DECODE_COMMUNICATION_SHARE, PREFILL_COMMUNICATION_SHARE)
+@measures(DECODE_COMMUNICATION_SHARE, PREFILL_COMMUNICATION_SHARE, needs=("device_ops", "device_ops.launch"))
 def communication(view: DeviceView) -> Values:
     """How much of the device's work in each phase is communication."""
     if not view.once(steps_by_phase).height:

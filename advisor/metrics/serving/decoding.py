@@ -7,13 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.decoding import (
-    decode_steps,
-    decode_time,
-    gaps_between,
-    graph_launches,
-    idle_between,
-)
+from advisor.analysis.device.decoding import decode_steps, decode_time, gaps_between, graph_launches, idle_between
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import steps_by_phase, work
@@ -22,7 +16,7 @@ from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -30,50 +24,40 @@ from advisor.model.profile import matches
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _NVIDIA: Final = "TensorRT-LLM, host analysis guide"
 _SAMPLES: Final = r"(?i)argmax|multinomial|sampl|top_?k|top_?p|sort|distribution_"
-_NO_MARKS: Final = Missing("no_engine_steps")
-_NO_DECODE: Final = Missing("no_decode_step")
 
 
 def _unknown(view: DeviceView) -> Missing | None:
     """Why nothing is known of the decode steps, or None."""
     if not view.once(steps_by_phase).height:
-        return _NO_MARKS
-    return None if view.once(decode_steps).height else _NO_DECODE
+        return Missing("no_engine_steps")
+    return None if view.once(decode_steps).height else Missing("no_decode_step")
 
 
 DECODE_IDLE_SHARE = Metric(
     "decode_idle_share",
-    "share",
     "Part of the decode steps in which the device idles.",
     "1 - busy time / time from each decode step's first op to the next step's first op",
     _NVIDIA,
-    _NEEDS,
 )
 DECODE_LAUNCH_SHARE = Metric(
     "decode_launch_share",
-    "share",
     "Part of the decode steps in which the host is inside calls that launch.",
     "union of calls that launch kernels or graphs / time from mark to mark on the host",
     _NVIDIA,
-    _NEEDS,
 )
 DECODE_SINGLE_KERNELS = Metric(
     "decode_single_kernels",
-    "number",
     "Kernels per decode step that no CUDA graph launches.",
     "kernels of the decode steps whose call is no launch of a graph / decode steps",
-    needs=_NEEDS,
 )
 DECODE_LAUNCH_PART = Metric(
     "decode_launch_part",
-    "share",
     "How much of the waiting for launches lies in decode steps.",
     "idle time in host-bound gaps of at most {launch_gap} inside decode steps / all of it; 0 without such gaps",
-    needs=_NEEDS,
 )
 
 
-@measures(DECODE_IDLE_SHARE, DECODE_LAUNCH_SHARE, DECODE_SINGLE_KERNELS, DECODE_LAUNCH_PART)
+@measures(DECODE_IDLE_SHARE, DECODE_LAUNCH_SHARE, DECODE_SINGLE_KERNELS, DECODE_LAUNCH_PART, needs=_NEEDS)
 def launching(view: DeviceView) -> Values:
     """How the decode steps are launched."""
     if why := _unknown(view) or unknown_waits(view):
@@ -90,45 +74,36 @@ def launching(view: DeviceView) -> Values:
 
 DECODE_GAP_SHARE = Metric(
     "decode_gap_share",
-    "share",
     "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
     "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
     "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
     _NVIDIA,
-    _NEEDS,
-    lambda view: stretches(Union.of(*view.once(gaps_between)), "between two decode steps"),
+    where=lambda view: stretches(Union.of(*view.once(gaps_between)), "between two decode steps"),
 )
 DECODE_GAP_US = Metric(
     "decode_gap_us",
-    "us",
     "The median gap between two decode steps.",
     "median time from the last op of a decode step to the first of the decode step that follows it",
-    needs=_NEEDS,
 )
 DECODE_GAP_MS = Metric(
     "decode_gap_ms",
-    "ms",
     "Time per step in which the device idles between two decode steps.",
     "idle time as in decode_gap_share, launches of graphs included: who schedules ahead launches ahead / steps",
-    needs=_NEEDS,
 )
 DECODE_BUSY_MS = Metric(
     "decode_busy_ms",
-    "ms",
     "Time per step in which the device works on decode steps.",
     "busy time of the decode steps / steps",
-    needs=_NEEDS,
 )
 DECODE_GAP_CAUSES = Metric(
     "decode_gap_causes",
-    "text",
     "What the host did in the gaps between decode steps, as far as it was recorded.",
     "the three outermost ranges with the most time in them",
-    needs=_NEEDS,
+    unit="text",
 )
 
 
-@measures(DECODE_GAP_SHARE, DECODE_GAP_US, DECODE_GAP_MS, DECODE_BUSY_MS, DECODE_GAP_CAUSES)
+@measures(DECODE_GAP_SHARE, DECODE_GAP_US, DECODE_GAP_MS, DECODE_BUSY_MS, DECODE_GAP_CAUSES, needs=_NEEDS)
 def gaps(view: DeviceView) -> Values:
     """What passes between two decode steps."""
     if why := _unknown(view) or unknown_waits(view):
@@ -146,21 +121,15 @@ def gaps(view: DeviceView) -> Values:
 
 GRAPH_LAUNCH_WAIT_SHARE = Metric(
     "graph_launch_wait_share",
-    "share",
     "Part of the step in which the device idles while the host launches a CUDA graph.",
     "idle time during cudaGraphLaunch / step time",
-    needs=_NEEDS,
 )
-GRAPH_LAUNCH_WAIT_MS = Metric(
-    "graph_launch_wait_ms",
-    "ms",
-    "Time per step in which the device idles while the host launches a CUDA graph.",
-    "idle time during cudaGraphLaunch / steps",
-    needs=_NEEDS,
+GRAPH_LAUNCH_WAIT_MS = time_of(
+    "graph_launch_wait_ms", GRAPH_LAUNCH_WAIT_SHARE, "idle time during cudaGraphLaunch / steps"
 )
 
 
-@measures(GRAPH_LAUNCH_WAIT_SHARE, GRAPH_LAUNCH_WAIT_MS)
+@measures(GRAPH_LAUNCH_WAIT_SHARE, GRAPH_LAUNCH_WAIT_MS, needs=_NEEDS)
 def graphs(view: DeviceView) -> Values:
     """Launches of graphs that nothing hides; zero where no graph is launched."""
     if why := unknown_waits(view):
@@ -181,20 +150,16 @@ def sampling_kernels(view: DeviceView) -> pl.DataFrame:
 
 SAMPLING_SHARE = Metric(
     "sampling_share",
-    "share",
     "Part of the decode steps in which kernels sample.",
     "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "
     "/ time of the decode steps",
-    needs=_NEEDS,
     where=lambda view: longest(view.once(sampling_kernels)),
 )
-SAMPLING_KERNELS = Metric(
-    "sampling_kernels", "number", "Kernels per decode step that sample.", "their number / decode steps", needs=_NEEDS
-)
-SAMPLING_MS = Metric("sampling_ms", "ms", "Time per step of kernels that sample.", "their time / steps", needs=_NEEDS)
+SAMPLING_KERNELS = Metric("sampling_kernels", "Kernels per decode step that sample.", "their number / decode steps")
+SAMPLING_MS = Metric("sampling_ms", "Time per step of kernels that sample.", "their time / steps")
 
 
-@measures(SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS)
+@measures(SAMPLING_SHARE, SAMPLING_KERNELS, SAMPLING_MS, needs=_NEEDS)
 def sampling(view: DeviceView) -> Values:
     """What the choice of the next tokens costs the device."""
     if why := _unknown(view):
@@ -210,23 +175,19 @@ def sampling(view: DeviceView) -> Values:
 
 PREFILL_STALL_MS = Metric(
     "prefill_stall_ms",
-    "ms",
     "The longest time for which prefills hold up requests that decode.",
     "longest run of prefill and mixed steps after a decode step, before one with more requests than they had, on the "
     "device",
     "generation stalls: Sarathi-Serve (OSDI 2024)",
-    _NEEDS,
 )
 PREFILL_STALL_RATIO = Metric(
     "prefill_stall_ratio",
-    "ratio",
     "How many typical decode steps the longest stall by prefills lasts.",
     "prefill_stall_ms / median decode step",
-    needs=_NEEDS,
 )
 
 
-@measures(PREFILL_STALL_MS, PREFILL_STALL_RATIO)
+@measures(PREFILL_STALL_MS, PREFILL_STALL_RATIO, needs=_NEEDS)
 def stalls(view: DeviceView) -> Values:
     """How long requests that decode wait for the prefills of others; zero where none does."""
     if why := _unknown(view):

@@ -15,27 +15,22 @@ _LINEAR: Final = r"^aten::linear$"
 _TOKENS: Final = r"^\[\[(?:\d+, ?)?(\d+), ?\d+\], ?\[\d+, ?\d+\]"  # of `[[batch, tokens, width], [rows, width], ...]`
 _FEWEST: Final = 4  # lengths in a row that grow by one: fewer may be so by chance
 _MOST_GROW: Final = 0.9  # of the changes: the others begin another text
-_NEEDS: Final = ("host_ops", "host_ops.shapes")
 
 GENERATION_TOKENS = Metric(
     "generation_tokens",
-    "number",
     "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
     "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
     "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
     "own choice: four, 90 %",
-    _NEEDS,
 )
 REPEATED_TOKENS_SHARE = Metric(
     "repeated_tokens_share",
-    "share",
     "Part of these tokens that the step of generation before computed, too.",
     "1 - 1 / generation_tokens",
-    needs=_NEEDS,
 )
 
 
-@measures(GENERATION_TOKENS, REPEATED_TOKENS_SHARE)
+@measures(GENERATION_TOKENS, REPEATED_TOKENS_SHARE, needs=("host_ops", "host_ops.shapes"))
 def generation(view: DeviceView) -> Values:
     """How many tokens are computed for each that is new."""
     lengths = _lengths(view)

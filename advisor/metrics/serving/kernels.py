@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import CACHE_WRITES
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -24,22 +23,18 @@ def cache_writes(view: DeviceView) -> pl.DataFrame:
 
 CACHE_WRITE_PART = Metric(
     "cache_write_part",
-    "share",
     "Time of the kernels that write keys and values to the cache, relative to attention.",
     "time of reshape_and_cache, store_kvcache and the like / time of fused attention",
-    needs=_NEEDS,
     where=lambda view: longest(view.once(cache_writes)),
 )
 CACHE_WRITE_MS = Metric(
     "cache_write_ms",
-    "ms",
     "Time per step of the kernels that write keys and values to the cache.",
     "time of those kernels / steps",
-    needs=_NEEDS,
 )
 
 
-@measures(CACHE_WRITE_PART, CACHE_WRITE_MS)
+@measures(CACHE_WRITE_PART, CACHE_WRITE_MS, needs=_NEEDS)
 def writes(view: DeviceView) -> Values:
     """Writes to the cache; zero where none was recorded, unknown where attention is in no kernel of its own."""
     if view.device is None:
@@ -65,23 +60,19 @@ def norms_after_all_reduce(view: DeviceView) -> pl.DataFrame:
 
 ALLREDUCE_NORMS_PER_STEP = Metric(
     "allreduce_norms_per_step",
-    "number",
     "Kernels per step that normalise what an all-reduce has just added up.",
     "kernels of layer or RMS norms that come next on the stream of an all-reduce / steps",
-    needs=_NEEDS,
     where=lambda view: longest(view.once(norms_after_all_reduce)),
 )
 ALLREDUCE_NORMS_MS = Metric(
     "allreduce_norms_ms",
-    "ms",
     "Time per step of the kernels that normalise what an all-reduce has just added up.",
     "time of those kernels / steps",
-    needs=_NEEDS,
 )
 
 
-@measures(ALLREDUCE_NORMS_PER_STEP, ALLREDUCE_NORMS_MS)
-def norms(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(ALLREDUCE_NORMS_PER_STEP, ALLREDUCE_NORMS_MS, needs=_NEEDS)
+def norms(view: DeviceView) -> Values:
     """Norms that one kernel could compute with the all-reduce before them."""
     if view.device is None:
         return {}

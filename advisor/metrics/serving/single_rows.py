@@ -18,28 +18,23 @@ _SINGLE_PRODUCT: Final = (  # of `[[bias], [1, width], [width, rows]]`; addmv an
 _SINGLE_ROW: Final = r"^\[\[1, ?\d+\]"
 _IN_TURN: Final = r"^aten::(?:bmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu|\w*scaled_dot_product\w*)$"
 _MOST: Final = 0.9
-_NEEDS: Final = ("host_ops", "host_ops.shapes")
 
 SINGLE_ROW_SHARE = Metric(
     "single_row_share",
-    "share",
     "Part of the step in which a CPU computes with the row of a single sample.",
     "union of ops whose first input is a matrix of one row, and of products with one, if 90 % of the products have one "
     "/ step time; 0 with a device, and where attention or a recurrent layer runs, whose tokens need those before them",
     "own choice of 90 %; products are aten::addmm, mm, addmv, mv and convolution",
-    _NEEDS,
-    lambda view: places(view, _single(view)),
+    where=lambda view: places(view, _single(view)),
 )
 SINGLE_ROW_RUNS = Metric(
     "single_row_runs",
-    "number",
     "How often the recording multiplies a single row with weights of the same size.",
     "such products in the used steps / distinct shapes of them; 0 without any",
-    needs=_NEEDS,
 )
 
 
-@measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS)
+@measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS, needs=("host_ops", "host_ops.shapes"))
 def single_rows(view: DeviceView) -> Values:
     """Samples that a model gets one by one."""
     rows = view.once(_single)

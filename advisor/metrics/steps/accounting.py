@@ -5,7 +5,7 @@ Findings and verdict rest on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import sub
@@ -24,7 +24,7 @@ from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Values, measures, tabulates
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -47,15 +47,13 @@ _PARTS_SCHEMA: Final = {
 
 EXPOSED_MEMCPY_SHARE = Metric(
     "exposed_memcpy_share",
-    "share",
     "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
     "(union of kernels and copies - union of kernels) inside the steps / step time",
-    needs=("device_ops",),
 )
 
 
-@measures(EXPOSED_MEMCPY_SHARE)
-def exposed_copies(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(EXPOSED_MEMCPY_SHARE, needs=("device_ops",))
+def exposed_copies(view: DeviceView) -> Values:
     """Of TensorFlow and JAX it is more than memcpy_share where the call that copies returns only when it is done."""
     return {EXPOSED_MEMCPY_SHARE: int(view.once(_parts)["memcpy"].sum()) / view.total_ns}
 
@@ -109,7 +107,7 @@ def _idle(view: DeviceView) -> dict[str, Ints]:
     """What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges."""
     idle = view.once(gaps)
     causes = {cause: _by_step(view, idle, idle[f"{cause}_ns"].to_numpy()) for cause in CAUSES}
-    if view.total_ns and unknown_idle(view):
+    if view.total_ns and view.once(unknown_idle):
         causes["unknown"] = np.sum([causes["unknown"], *(causes.pop(cause) for cause in DOUBTFUL)], axis=0)
     startup = _first(causes["unknown"], round(view.once(start_up)[0] * view.total_ns))
     causes |= {"start_up": startup, "unknown": causes["unknown"] - startup}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.analysis.device.categories import OF_TENSORFLOW, sweep
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import batch
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.vocabulary.kinds import CATEGORIES
 
 _CODES: Final = tuple(CATEGORIES)
@@ -33,7 +32,6 @@ def _shares() -> dict[str, Metric]:
     return {
         name: Metric(
             f"{name}_share",
-            "share",
             f"Part of the step in which {meaning}.",
             f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
             _SOURCE,
@@ -60,12 +58,12 @@ def _of_tensorflow(name: str) -> str:
 
 SHARES: Final = _shares()
 INPUT_EXPOSED_MS = Metric(
-    "input_exposed_ms", "ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
+    "input_exposed_ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
 )
 
 
 @measures(*SHARES.values(), INPUT_EXPOSED_MS)
-def breakdown(view: DeviceView) -> Mapping[Metric, Value]:
+def breakdown(view: DeviceView) -> Values:
     """Shares of the used steps by category; they sum to 1."""
     owned = {category: int(time.sum()) for category, time in sweep(view, view.steps)}
     shares: dict[Metric, Value] = {SHARES[category]: time / view.total_ns for category, time in owned.items()}

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 
 DEVICE_NAME = Metric(
-    "device_name", "text", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",)
+    "device_name", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",), unit="text"
 )
 CAPABILITY = Metric(
     "capability",
-    "number",
     "CUDA compute capability; on AMD the gfx version.",
     "major + minor / 10, as recorded",
     needs=("device_ops", "devices"),
 )
 GPU_LISTED = Metric(
     "gpu_listed",
-    "count",
     "Whether the hardware table has this GPU: 0 where only its compute capability tells what it can do.",
     "1 if it is certain which entry of the table it is, else 0",
+    unit="count",
 )
 
 
 @measures(DEVICE_NAME, CAPABILITY, GPU_LISTED, needs_steps=False)
-def device(view: DeviceView) -> Mapping[Metric, Value]:
+def device(view: DeviceView) -> Values:
     """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
     name = view.facts.get("name") or (view.gpu.model if view.gpu else None)
     return {
@@ -43,7 +40,6 @@ def device(view: DeviceView) -> Mapping[Metric, Value]:
 
 DATA_PARALLEL_CALLS_PER_STEP = Metric(
     "data_parallel_calls_per_step",
-    "number",
     "Forward passes of torch.nn.DataParallel per step.",
     "ranges named DataParallel.forward / steps",
     "torch-tb-profiler's rule on DataParallel",
@@ -52,7 +48,7 @@ DATA_PARALLEL_CALLS_PER_STEP = Metric(
 
 
 @measures(DATA_PARALLEL_CALLS_PER_STEP)
-def data_parallel(view: DeviceView) -> Mapping[Metric, Value]:
+def data_parallel(view: DeviceView) -> Values:
     """How often the model runs in DataParallel, which copies it to each device."""
     return {DATA_PARALLEL_CALLS_PER_STEP: _replicated(view).height / view.steps.height}
 
@@ -63,30 +59,30 @@ def _replicated(view: DeviceView) -> pl.DataFrame:
 
 DEVICES_VISIBLE = Metric(
     "devices_visible",
-    "count",
     "Devices that the worker's process sees.",
     "devices that the profile describes",
     "XProf's overview page, run environment",
+    unit="count",
 )
 DEVICES_USED = Metric(
-    "devices_used", "count", "Devices that the worker ran anything on.", "number of devices with device ops"
+    "devices_used", "Devices that the worker ran anything on.", "number of devices with device ops", unit="count"
 )
 DEVICES_WORKING = Metric(
     "devices_working",
-    "text",
     "The devices on which the worker's process ran kernels.",
     "numbers of the devices with kernels",
+    unit="text",
 )
 DEVICES_IDLE = Metric(
     "devices_idle",
-    "count",
     "How many of the devices that the worker's process sees it ran nothing on.",
     "devices_visible - devices with any op, copies too",
+    unit="count",
 )
 
 
 @measures(DEVICES_VISIBLE, DEVICES_USED, DEVICES_WORKING, DEVICES_IDLE)
-def devices(view: DeviceView) -> Mapping[Metric, Value]:
+def devices(view: DeviceView) -> Values:
     """Devices that the process sees and uses."""
     working: dict[Metric, Value] = {DEVICES_USED: view.devices, DEVICES_WORKING: runs_of(view.working)}
     if view.visible is None:

@@ -12,7 +12,7 @@ from advisor.analysis.device.idle import CAUSES, SHORT, gaps, graph_holes_ns, gr
 from advisor.analysis.device.places import waits_that_cost
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.text import percent
 from advisor.vocabulary import idle_causes
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -56,14 +56,12 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
 
 DEVICE_BUSY_SHARE = Metric(
     "device_busy_share",
-    "share",
     "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
     "union of the device's ops over all streams inside the steps / step time",
     needs=("device_ops", "device_ops.start_ns"),
 )
 IDLE_SHARE = Metric(
     "idle_share",
-    "share",
     "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
     "1 - device_busy_share",
     needs=("device_ops", "device_ops.dur_ns"),
@@ -71,7 +69,6 @@ IDLE_SHARE = Metric(
 IDLE_SHARES: Final = {
     cause.code: Metric(
         f"{cause.code}_idle_share",
-        "share",
         f"Part of the step in which the device idles and {cause.meaning}.",
         f"idle time, all streams merged, in which {cause.rule} / step time",
         _SOURCE,
@@ -82,7 +79,6 @@ IDLE_SHARES: Final = {
 }
 LAUNCH_GAP_SHARE = Metric(
     "launch_gap_share",
-    "share",
     "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
     "by op.",
     "host-bound idle time in gaps of at most {launch_gap} / step time",
@@ -92,7 +88,6 @@ LAUNCH_GAP_SHARE = Metric(
 )
 LAUNCH_GAPS_PER_STEP = Metric(
     "launch_gaps_per_step",
-    "number",
     "How often per step the device waits for the host to launch, up to {launch_gap} each.",
     "host-bound gaps of at most {launch_gap} / steps",
     _SOURCE,
@@ -100,7 +95,6 @@ LAUNCH_GAPS_PER_STEP = Metric(
 )
 LAUNCH_GAP_RECOVERABLE_MS = Metric(
     "launch_gap_recoverable_ms",
-    "ms",
     "Idle time per step that faster launching could remove.",
     "sum over host-bound gaps of at most {launch_gap} of max(0, gap - 1.5 µs) / steps",
     "1.5 µs is the median gap between queued kernels in public H100 and B200 traces",
@@ -108,7 +102,6 @@ LAUNCH_GAP_RECOVERABLE_MS = Metric(
 )
 HOST_BUSY_SHARE = Metric(
     "host_busy_share",
-    "share",
     "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
     "host-bound idle time in gaps of over {launch_gap} / step time",
     _SOURCE,
@@ -117,7 +110,6 @@ HOST_BUSY_SHARE = Metric(
 )
 SYNC_IDLE_MS = Metric(
     "sync_idle_ms",
-    "ms",
     "Idle time per step after synchronisation.",
     "sync_idle_share x step_mean_ms",
     _SOURCE,
@@ -125,7 +117,6 @@ SYNC_IDLE_MS = Metric(
 )
 STARTUP_SHARE = Metric(
     "startup_share",
-    "share",
     "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
     "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
     "CUDA sets itself up, and loads its libraries, in the first calls of a process",
@@ -133,7 +124,6 @@ STARTUP_SHARE = Metric(
 )
 GRAPH_HOLE_SHARE = Metric(
     "graph_hole_share",
-    "share",
     "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
     "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",
     _SOURCE,
@@ -142,19 +132,18 @@ GRAPH_HOLE_SHARE = Metric(
 )
 GRAPH_PAUSE_SHARE = Metric(
     "graph_pause_share",
-    "share",
     "Part of the step in short pauses between the nodes of a CUDA graph: recording nodes makes such pauses itself.",
     "idle time of at most {queued_gap} each between ops of one launch of a CUDA graph / step time; 0 without graphs",
     _SOURCE,
 )
 IDLE_CAUSES = Metric(
     "idle_causes",
-    "text",
     "The causes of the idle time, the largest first.",
     "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
     "of host-bound idle time that apart which lies in gaps of over {launch_gap} with nothing recorded on the host",
     _SOURCE,
     ("device_ops", "device_ops.start_ns"),
+    unit="text",
 )
 
 
@@ -171,7 +160,7 @@ IDLE_CAUSES = Metric(
     GRAPH_HOLE_SHARE,
     IDLE_CAUSES,
 )
-def idle(view: DeviceView) -> Mapping[Metric, Value]:
+def idle(view: DeviceView) -> Values:
     """Busy and idle shares of the used steps, and the causes of the idle part."""
     busy = view.share(view.busy) or 0.0
     rows = view.once(gaps)
@@ -179,7 +168,7 @@ def idle(view: DeviceView) -> Mapping[Metric, Value]:
     values: dict[Metric, Value] = {IDLE_SHARES[cause]: share for cause, share in shares.items()}
     values |= {DEVICE_BUSY_SHARE: busy, IDLE_SHARE: 1 - busy}
     values |= _launching(view, rows)
-    why = unknown_idle(view)
+    why = view.once(unknown_idle)
     startup, longest = view.once(start_up)
     doubtful = {cause: share for cause, share in shares.items() if why and cause in DOUBTFUL}
     by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
@@ -231,6 +220,6 @@ def _in_words(shares: Mapping[str, float]) -> str:
 
 
 @measures(GRAPH_PAUSE_SHARE)
-def graph_pauses(view: DeviceView) -> Mapping[Metric, Value]:
+def graph_pauses(view: DeviceView) -> Values:
     """How much of the step may be the profiler's own work between nodes."""
     return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0}

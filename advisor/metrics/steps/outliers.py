@@ -13,7 +13,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import workload
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.text import ms
@@ -62,18 +62,16 @@ def _long_places(view: DeviceView) -> pl.DataFrame:
 
 OUTLIERS_SHARE = Metric(
     "outliers_share",
-    "share",
     "What the steps left out as uneven add to the mean step at most.",
     "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
     _SOURCE,
     where=lambda view: _places(view.outliers),
 )
 OUTLIER_STEPS = Metric(
-    "outlier_steps", "count", "Steps left out for their length, without compilation in them.", "count", _SOURCE
+    "outlier_steps", "Steps left out for their length, without compilation in them.", "count", _SOURCE, unit="count"
 )
 OUTLIER_EXCESS_MS = Metric(
     "outlier_excess_ms",
-    "ms",
     "What the steps left out for their length add to the mean step.",
     "sum over them of max(0, step - median of the used steps) / complete steps",
     _SOURCE,
@@ -81,7 +79,6 @@ OUTLIER_EXCESS_MS = Metric(
 )
 OUTLIER_OWN_MS = Metric(
     "outlier_own_ms",
-    "ms",
     "What the long steps add to the mean step, apart from what slows down every other step too.",
     "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
     "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it, less what a "
@@ -91,45 +88,41 @@ OUTLIER_OWN_MS = Metric(
 )
 OUTLIER_MOST_MS = Metric(
     "outlier_most_ms",
-    "ms",
     "What the long steps add to the mean step at most: had they been as short as the used steps get.",
     "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
     _SOURCE,
 )
 OUTLIER_RATIO = Metric(
     "outlier_ratio",
-    "ratio",
     "How many times the typical step the longest step left out takes.",
     "longest step left out for its length / median of the used steps; 1 where there is none",
     _SOURCE,
 )
 OUTLIER_CAUSES = Metric(
     "outlier_causes",
-    "text",
     "What made the long steps long, the most time first.",
     "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
     "steps' mean; the host's other work by the ranges that ran",
     _SOURCE,
+    unit="text",
 )
 OUTLIER_CAUSE = Metric(
     "outlier_cause",
-    "text",
     "The first cause of long steps in one word; empty where there are no long steps.",
     f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
     "that and Python, without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used "
     "one does at most",
     _SOURCE,
+    unit="text",
 )
 OUTLIER_INPUT_MS = Metric(
     "outlier_input_ms",
-    "ms",
     "What waiting for input adds to the mean step in long steps, and in a first one left out.",
     "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
     _SOURCE,
 )
 OUTLIER_PYTHON_MS = Metric(
     "outlier_python_ms",
-    "ms",
     "What Python between framework ops adds to the mean step in long steps, and in a first one left out.",
     "sum over them of Python's time ({slow_call} to {dispatch} on end) beyond the used steps' mean, at most their "
     "excess / complete steps",
@@ -137,20 +130,19 @@ OUTLIER_PYTHON_MS = Metric(
 )
 COMPILING_STEPS = Metric(
     "compiling_steps",
-    "count",
     "Steps in which code was compiled although a step without compilation had come before.",
     "steps with a compilation range after the first complete step without one; where there is none and the "
     "complete steps are more than three, those after the first",
+    unit="count",
 )
 UNCOMPILED_STEPS = Metric(
     "uncompiled_steps",
-    "count",
     "Complete steps in which nothing was compiled.",
     "complete steps without a compilation range",
+    unit="count",
 )
 COMPILING_EXCESS_MS = Metric(
     "compiling_excess_ms",
-    "ms",
     "What the steps that compile again add to the mean step.",
     "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, the sum "
     "over them of compilation with the device idle",
@@ -158,7 +150,6 @@ COMPILING_EXCESS_MS = Metric(
 )
 COMPILING_MOST_MS = Metric(
     "compiling_most_ms",
-    "ms",
     "What the steps that compile again add to the mean step at most: had each taken as long as the longest of them.",
     "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
     "without steps that do not compile, compilation with the device idle in all steps (without a device: the mean step "
@@ -182,7 +173,7 @@ COMPILING_MOST_MS = Metric(
     COMPILING_EXCESS_MS,
     COMPILING_MOST_MS,
 )
-def outliers(view: DeviceView) -> Mapping[Metric, Value]:
+def outliers(view: DeviceView) -> Values:
     """What uneven steps cost; zero where every complete step is used and none compiles."""
     steps = view.steps.height + view.outliers.height
     compiled = _compiled(view, view.outliers)

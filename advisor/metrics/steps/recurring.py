@@ -30,40 +30,39 @@ def _places(view: DeviceView) -> pl.DataFrame:
 
 RECURRING_STEPS = Metric(
     "recurring_steps",
-    "count",
     "Steps that do more than the others, at regular intervals.",
     "count; they are used as the others are",
     _SOURCE,
     where=_places,
+    unit="count",
 )
 RECURRING_EVERY = Metric(
     "recurring_every",
-    "count",
     "How many steps lie from one step with more work to the next; 0 where there is none.",
     "count",
     _SOURCE,
+    unit="count",
 )
 RECURRING_EXCESS_MS = Metric(
     "recurring_excess_ms",
-    "ms",
     "What steps with more work, at regular intervals, add to the mean step.",
     "sum over them of max(0, step - median of the other used steps) / used steps",
     _SOURCE,
 )
 RECURRING_WORK = Metric(
     "recurring_work",
-    "text",
     "What runs longer in a step with more work than in another step, the most time first.",
     "ranges and ops by their own time per step, without waits for the device, less that in the other used steps; a"
     " tenth of the excess or more",
     _SOURCE,
+    unit="text",
 )
 UPDATES_ALIKE = Metric(
     "updates_alike",
-    "count",
     "1 where every step updates the weights, and steps with more work no more often than others; else 0.",
     "1 if an optimizer of PyTorch steps in each used step, and in none with more work more often than in another",
     _SOURCE,
+    unit="count",
 )
 
 

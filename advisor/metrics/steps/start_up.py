@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, first_uses, inside, sets_up, spans
 from advisor.inputs.step_periods import LAUNCHING
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
@@ -21,7 +20,6 @@ from advisor.vocabulary.limits import CODE_LOAD_NS
 _MOST_CALLS: Final = 3
 _MOST_IDLE_CAUSES: Final = 4
 _CALLS: Final = [*DRIVER_CALLS, "compile"]
-_AMID: Final = Missing("started_amid_work")
 _NEEDS: Final = ("device_ops",)
 
 
@@ -44,57 +42,43 @@ def _longest(view: DeviceView) -> pl.DataFrame:
 
 STARTUP_MS = Metric(
     "startup_ms",
-    "ms",
     "Time from the first event to the first step, or where no steps are marked to the first kernel after any warm-up.",
     "start of the first step's first op on the device - first event recorded of the worker",
-    needs=_NEEDS,
 )
 STARTUP_COPY_MS = Metric(
     "startup_copy_ms",
-    "ms",
     "Time before the first step during which a copy runs on the device.",
     "union of the copies that begin before the first step",
-    needs=_NEEDS,
     where=_longest,
 )
-STARTUP_COPY_BYTES = Metric(
-    "startup_copy_bytes", "bytes", "Bytes copied before the first step.", "sum of their bytes", needs=_NEEDS
-)
+STARTUP_COPY_BYTES = Metric("startup_copy_bytes", "Bytes copied before the first step.", "sum of their bytes")
 STARTUP_PAGEABLE_BYTES = Metric(
     "startup_pageable_bytes",
-    "bytes",
     "Bytes copied before the first step from pageable memory.",
     "sum of the bytes of copies from pageable memory",
-    needs=_NEEDS,
 )
 STARTUP_WORK = Metric(
     "startup_work",
-    "text",
     "The ranges of people's own, CUDA calls and compilation that take longest before the first step.",
     "the three with the most time, by name; of ranges the outermost, as far as they lie before it",
-    needs=_NEEDS,
+    unit="text",
 )
 STARTUP_IDLE_MS = Metric(
     "startup_idle_ms",
-    "ms",
     "Time before the first step during which the device, having begun to work, idles.",
     "idle time between the device's first op and the first step's",
-    needs=_NEEDS,
 )
 FIRST_USE_MS = Metric(
     "first_use_ms",
-    "ms",
     "Time after the first step's start that the device idles for because kernels are used for the first time.",
     "gaps during {code_load} or more of which calls are open that load code or launch a kernel for the first time",
     "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide)",
-    _NEEDS,
 )
 STARTUP_IDLE_WORK = Metric(
     "startup_idle_work",
-    "text",
     "What the host did while the device idled before the first step or for first uses of kernels.",
     "the four CUDA calls and compilations with the most time in it, by name, and the time in which none is open",
-    needs=_NEEDS,
+    unit="text",
 )
 
 
@@ -108,12 +92,13 @@ STARTUP_IDLE_WORK = Metric(
     FIRST_USE_MS,
     STARTUP_IDLE_WORK,
     needs_steps=False,
+    needs=_NEEDS,
 )
 def startup(view: DeviceView) -> Values:
     """Start-up as a whole; unknown where the recorder did not see it."""
     begin_ns = _begin_ns(view)
     if begin_ns is None:
-        return _AMID
+        return Missing("started_amid_work")
     copies = _copies(view)
     first_ns = min(int(table["start_ns"].to_numpy().min()) for table in (view.host, view.ops) if table.height)
     before = view.host.filter(pl.col("start_ns") < begin_ns)
@@ -141,40 +126,33 @@ def startup(view: DeviceView) -> Values:
 
 ONCE_MS = Metric(
     "once_ms",
-    "ms",
     "Time in the recording that the device idles for work that is done once.",
     "idle time during calls of 10 ms or more before the device's first op, during launches of {code_load} or more of "
     "kernels that no launch came before, and during compilation that no used step holds, or in a recording without "
     "steps",
     "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
     "Programming Guide); a JIT compiles at first calls",
-    _NEEDS,
 )
 ONCE_SHARE = Metric(
     "once_share",
-    "share",
     "Part of the recording in which the device idles for work that is done once.",
     "once_ms / time from the first event recorded of the worker to the last",
-    needs=_NEEDS,
 )
 ONCE_STEP_SHARE = Metric(
     "once_step_share",
-    "share",
     "Part of the step, or of a recording without steps, in which the device idles for work that is done once.",
     "that idle time within the used steps / step time",
-    needs=_NEEDS,
 )
 ONCE_WORK = Metric(
     "once_work",
-    "text",
     "What work is done once, as far as the device idles for it.",
     "the three ranges and calls with the most time in it, by name",
-    needs=_NEEDS,
+    unit="text",
 )
 
 
-@measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK, needs_steps=False)
-def once(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(ONCE_MS, ONCE_SHARE, ONCE_STEP_SHARE, ONCE_WORK, needs_steps=False, needs=_NEEDS)
+def once(view: DeviceView) -> Values:
     """Work that is done once, in the recording as a whole; no step pays for it."""
     if view.device is None or not view.ops.height:
         return {}

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures, tabulates
+from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
 from advisor.model.missing import Missing
 
-STEPS = Metric("steps", "count", "Steps used.", "number of steps left after `--steps`")
+STEPS = Metric("steps", "Steps used.", "number of steps left after `--steps`", unit="count")
 STEPS_CUT = Metric(
-    "steps_cut", "count", "Steps left out because the file ends early.", "marked steps that may lack device work"
+    "steps_cut", "Steps left out because the file ends early.", "marked steps that may lack device work", unit="count"
 )
-STEP_MS = Metric(
-    "step_ms", "ms", "Typical step time.", "median over the used steps of (next step's start - its own start)"
-)
+STEP_MS = Metric("step_ms", "Typical step time.", "median over the used steps of (next step's start - its own start)")
 STEP_MEAN_MS = Metric(
-    "step_mean_ms", "ms", "Mean step time; what shares and savings are relative to.", "sum of the periods / steps"
+    "step_mean_ms", "Mean step time; what shares and savings are relative to.", "sum of the periods / steps"
 )
 MARK_MS = Metric(
     "mark_ms",
-    "ms",
     "How long the range is that marks a step: less than the step where the loop does more than the range holds.",
     "mean over the used steps of the range's length on the host",
 )
 COMPLETE_STEP_MEAN_MS = Metric(
     "complete_step_mean_ms",
-    "ms",
     "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
     "sum of the complete steps / their number",
 )
-STEP_CV = Metric("step_cv", "ratio", "Unevenness of the steps.", "sample standard deviation / mean of the step times")
+STEP_CV = Metric(
+    "step_cv", "Unevenness of the steps.", "sample standard deviation / mean of the step times", unit="ratio"
+)
 HOST_ACTIVE_MS = Metric(
     "host_active_ms",
-    "ms",
     "Host work per step: the step cannot get shorter than this while the host does the same work.",
     "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
     needs=("host_ops",),
@@ -46,7 +41,7 @@ HOST_ACTIVE_MS = Metric(
 @measures(
     STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, needs_steps=False
 )
-def step_times(view: DeviceView) -> Mapping[Metric, Value]:
+def step_times(view: DeviceView) -> Values:
     """Step times and the host's part in them."""
     times = view.steps["dur_ns"].to_numpy() / 1e6
     counts = {STEPS: view.steps.height if times.any() else 0, STEPS_CUT: view.cut}

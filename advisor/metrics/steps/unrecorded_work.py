@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.unrecorded_work import holes_in, launches
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, measures
-
-_NEEDS: Final = ("device_ops", "device_ops.launch")
+from advisor.metrics.metric import Metric, Values, measures
 
 
 def _gaps(view: DeviceView) -> pl.DataFrame:
@@ -28,25 +23,21 @@ def _places(view: DeviceView) -> pl.DataFrame:
 
 ABSENT_LAUNCH_SHARE = Metric(
     "lost_launch_share",
-    "share",
     "Part of the launches whose kernels the recording lacks.",
     "launching calls without a device op, outside of captures / all, from the first to the last call with an op; 0 "
     "where other devices have ops too, or as many ops have no call",
     "no launch lacks its kernel in 44 of 45 public recordings; in the other 1 in 200 does",
-    _NEEDS,
 )
 ABSENT_IDLE_SHARE = Metric(
     "lost_idle_share",
-    "share",
     "Part of the step in which the device seems idle, but kernels that were not recorded may run.",
     "idle time in gaps of which a kernel that was launched, and not recorded, may run in half or more / step time",
-    needs=_NEEDS,
     where=_places,
 )
 
 
-@measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE)
-def holes(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(ABSENT_LAUNCH_SHARE, ABSENT_IDLE_SHARE, needs=("device_ops", "device_ops.launch"))
+def holes(view: DeviceView) -> Values:
     """What the recording lacks of the device's work."""
     calls, idle = view.once(launches), _gaps(view)
     return {
@@ -57,14 +48,13 @@ def holes(view: DeviceView) -> Mapping[Metric, Value]:
 
 DEVICE_EVENTS = Metric(
     "device_events",
-    "count",
     "Events that were recorded of the device.",
     "rows of device ops, whole recording",
-    needs=("device_ops",),
+    unit="count",
 )
 
 
-@measures(DEVICE_EVENTS)
-def recording(view: DeviceView) -> Mapping[Metric, Value]:
+@measures(DEVICE_EVENTS, needs=("device_ops",))
+def recording(view: DeviceView) -> Values:
     """How much of the device the recording holds."""
     return {DEVICE_EVENTS: view.ops.height}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -11,7 +10,7 @@ from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Metric, Value, Values, measures
 from advisor.model.intervals import Union
 
 _SOURCE: Final = (
@@ -23,29 +22,26 @@ _NEEDS: Final = ("device_ops",)
 
 REPLAY_ERROR = Metric(
     "replay_error",
-    "ratio",
     "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
     "replayed step time / recorded step time - 1",
     _SOURCE,
     (*_NEEDS, "device_ops.launch"),
+    unit="ratio",
 )
 INPUT_GAIN_MS = Metric(
     "input_gain_ms",
-    "ms",
     "Step time saved if batches were always there in time.",
     "replay without the host's time in the data loader" + ELSE + "input_exposed_ms",
     _SOURCE,
 )
 INPUT_COPY_GAIN_MS = Metric(
     "input_copy_gain_ms",
-    "ms",
     "Copies of a step that may run beside kernels once batches are there in time, where no replay tells.",
     "copies outside of kernels / used steps; 0 with a replay, which overlaps them itself, and without a device",
     "a step that waits for its batch has no kernels left to copy beside",
 )
 SYNC_GAIN_MS = Metric(
     "sync_gain_ms",
-    "ms",
     "Step time saved if no call waited for the device.",
     "replay without waits" + ELSE + "sync_idle_ms",
     _SOURCE,
@@ -54,7 +50,7 @@ SYNC_GAIN_MS = Metric(
 
 
 @measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, SYNC_GAIN_MS)
-def what_if(view: DeviceView) -> Mapping[Metric, Value]:
+def what_if(view: DeviceView) -> Values:
     """Gains per step of single changes, each from the unchanged recording."""
     simulation, trusted = view.once(replay), view.once(trusted_replay)
     values: dict[Metric, Value] = {REPLAY_ERROR: None if simulation is None else simulation.error}

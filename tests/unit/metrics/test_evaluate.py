@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.metrics import METRICS, dtypes, evaluate
+from advisor.metrics import METRICS, dtypes, evaluate, metric
 from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric, measures
 from advisor.model.missing import Missing
@@ -30,16 +30,16 @@ def test_every_metric_has_a_column_of_its_type_in_every_scope():
 
 
 def test_every_metric_is_documented():
-    for metric in METRICS.values():
-        assert metric.meaning.endswith(".")
-        assert metric.formula
+    for of in METRICS.values():
+        assert of.meaning.endswith(".")
+        assert of.formula
 
 
 def test_every_meaning_stands_alone_because_evidence_is_sorted():
     elsewhere = re.compile(
         r"^(The same|Its|Their|That|Those) |\b(after it|because of them|in that time|launched them)\b"
     )
-    assert [name for name, metric in METRICS.items() if elsewhere.search(metric.meaning)] == []
+    assert [name for name, of in METRICS.items() if elsewhere.search(of.meaning)] == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,30 @@ def test_a_place_names_the_calls_around_it_but_not_the_profilers_own(frame: str,
 
 def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="step_ms"):
-        measures(Metric("step_ms", "ms", "Again.", "x"))(lambda _: {})
+        measures(Metric("step_ms", "Again.", "x"))(lambda _: {})
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [("idle_ms", "ms"), ("idle_share", "share"), ("idle_part", "share"), ("ms_of_idle", "number")],
+)
+def test_a_metrics_unit_is_what_its_name_ends_in_unless_it_says_another(name: str, unit: str):
+    assert Metric(name, "x", "x").unit == unit
+    assert Metric(name, "x", "x", unit="count").unit == "count"
+
+
+def test_a_metric_needs_what_all_of_its_function_need_and_what_it_needs_itself(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metric, "METRICS", {})
+    monkeypatch.setattr(metric, "MEASURES", [])
+    one, other = Metric("one_ms", "x", "x"), Metric("other_ms", "x", "x", needs=("devices",))
+    measures(one, other, needs=("device_ops",))(lambda _: {})
+    assert [metric.METRICS[of.name].needs for of in (one, other)] == [("device_ops",), ("device_ops", "devices")]
+
+
+def test_a_time_per_step_means_what_its_share_means():
+    share = Metric("x_share", "Part of the step in which it rains.", "x", where=lambda view: view.ops)
+    time = metric.time_of("x_ms", share, "that time / steps")
+    assert (time.meaning, time.unit, time.where) == ("Time per step in which it rains.", "ms", None)
 
 
 def test_a_null_has_a_reason_and_a_value_none():

@@ -20,6 +20,12 @@ def of_worker(worker: int, *, kernels: int, **changes: object) -> Profile:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+def test_an_empty_table_is_named_without_its_columns():
+    made = of_worker(0, kernels=1)
+    needs = ("device_ops", "device_ops.occupancy", "host_ops.name", "syncs", "syncs.kind", "collectives.bytes")
+    assert made.empty(needs) == ["device_ops.occupancy", "syncs", "collectives.bytes"]
+
+
 # ------------------------------------------------------------------------------------------- tables
 
 

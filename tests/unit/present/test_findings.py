@@ -65,6 +65,23 @@ def method(finding: object) -> str:
     return next(b.text for b in only(finding).reasons if isinstance(b, doc.Text) and b.label == "The saving")
 
 
+def test_a_saving_of_several_parts_names_them():
+    """One that is under a twentieth of the saving is left out."""
+    several = changed(
+        saving(0, 24.2, "input", "m"), parts={"input": 17.8, "host_ops": 3.1, "host_work": 2.3, "gc_idle": 1.0}
+    )
+    assert only(changed(INPUT_BOUND, saving=several)).saving.sentence.endswith(
+        " It comes out of input (up to 18 ms), ops (up to 3.1 ms) and outside of ops (up to 2.3 ms)."
+    )
+    alone = changed(several, parts={"input": 23.2, "gc_idle": 1.0})
+    assert "comes out of" not in only(changed(INPUT_BOUND, saving=alone)).saving.sentence
+
+
+def test_confidence_is_that_of_a_saving():
+    assert only(INPUT_BOUND).beside[0] == f"{INPUT_BOUND.confidence} confidence"
+    assert not any("confidence" in word for word in only(changed(INPUT_BOUND, saving=None)).beside)
+
+
 def test_an_open_interval_and_one_without_width_say_what_would_narrow_them():
     """From 0, or a twentieth of the high end, to everything; and both ends alike."""
     patch = changed(INPUT_BOUND.fixes[0], patch=Patch(name="dataloader"))

@@ -28,7 +28,7 @@ def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
     )
     assert pace(job(1, (100.0, 100.0, 100.0, 110.0), {2: 24.0, 3: 5.0})) == (
         "Rank 1 sets the pace; rank 3 is the slowest (110 ms a step without waits, 10 ms more than the typical rank). "
-        "The others wait for rank 2 most (24 ms a step, the sum of all ranks)."
+        "The others wait most for rank 2, the last to arrive (24 ms a step, the sum of all ranks)."
     )
 
 
@@ -42,7 +42,7 @@ def test_ranks_that_are_alike_are_not_blamed():
 
 def test_the_other_odd_ranks_have_a_line_each():
     run = job(3, (80.0, 100.0, 100.0, 110.0), {})
-    assert each_rank(run) == ["rank 0: 80 ms without waits, 20 ms less than the typical rank; waits 1 ms"]
+    assert each_rank(run) == ["rank 0: 81 ms a step, 1 ms of it waits; without them 20 ms less than the typical rank"]
 
 
 def test_reach_is_for_several_workers():
@@ -73,15 +73,15 @@ def test_what_the_links_reach_is_one_line():
         "collectives of 4 MiB and more reach a bus bandwidth of 64.1 GB/s; the links allow 211 GB/s (30 %)"
     )
     assert line(known | {"link_reached_share": None}, small, large) == (
-        "all_reduce of 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (this includes "
-        "waiting for late ranks)"
+        "the largest all_reduce, 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (this "
+        "includes waiting for late ranks)"
     )
     one_way = large | {"op": "send", "exact": 1.0}
-    assert line({}, one_way) == "send of 32 MiB from one rank to another: 13 GB/s"
+    assert line({}, one_way) == "the largest send, 32 MiB from one rank to another: 13 GB/s"
     pair = {"slowest_pair": "ranks 2 and 3", "slowest_pair_share": 0.52}
     assert line(pair, one_way) == (
-        "send of 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, reaches 52 % of "
-        "the typical one"
+        "the largest send, 32 MiB from one rank to another: 13 GB/s; the slowest link, between ranks 2 and 3, reaches "
+        "52 % of the typical one"
     )
     assert line(pair | {"slowest_pair_share": 0.93}) == "no link between two ranks is slower than the others"
     assert line({}, small) is None

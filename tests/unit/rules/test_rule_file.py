@@ -217,13 +217,18 @@ def test_a_title_has_no_id(folder):
     ("says", "sentence"),
     [
         ("Copies{{ calls | detail }}.", "Copies: a (3)."),
+        ("It adds {{ least | up_to(most) }}.", "It adds 42\N{EN DASH}46 ms."),
+        ("It adds {{ most | up_to(least) }}.", "It adds 46 ms."),
+        ("It adds {{ least | up_to(nothing) }}.", "It adds 42 ms."),
+        ("It adds {{ least | up_to(many, most, nothing) }}.", "It adds 42\N{EN DASH}46 ms."),
         ("Copies.{{ calls | detail(' Most are {}.') }}", "Copies. Most are a (3)."),
         ("Copies{{ nothing | detail }}.{{ nothing | detail(' Most are {}.') }}", "Copies."),
         ("{{ one | count('step') }}, {{ many | count('step') }}", "1 step, 1,200 steps"),
     ],
 )
 def test_a_sentence_leaves_out_a_list_that_is_empty_and_counts_nouns(says, sentence):
-    assert say(says, {"calls": "a (3)", "nothing": None, "one": 1, "many": 1200}) == sentence
+    numbers = {"one": 1, "many": 1200, "least": 42.0, "most": 46.0}
+    assert say(says, {"calls": "a (3)", "nothing": None, **numbers}) == sentence
 
 
 SAYS = '"{{ memcpy_share | percent }} of {{ each_step }}."'

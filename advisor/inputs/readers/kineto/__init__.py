@@ -319,24 +319,8 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
 
 def _lacks(profile: Profile, *, cut_off: bool, on: Container[str]) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded: what options were `on`."""
-    device, host = profile.device_ops, profile.host_ops
-    absent = {
-        "steps": not profile.steps.height,
-        "device_ops": not device.height,
-        "device_ops.occupancy": not device["occupancy"].count(),
-        "device_ops.grid": not device["grid"].count(),
-        "device_ops.launch": not device["launch"].count(),
-        "host_ops": not host.height,
-        "host_ops.shapes": not host["shapes"].count(),
-        "host_ops.stack": not host["stack"].count() and not (host["kind"] == "python").any(),
-        "devices": not profile.devices.height,
-        "syncs": not profile.syncs.height,
-        "allocations": not profile.allocations.height,
-        "allocations.allocated_bytes": not profile.allocations["allocated_bytes"].count(),
-        "collectives.bytes": profile.collectives.height > 0 and not profile.collectives["bytes"].count(),
-    }
-    tables = {need for need, gone in absent.items() if gone and "." not in need}
-    needs = [need for need, gone in absent.items() if gone and (need in tables or need.partition(".")[0] not in tables)]
+    has_calls = (profile.host_ops["kind"] == "python").any()
+    needs = profile.empty(need for need in _WHY_ABSENT if not (need == "host_ops.stack" and has_calls))
     though_on = {
         need: Missing("none_though_on", option=option, what=what, **_caveat(cut_off))
         for option, (need, what) in _RECORDS.items()

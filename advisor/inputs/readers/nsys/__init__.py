@@ -102,7 +102,7 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     host, recorded = events.host_ops(export), events.device_ops(export)
     device = recorded.drop_nulls("dur_ns")
     if not device.height:
-        raise ReadError(f"no GPU activity in it, so nothing can be told; {_RECORD}", name)
+        raise ReadError(f"no GPU activity in it, so it cannot be judged; {_RECORD}", name)
     if step_range is not None:
         require_ranges(host, step_range)
     processes = _processes(host, device)

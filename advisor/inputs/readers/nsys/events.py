@@ -21,6 +21,7 @@ _LATEST_NS: Final = 1 << 60  # with the session's time of day it stays below 2**
 _LONGEST_NS: Final = 1 << 50  # 13 days
 _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
 _TIME: Final = ("start", "end")
+_DEVICE: Final = ("deviceId", "streamId", "correlationId", "globalPid")
 _NCCL: Final = "NCCL"
 
 NAMELESS: Final = "?"
@@ -50,8 +51,7 @@ def host_ops(export: Export) -> pl.DataFrame:
 
 def syncs(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     """What a stream or thread waited for."""
-    columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid")
-    records = _timed(export.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, needs=_TIME))
+    records = _timed(export, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", *_DEVICE)
     waited = pl.col("correlation").is_in(records["correlationId"].drop_nulls().unique().implode())
     calls = host.filter(waited).unique(["process", "correlation"], keep="first")
     by_call = calls.select("process", "correlation", name=pl.col("name").cast(pl.String))
@@ -70,9 +70,7 @@ def syncs(export: Export, host: pl.DataFrame) -> pl.DataFrame:
 
 def os_calls(export: Export) -> pl.DataFrame:
     """Calls of the operating system of at least 10 us."""
-    columns = _ints(*_TIME, "globalTid", "nameId")
-    where = f'"end" - start >= {_WAIT_NS}'
-    calls = _timed(export.rows("OSRT_API", columns, needs=_TIME, where=where))
+    calls = _timed(export, "OSRT_API", "globalTid", "nameId", where=f'"end" - start >= {_WAIT_NS}')
     return _with_names(calls, "nameId", export).select("start_ns", "dur_ns", *_whose(), "name")
 
 
@@ -179,13 +177,17 @@ def ranges(export: Export) -> pl.DataFrame:
         .with_columns(pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=_process())
     )
     domains = events.filter(pl.col("eventType") == names.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
-    closed = _timed(events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END])))
-    closed = closed.filter(pl.col("text").is_not_null()).join(
-        domains.select("process", "domainId", domain="text"),
-        on=["process", "domainId"],
-        how="left",
-        maintain_order="left",
-        nulls_equal=True,
+    closed = events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END]))
+    closed = (
+        _placed(closed)
+        .drop_nulls(["dur_ns", "text"])
+        .join(
+            domains.select("process", "domainId", domain="text"),
+            on=["process", "domainId"],
+            how="left",
+            maintain_order="left",
+            nulls_equal=True,
+        )
     )
     # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
     is_nccl = (pl.col("domain") == _NCCL).fill_null(value=False) | pl.col("text").str.contains(r"^nccl[A-Z]\w+$")
@@ -230,13 +232,12 @@ def mpi_ranks(export: Export) -> pl.DataFrame:
 
 
 def _kernels(export: Export) -> pl.DataFrame:
-    columns = _ints(
-        *(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "demangledName", "shortName", "mangledName"),
+    ids = ("demangledName", "shortName", "mangledName")
+    columns = (
         *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread"),
         *("staticSharedMemory", "dynamicSharedMemory", "graphNodeId", "graphId"),
     )
-    kernels = _placed(export.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, needs=_TIME))
-    ids = ("demangledName", "shortName", "mangledName")
+    kernels = _records(export, "CUPTI_ACTIVITY_KIND_KERNEL", *_DEVICE, *ids, *columns)
     texts = export.strings(*(kernels[column] for column in ids))
     name_id = pl.coalesce(pl.when(pl.col(column).is_in(texts["id"].implode())).then(column) for column in ids)
     communicates = pl.Series(family(texts["value"]) == "collective").fill_null(value=False)
@@ -259,11 +260,8 @@ def _kernels(export: Export) -> pl.DataFrame:
 
 
 def _copies(export: Export) -> pl.DataFrame:
-    columns = _ints(
-        *(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "copyKind", "srcKind", "dstKind"),
-        "graphNodeId",
-    )
-    copies = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, needs=_TIME))
+    columns = (*_DEVICE, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId")
+    copies = _records(export, "CUPTI_ACTIVITY_KIND_MEMCPY", *columns)
     kind = pl.col("copyKind").replace_strict(names.COPY_KINDS, default=None, return_dtype=pl.String)
     source, target = names.memory_kind(pl.col("srcKind")), names.memory_kind(pl.col("dstKind"))
     return copies.select(
@@ -279,8 +277,7 @@ def _copies(export: Export) -> pl.DataFrame:
 
 
 def _memsets(export: Export) -> pl.DataFrame:
-    columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "bytes", "memKind", "graphNodeId")
-    memsets = _placed(export.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, needs=_TIME))
+    memsets = _records(export, "CUPTI_ACTIVITY_KIND_MEMSET", *_DEVICE, "bytes", "memKind", "graphNodeId")
     target = names.memory_kind(pl.col("memKind"))
     return memsets.select(
         *_on_device(),
@@ -294,8 +291,7 @@ def _memsets(export: Export) -> pl.DataFrame:
 
 def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
     """Launches of CUDA graphs as a whole, but for those whose nodes are there themselves."""
-    columns = _ints(*_TIME, "deviceId", "streamId", "correlationId", "globalPid", "graphId")
-    launches = _placed(export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, needs=_TIME))
+    launches = _records(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *_DEVICE, "graphId")
     ops = launches.select(
         *_on_device(),
         kind=pl.lit("kernel", DEVICE_OP_KINDS),
@@ -308,8 +304,7 @@ def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(export: Export) -> pl.DataFrame:
-    columns = _ints(*_TIME, "eventClass", "globalTid", "correlationId", "nameId")
-    calls = _timed(export.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, needs=_TIME))
+    calls = _timed(export, "CUPTI_ACTIVITY_KIND_RUNTIME", "eventClass", "globalTid", "correlationId", "nameId")
     calls = calls.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
     texts = export.strings(calls["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
     texts = texts.select("nameId", _name("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
@@ -325,17 +320,11 @@ def _calls(export: Export) -> pl.DataFrame:
 
 def _overhead(export: Export) -> pl.DataFrame:
     """What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own."""
-    records = _timed(export.rows("PROFILER_OVERHEAD", _ints(*_TIME, "globalTid", "nameId"), needs=_TIME))
+    records = _timed(export, "PROFILER_OVERHEAD", "globalTid", "nameId")
     return (
         _with_names(records, "nameId", export)
         .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
-        .select(
-            "start_ns",
-            "dur_ns",
-            "name",
-            process=_process(),
-            kind=pl.lit("overhead"),
-        )
+        .select("start_ns", "dur_ns", "name", process=_process(), kind=pl.lit("overhead"))
     )
 
 
@@ -362,9 +351,14 @@ def _ints(*columns: str) -> dict[str, DataTypeClass]:
     return dict.fromkeys(columns, pl.Int64)
 
 
-def _timed(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows that have a place in time, with start_ns and dur_ns."""
-    return _placed(rows).drop_nulls("dur_ns")
+def _records(export: Export, table: str, *columns: str, where: str | None = None) -> pl.DataFrame:
+    """The rows of a table with these columns, as `_placed`."""
+    return _placed(export.rows(table, _ints(*_TIME, *columns), needs=_TIME, where=where))
+
+
+def _timed(export: Export, table: str, *columns: str, where: str | None = None) -> pl.DataFrame:
+    """Those that have a place in time."""
+    return _records(export, table, *columns, where=where).drop_nulls("dur_ns")
 
 
 def _placed(rows: pl.DataFrame) -> pl.DataFrame:

@@ -287,27 +287,9 @@ def _collectives(ops: pl.DataFrame) -> pl.DataFrame:
 
 def _lacks(profile: Profile) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
-    device, host, allocations = profile.device_ops, profile.host_ops, profile.allocations
-    absent = {
-        "steps": not profile.steps.height,
-        "device_ops": not device.height,
-        "device_ops.occupancy": not device["occupancy"].count(),
-        "device_ops.grid": not device["grid"].count(),
-        "device_ops.launch": not device["launch"].count(),
-        "host_ops": not host.height,
-        "host_ops.shapes": not host["shapes"].count(),
-        "host_ops.stack": not host["stack"].count(),
-        "devices": not profile.devices.height,
-        "syncs": True,
-        "allocations": not allocations.height,
-        "allocations.allocated_bytes": not allocations["allocated_bytes"].count(),
-        "collectives.bytes": profile.collectives.height > 0,
-    }
-    tables = {need for need, gone in absent.items() if gone and "." not in need}
-    needs = [need for need, gone in absent.items() if gone and (need in tables or need.partition(".")[0] not in tables)]
     on_tpu = profile.devices["name"].str.starts_with("TPU").any()
     why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
-    return {need: Missing(why[need]) for need in needs}
+    return {need: Missing(why[need]) for need in profile.empty(why)}
 
 
 _WHY_ABSENT: Final = {

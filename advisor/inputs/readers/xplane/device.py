@@ -65,9 +65,7 @@ def described(plane: Plane, number: int) -> dict[str, object]:
     major, minor = (_integer(stats.get(f"compute_cap_{part}")) for part in ("major", "minor"))
     return {
         "device": number,
-        "name": next(
-            (str(stats[key]) for key in ("device_name", "gpu_device_name", "device_type_string") if key in stats), None
-        ),
+        "name": next((str(stats[key]) for key in _NAMES if key in stats), None),
         "memory_bytes": _integer(stats.get("memory_size")),
         "sm_count": _integer(stats.get("core_count"), 1 << 31),
         "capability": None if major is None else major + (minor or 0) / 10,

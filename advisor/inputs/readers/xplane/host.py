@@ -110,7 +110,7 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
         "step_num": events.number("step_num"),
         "run": events.number("run_id"),
         "program": events.text("hlo_module"),
-        "eager": _flag(events.number("is_eager")),
+        "eager": events.number("is_eager").cast(pl.Boolean, strict=False),
         "execution": events.number("id") * 31 + events.number("iter_num"),  # one go of TensorFlow's executor
         "details": _details(events),
         "producer": _link(events, "_pt", "_p"),
@@ -139,10 +139,6 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
 
 def _kind(name: str) -> pl.Expr:
     return pl.lit(name, HOST_OP_KINDS)
-
-
-def _flag(number: pl.Series) -> pl.Series:
-    return number.cast(pl.Boolean, strict=False)
 
 
 def _first(first: pl.Series, other: pl.Series) -> pl.Series:

@@ -7,18 +7,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.links import launch_times
+from advisor.inputs import links
 from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, RESULT_WAIT
 from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
 from advisor.inputs.step_marks import FEWEST, Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
-from advisor.model.arrays import Ints, Mask
+from advisor.model.arrays import Mask
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, HOST_OP_KINDS, TEXT, matches
-from advisor.vocabulary.kinds import DRIVER_CALLS
 
-_WORK: Final = ["op", "collective"]
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
 _LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself
 _DISPATCH: Final = r"^(?:PjitFunction\(|TFE_|EagerExecute|FunctionRun|SessionRun|ExecutorState::)|Execut(?:e|able)"
@@ -32,32 +30,10 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
     Where a copy's own name does not tell its direction, that of the call does.
     """
-    calls = (
-        host.lazy()
-        .filter(pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("correlation") > 0))
-        .select("correlation", launch="id", call="name")
-        .unique("correlation", keep="first", maintain_order=True)
-        .collect()
-    )
-    device = device.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64)).join(
-        calls, on="correlation", how="left", maintain_order="left"
-    )
-    enclosing = _innermost(host, device["launch"].fill_null(-1).to_numpy())
-    called = copies(pl.repeat(None, device.height, dtype=TEXT, eager=True), device["call"])["copy_kind"]
-    of_call = pl.when(pl.col("kind") == "memcpy").then(pl.coalesce("copy_kind", called))
-    return device.with_columns(op=pl.Series(enclosing).replace(-1, None), copy_kind=of_call).drop("call")
-
-
-def _innermost(host: pl.DataFrame, rows: Ints) -> Ints:
-    """Climbs from each host row (-1: none) to the nearest enclosing framework op; shape of `rows`."""
-    if not host.height:
-        return np.full(len(rows), -1, np.int64)
-    parent = host["parent"].fill_null(-1).to_numpy()
-    is_work = host["kind"].is_in(_WORK).to_numpy()
-    at = rows.copy()
-    while len(climbing := np.flatnonzero((at >= 0) & ~is_work[at])):
-        at[climbing] = parent[at[climbing]]
-    return at
+    device = links.with_launches(device, host)
+    called = copies(pl.repeat(None, device.height, dtype=TEXT, eager=True), host["name"].gather(device["launch"]))
+    of_call = pl.when(pl.col("kind") == "memcpy").then(pl.coalesce("copy_kind", called["copy_kind"]))
+    return device.with_columns(copy_kind=of_call)
 
 
 def steps(
@@ -75,10 +51,7 @@ def steps(
         groups = device_steps.select("group", "step").drop_nulls().unique("group", keep="first")
         host, device = _by_group(host, groups), _by_group(device, groups)
         return _device_periods(device_steps, marks, host, device), host, device
-    periods = host_periods(marks, host, device)
-    called, lag_ns = launch_times(host, device, periods)
-    if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
-        periods = periods.clear()
+    periods, called = links.periods_and_launches(marks, host, device)
     host = host.with_columns(step=_owned(host, periods))
     device = _of_launches(device, host, called, periods)
     used = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
@@ -238,6 +211,7 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
     threads was recorded at all, it tells for all of them. An execution of a program is of one step (see `of_runs`).
     """
     steps = np.full(host.height, -1, np.int64)
+    during = links.containing(marks, host["start_ns"], host["start_ns"] + 1)
     if marks.height:
         at = np.arange(host.height)
         owner = host.select(pl.coalesce("asked_by", "parent")).to_series().fill_null(-1).to_numpy()
@@ -251,16 +225,14 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
         of_mark = np.full(host.height, -1, np.int64)
         of_mark[marks["id"].to_numpy()] = marks["step"].to_numpy()
         threads = host["thread"].gather(_timed_by(marks, host)).unique()
-        timed = np.where(
-            host["thread"].is_in(threads.implode()), _during(host["start_ns"].to_numpy(), marks).fill_null(-1), -1
-        )
+        timed = np.where(host["thread"].is_in(threads.implode()), during.fill_null(-1), -1)
         steps = of_mark[owner]
         for between in (timed[owner], timed):
             steps = np.where(steps < 0, between, steps)
-        steps = of_runs(host, steps, owner, _during(host["start_ns"].to_numpy(), marks).fill_null(-1).to_numpy())
+        steps = of_runs(host, steps, owner, during.fill_null(-1).to_numpy())
     owned = pl.Series("step", steps).replace(-1, None).cast(pl.Int32)
     if host["asked_by"].null_count() == host.height:
-        owned = pl.select(pl.coalesce(owned, _during(host["start_ns"].to_numpy(), marks)).alias("step")).to_series()
+        owned = pl.select(pl.coalesce(owned, during).alias("step")).to_series()
     groups = marks.select("group", of_group="step").drop_nulls().unique("group", keep="first")
     return (
         host.select("group", owned)
@@ -281,17 +253,7 @@ def _of_launches(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series, ma
     """Device ops with the step of their launching call, by the time of the launch where the call is in none."""
     calls = host.select("id", "step")
     ops = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
-    return ops.with_columns(step=pl.coalesce("step", _during(called.fill_null(-1).to_numpy(), marks)))
-
-
-def _during(at: Ints, marks: pl.DataFrame) -> pl.Series:
-    """The step in whose range on the host each instant lies, null where in none; shape of `at`."""
-    if not marks.height:
-        return pl.repeat(None, len(at), dtype=pl.Int32, eager=True)
-    opens, closes = marks["host_start_ns"].to_numpy(), (marks["host_start_ns"] + marks["host_dur_ns"]).to_numpy()
-    i = np.searchsorted(opens, at, side="right") - 1
-    inside = pl.Series((i >= 0) & (at < closes[i]), dtype=pl.Boolean)
-    return pl.select(pl.when(inside).then(marks["step"].gather(np.maximum(i, 0)))).to_series()
+    return ops.with_columns(step=pl.coalesce("step", links.containing(marks, called, called + 1)))
 
 
 def _device_periods(

@@ -72,6 +72,7 @@ _KINDS: Final = [
     (WAITS, "sync"),
     (r"^(?:cuda|hip)Memcpy(?:\w*(?:[HD]to[HD]|Symbol|[23]D))?(?:_v\d+)?$|^cuMemcpy\w*[HD]to[HD](?:_v\d+)?$", "sync"),
     (TAKES_MEMORY, "allocator"),
+    (r"^DeviceMemAllocator::(?:Alloc|Free)$", "allocator"),  # under XLA's own allocator
     (r"^(?:cuda|hip|cu)[A-Z]\w*$", "runtime"),
     (TF_OP, "op"),
 ]

@@ -13,12 +13,12 @@ from advisor.model.profile import Profile, table
 US = 1000
 
 
-def view(calls, ops, step=(0, 1000), host=None):
+def view(calls, ops, step=(0, 1000), host=None, threads=1):
     """One step: calls (kind, name, start, dur), ops (call, stream, kind, start, dur), `host` the host's range."""
     calls_table = {
         "id": range(len(calls)),
         "worker": 0,
-        "thread": 1,
+        "thread": threads,
         "kind": [kind for kind, *_ in calls],
         "name": [name for _, name, *_ in calls],
         "start_ns": [start * US for *_, start, _ in calls],
@@ -89,6 +89,13 @@ def test_a_host_bound_step_does_not_notice_faster_kernels():
     model = replay(view(*HOST_BOUND, step=(0, 400)))
     assert model.step_ms == pytest.approx(0.400)
     assert model.saved_ms(with_ops(model, [0, 1], 0.5)) == 0.0
+
+
+def test_slow_calls_of_threads_that_launch_nothing_here_hold_no_launch_up():
+    others = [("allocator", "cudaMalloc", 10, 200), ("allocator", "cudaMalloc", 20, 200)]  # one for each other device
+    calls, ops = HOST_BOUND
+    model = replay(view([*calls, *others], ops, step=(0, 400), threads=[1, 1, 2, 3]))
+    assert model.step_ms == pytest.approx(0.400)
 
 
 def test_host_work_that_goes_away_brings_the_next_launch_forward():

@@ -259,6 +259,8 @@ def test_kinds_of_host_ops():
         event("MemcpyD2H", 8, 1, correlation_id=5, memcpy_details="size:8 dest:0 async:0"),
         event("cuStreamSynchronize", 9),
         event("hipMalloc", 9),
+        event("DeviceMemAllocator::Alloc", 9),
+        event("Build buffer allocations", 9),
         event("load_batch", 9),
     ) == {
         "IteratorGetNextOp::DoCompute": "input",
@@ -281,6 +283,8 @@ def test_kinds_of_host_ops():
         "MemcpyD2H": "sync",
         "cuStreamSynchronize": "sync",
         "hipMalloc": "allocator",
+        "DeviceMemAllocator::Alloc": "allocator",
+        "Build buffer allocations": "annotation",
         "load_batch": "annotation",
     }
 

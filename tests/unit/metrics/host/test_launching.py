@@ -24,7 +24,7 @@ def test_a_compiled_and_a_captured_step_launch_faster():
 
 def test_launching_gives_back_no_more_than_the_launch_gaps_and_the_pauses_between_queued_kernels():
     """The host makes two other calls in a gap of 1.48 ms: no price of launching, though a replay shortens it."""
-    calls = [on_host("runtime", start, start + 100, name="cudaMemGetInfo") for start in (400, 900)]
+    calls = [on_host("runtime", at, at + 100, name="cudaMemGetInfo", thread=2) for at in (400, 900)]
     device = [kernel(5, 25, 2), kernel(1505, 1520, 1502), kernel(1523, 1530, 1504)]
     values = capturing(view(profile(device, calls, steps=[step(1, 0, 1530, host=(0, 1510))])))
     assert values[launching.CAPTURE_GAIN_MS] == pytest.approx(0.005 + 0.003)
