@@ -91,7 +91,8 @@ UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
 UNUSED_GRADIENTS_GAIN_MS = Metric(
     "unused_gradients_gain_ms",
     "Step time saved at most without these gradients.",
-    "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / steps",
+    "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / "
+    "steps; where some are cleared before an update, shapes that more calls of optimizers write do not count",
     "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
 )
 REPEATED_BACKWARD_SHARE = Metric(
@@ -157,22 +158,23 @@ def unused_gradients(view: DeviceView) -> Values:
     if stored.height and not stored["shapes"].count() and not _has_ranks(view):
         return Missing("no_shapes")
     needless, of_weights = view.once(_needless), view.once(_gradients)
+    clear = of_weights.filter(~pl.col("is_unclear"))
+    most = _after_used(clear)
     unused = of_weights.filter("is_unused")
     cleared = unused.filter("is_cleared")["window"].n_unique()
     updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
     if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
         return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
-    least = _gain_ms(view, needless)
-    before = of_weights.filter(~inside(needless, of_weights))
+    before = clear.filter(~inside(most, clear))
     layers = view.used_like(LAYER, "op")
-    layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(needless, layers))["dur_ns"].sum())
+    layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
     part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
     return {
         UNUSED_GRADIENTS: unused.height / view.steps.height,
         UNUSED_GRADIENTS_CLEARED: cleared,
         UNUSED_GRADIENTS_SHARE: view.share(needless),
-        UNUSED_GRADIENTS_LEAST_GAIN_MS: least,
-        UNUSED_GRADIENTS_GAIN_MS: least + part * view.per_step_ms(layers_ns),
+        UNUSED_GRADIENTS_LEAST_GAIN_MS: _gain_ms(view, needless),
+        UNUSED_GRADIENTS_GAIN_MS: _gain_ms(view, most) + part * view.per_step_ms(layers_ns),
     }
 
 
@@ -264,7 +266,7 @@ def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
-    """The gradients that the used steps store: window, update, start_ns, end_ns, `is_unused` and `is_cleared`.
+    """The gradients that used steps store: window, update, start_ns, end_ns, and `is_unused`, `_cleared`, `_unclear`.
 
     `update` counts the calls of optimizers before it. A gradient is unused where no optimizer updates such a shape, or
     none before it is cleared. None where optimizers update nothing of any, and in jobs of several ranks.
@@ -281,7 +283,8 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
     is_known = not rows["shape"].null_count() and rows["is_updated"].any() and not _has_ranks(view)
     is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
-    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared)
+    is_unclear = pl.col("shape").is_in(_shared(written, calls).implode()) & pl.col("too_late").any() & ~is_unused
+    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared, is_unclear=is_unclear)
     return rows if is_known else rows.clear()
 
 
@@ -302,6 +305,13 @@ def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame,
     ops = view.host.filter(pl.col("kind") == "op", ~matches(_OF_WEIGHTS_TOO))
     read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _shapes().list.head(1))
     return is_late & (_next(rows, read) >= stored)
+
+
+def _shared(written: pl.DataFrame, calls: Ints) -> pl.Series:
+    """Shapes that more calls of optimizers write than those of another shape: several models may have them."""
+    of_call = written.with_columns(call=pl.Series(np.searchsorted(calls, written["at_ns"])))
+    times = of_call.group_by("shape").agg(pl.n_unique("call"))
+    return times.filter(pl.col("call") > pl.col("call").min())["shape"]
 
 
 def _next(rows: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
@@ -331,12 +341,14 @@ def _has_ranks(view: DeviceView) -> bool:
 
 
 def _needless(view: DeviceView) -> Union:
+    return _after_used(view.once(_gradients))
+
+
+def _after_used(gradients: pl.DataFrame) -> Union:
     """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
     is_unused = pl.col("is_unused")
-    by_update = (
-        view.once(_gradients)
-        .group_by("window", "update")
-        .agg(start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max())
+    by_update = gradients.group_by("window", "update").agg(
+        start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max()
     )
     after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
 from advisor.analysis.device.places import places
@@ -29,6 +30,7 @@ _MOST_WORKERS: Final = 16
 _FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
 _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _HAND_OVER_NS: Final = 2_000_000
+_DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _LITTLE: Final = 0.1
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 _OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
@@ -109,9 +111,9 @@ WORKERS_PACE_MS = Metric(
     "workers_pace_ms",
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
     "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
-    "processes of the job ran in a recorded step, as advisor record notes, else max(1, batches_at_once) x loading_ms + "
-    "step time - wait for the loader, the latter on all cores without a device. Where the cores are not known: four, "
-    "without a device two",
+    "processes of the job ran in a recorded step, as advisor record notes, if other programs delayed it by less than a "
+    "fifth; else max(1, batches_at_once) x loading_ms + step time - wait for the loader, the latter on all cores "
+    "without a device. Where the cores are not known: four, without a device two",
     "own model: no core idles; without the noted work, both compute all the time, and without a device the framework's "
     "threads take all cores",
 )
@@ -254,9 +256,13 @@ def _workers(view: DeviceView) -> int | Missing:
 
 
 def _work_ms(view: DeviceView, at_once: int, loading_ms: float | Missing, rest_ms: float, cores: int) -> float:
-    """What all cores run in a step; where it was not noted, as if nothing waited."""
+    """What all cores run in a step; where it was not noted, as if nothing waited.
+
+    So it is, too, where other programs delayed the job: loading that gets no core does not wait for a disk.
+    """
     loaded_ms = 0.0 if isinstance(loading_ms, Missing) else at_once * loading_ms
-    return float(view.process.get("cpu_ms") or loaded_ms + rest_ms * (cores if view.device is None else 1))
+    noted_ms = view.process.get("cpu_ms") if delayed_part(view, "run_delay_ms") < _DELAYED else None
+    return float(noted_ms or loaded_ms + rest_ms * (cores if view.device is None else 1))
 
 
 def _is_ready(view: DeviceView) -> bool:
