@@ -11,6 +11,7 @@ from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
+from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import THREE_SIGMA
 
 NO_END: Final = "no_end"
@@ -228,7 +229,7 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     ends = begins + own["dur_ns"].to_numpy()
     at = np.searchsorted(start, begins, side="right") - 1
     between = (at >= 0) & (begins >= (start + mark)[at]) & (ends <= (start + period)[at])
-    ran = Union.of(begins[between], ends[between])
+    ran = Union.of(begins[between], ends[between]) | _passes(host, device)
     silent = [ran.gaps(int(opens), int(closes)) for opens, closes in zip(start + mark, start + period, strict=True)]
     opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
     if (closes - opens).sum() < _LEAST_SILENCE * period.sum():
@@ -244,6 +245,14 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
         "step",
     )
     return pl.concat([host, rows], how="diagonal_relaxed")
+
+
+def _passes(host: pl.DataFrame, device: pl.DataFrame) -> Union:
+    """When a thread that launches kernels is inside an op or a driver call."""
+    launches = device.filter(pl.col("kind") == "kernel")["launch"].drop_nulls()
+    of_passes = pl.col("thread").is_in(host["thread"].gather(launches).unique().implode())
+    calls = host.filter(of_passes, pl.col("kind").is_in(["op", *DRIVER_CALLS]))
+    return Union.of(calls["start_ns"].to_numpy(), (calls["start_ns"] + calls["dur_ns"]).to_numpy())
 
 
 def without_graph(products: pl.DataFrame) -> bool:

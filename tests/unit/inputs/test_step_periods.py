@@ -46,6 +46,13 @@ def test_a_range_around_the_loop_says_nothing():
     assert waits_us(on_host("annotation", 45, 400, name="train", thread=2)) == 4 * 60
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("op", 4 * 20), ("runtime", 4 * 20), ("python", 4 * 60)])
+def test_while_the_thread_that_launches_is_inside_a_call_nobody_loads(kind: str, expected: float):
+    """As where a mark ends while the backward pass runs on a thread of its own."""
+    assert waits_us(*(on_host(kind, 100 * i + 30, 100 * i + 80, thread=2) for i in range(4))) == expected
+    assert waits_us(*(on_host(kind, 100 * i + 30, 100 * i + 80, thread=9) for i in range(4))) == 4 * 60
+
+
 @pytest.mark.parametrize(("number", "expected"), [((7, 7, 7), 0), ((7, 8, 9), 4 * 60)])
 def test_a_model_that_only_infers_may_wait_for_requests(number: tuple[int, ...], expected: float):
     """Autograd numbers each product that it would differentiate."""
