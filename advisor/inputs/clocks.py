@@ -120,15 +120,19 @@ def _skew(device: pl.DataFrame, number: int) -> Skew:
     called, start, alone = (linked[column].to_numpy() for column in ("called", "start_ns", "idle"))
     rate, zero = _rate(called[alone], (start - called)[alone]), int(start[0])
     delay = start - called - Skew(0, rate, zero).at(start)
-    offset = _offset(delay, delay[alone])
+    offset = _offset(delay, delay[alone], called[alone])
     return Skew(offset, rate, zero) if offset or rate else Skew()
 
 
-def _offset(delay: Ints, alone: Ints) -> int:
-    """How far delays are off: all of them, and those of ops that found the device idle."""
+def _offset(delay: Ints, alone: Ints, called: Ints) -> int:
+    """How far delays are off: all of them, and those of ops that found the device idle, with the times of their calls.
+
+    Calls over a longer time than a queue may hold up are no queue's either where all of them agree, however few.
+    """
     base = _base(np.sort(delay))
     prompt = (np.abs(alone - base) <= _ALIKE_NS).sum()
-    late = base > BACKLOG_NS and prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone))
+    is_apart = prompt == len(alone) >= _CLUSTER and np.ptp(called) > BACKLOG_NS
+    late = base > BACKLOG_NS and (is_apart or prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone)))
     return base - _LATENCY_NS if base < 0 or late else 0
 
 

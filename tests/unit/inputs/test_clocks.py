@@ -39,6 +39,16 @@ def test_a_constant_offset_is_taken_off_and_noted(offset: float, code: str):
     assert found.device["launch"].null_count() == 0
 
 
+@pytest.mark.parametrize(
+    ("calls", "codes"),
+    [([1_000, 5_000, 20_000], ["clock_ahead"]), ([1_000, 5_000], []), ([1_000, 1_200, 1_400], [])],
+)
+def test_few_late_ops_show_an_offset_if_their_calls_lie_apart(calls: list[float], codes: list[str]):
+    """A queue that holds ops up lets them go at once, not as far apart as they were launched."""
+    found = aligned(lambda at: at + 300_010, calls)
+    assert [note.code for note in found.notes] == codes
+
+
 def test_a_queue_that_is_full_from_the_first_op_on_is_no_offset():
     """The device works for 40 ms before it reaches what was launched meanwhile, one op right after the other."""
     found = aligned(lambda at: 40_000 + at / 10, runs=100)
