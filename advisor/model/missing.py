@@ -137,7 +137,7 @@ REASONS: Final = {
     "no_framework_op": "no framework op was recorded in these steps",
     "no_host_op": "no framework op was recorded on the host",
     "no_python_calls_tensorflow": (
-        "TensorFlow records no Python calls: a range around a part of the loop or of a Keras callback shows it: "
+        "TensorFlow records no Python calls; name a part of the loop or of a Keras callback: "
         '`with tf.profiler.experimental.Trace("metrics"):`'
     ),
     "no_python_calls_jax": (

@@ -77,8 +77,8 @@ def order(run: Run) -> str:
         return "Ordered by severity."
     leads = run.findings[0].saving is None  # only a rule that makes other numbers doubtful stands before savings
     doubt = "The first makes the numbers of the others doubtful. Then ordered" if leads else "Ordered"
-    rest = "; those without an estimate come last" if any(f.saving is None for f in run.findings[1:]) else ""
-    return f"{doubt} by expected saving: the middle of the range, weighted by confidence{rest}."
+    rest = " Those without a saving come last." if any(f.saving is None for f in run.findings[1:]) else ""
+    return f"{doubt} by expected saving: the middle of the interval, weighted by confidence.{rest}"
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
@@ -133,9 +133,9 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
 
 
 def _in_the_bar(won: Saving) -> str:
-    """`It comes out of input (up to 18 ms) and ops (up to 3.1 ms).`; empty where that is one part of the bar."""
+    """`Parts that it shortens: input (up to 18 ms) and ops (up to 3.1 ms).`; empty where that is one part of the bar."""
     parts = [f"{pool_short(pool)} (up to {ms(most_ms)})" for pool, most_ms in _pools(won)]
-    return f"It comes out of {listing(parts)}." if len(parts) > 1 else ""
+    return f"Parts that it shortens: {listing(parts)}." if len(parts) > 1 else ""
 
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:

@@ -71,10 +71,10 @@ def test_a_saving_of_several_parts_names_them():
         saving(0, 24.2, "input", "m"), parts={"input": 17.8, "host_ops": 3.1, "host_work": 2.3, "gc_idle": 1.0}
     )
     assert only(changed(INPUT_BOUND, saving=several)).saving.sentence.endswith(
-        " It comes out of input (up to 18 ms), ops (up to 3.1 ms) and outside of ops (up to 2.3 ms)."
+        " Parts that it shortens: input (up to 18 ms), ops (up to 3.1 ms) and outside of ops (up to 2.3 ms)."
     )
     alone = changed(several, parts={"input": 23.2, "gc_idle": 1.0})
-    assert "comes out of" not in only(changed(INPUT_BOUND, saving=alone)).saving.sentence
+    assert "Parts that it" not in only(changed(INPUT_BOUND, saving=alone)).saving.sentence
 
 
 def test_confidence_is_that_of_a_saving():
@@ -119,16 +119,16 @@ def test_places_of_one_name_and_stack_stand_together_three_at_most():
 
 
 def test_the_order_is_stated():
-    assert order(RESNET) == "Ordered by expected saving: the middle of the range, weighted by confidence."
+    assert order(RESNET) == "Ordered by expected saving: the middle of the interval, weighted by confidence."
     unestimated = changed(RESNET, findings=(*RESNET.findings, changed(INPUT_BOUND, saving=None)))
-    assert order(unestimated).endswith("weighted by confidence; those without an estimate come last.")
+    assert order(unestimated).endswith("weighted by confidence. Those without a saving come last.")
     assert order(changed(RESNET, findings=RESNET.findings[:1])) == ""
     assert order(changed(RESNET, findings=(changed(INPUT_BOUND, saving=None),) * 2)) == "Ordered by severity."
 
 
 def test_a_finding_that_makes_the_others_doubtful_is_explained():
     """Savings in ms are no proof: those of long steps and of usual ones are of different steps."""
-    ordered = "rdered by expected saving: the middle of the range, weighted by confidence."
+    ordered = "rdered by expected saving: the middle of the interval, weighted by confidence."
     leads = changed(LAUNCH_BOUND, saving=None)
     doubtful = "The first makes the numbers of the others doubtful. Then o" + ordered
     assert order(changed(RESNET, findings=(leads, INPUT_BOUND))) == doubtful

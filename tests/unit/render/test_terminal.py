@@ -48,7 +48,7 @@ def test_the_screen_tells_what_counts():
         "left out: step 7: not recorded from its beginning",
         "note: worker0",
         "input 33 %",
-        "Ordered by expected saving: the middle of the range, weighted by confidence.",
+        "Ordered by expected saving: the middle of the interval, weighted by confidence.",
         "1  ▲ HIGH  The GPU waits for input data  [input-bound]",
         "Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
         "└ The GPU is idle most of the time  [low-gpu-utilisation]",
