@@ -133,7 +133,7 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
 
 
 def _in_the_bar(won: Saving) -> str:
-    """`Parts that it shortens: input (up to 18 ms) and ops (up to 3.1 ms).`; empty where that is one part of the bar."""
+    """`Parts that it shortens: input (up to 18 ms) and ops (up to 3.1 ms).`; empty where it is one part of the bar."""
     parts = [f"{pool_short(pool)} (up to {ms(most_ms)})" for pool, most_ms in _pools(won)]
     return f"Parts that it shortens: {listing(parts)}." if len(parts) > 1 else ""
 
