@@ -148,3 +148,9 @@ def us(times: Union) -> list[tuple[float, float]]:
 def union(*spans: tuple[float, float]) -> Union:
     """The union of these time ranges, in µs."""
     return Union.of([round(start * US) for start, _ in spans], [round(end * US) for _, end in spans])
+
+
+def cpu_steps(ops: Sequence[Row], count: int = 1) -> DeviceView:
+    """Steps of 100 us without a device, each with these host ops."""
+    rows = [row | {"start_ns": row["start_ns"] + 100_000 * i} for i in range(count) for row in ops]
+    return view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(count)], devices=()))

@@ -1,14 +1,16 @@
-"""What kernels would take if they were run otherwise, from the device's peaks, and what that gives back."""
+"""What a step takes if kernels ran otherwise, or if host work and its kernels were left out."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.replay import UNPROFILED, Replay, trusted_replay
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.hardware import Gpu
+from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
@@ -68,3 +70,18 @@ def worlds(view: DeviceView) -> list[tuple[Replay, float]]:
 
 def _integer(ns: pl.Expr) -> pl.Expr:
     return ns.cast(pl.Float64).round().cast(pl.Int64)
+
+
+def work_gain_ms(view: DeviceView, when: Union) -> float:
+    """Step time saved if the host left out what it does at these times, with the kernels that it calls for."""
+    if view.device is None or not when.total:
+        return view.per_step_ms(float(when.within(view.starts, view.ends).sum()))
+    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]))
+    calls = calls.filter(inside(when, calls))
+    kernels = view.used_ops.join(calls.select(launch="id"), on="launch", how="semi")
+    trusted = view.once(trusted_replay)
+    if trusted is None:
+        return view.per_step_ms(float(spans(kernels).within(view.starts, view.ends).sum()))
+    ids = kernels["id"].to_numpy()
+    without = trusted.without_host(when).without_calls(calls["id"].to_numpy())
+    return trusted.saved_ms(without.with_durations(ids, np.zeros_like(ids)))

@@ -7,29 +7,19 @@ import pytest
 from advisor.metrics.host.needless_autograd import (
     recomputed,
     repeated_backward,
-    unused_gradients,
     unused_graph,
 )
-from advisor.model.missing import Missing
-from tests.tables import by_name, kernel, on_host, profile, step, view
+from tests.tables import by_name, cpu_steps, kernel, on_host, profile, step, view
 
 NODE = "autograd::engine::evaluate_function: "
-GRADIENT = "torch::autograd::AccumulateGrad"
 
 again = by_name(recomputed)
-gradients = by_name(unused_gradients)
 repeated = by_name(repeated_backward)
 graph = by_name(unused_graph)
 
 
 def op(start: int, end: int, name: str, sequence: int | None = None, shapes: str | None = None):
     return on_host("op", start, end, name=name, sequence=sequence, shapes=shapes)
-
-
-def steps(ops, count: int = 1):
-    """Those ops in each step."""
-    rows = [row | {"start_ns": row["start_ns"] + 100_000 * i} for i in range(count) for row in ops]
-    return view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(count)], devices=()))
 
 
 def recomputing(node: str, layer: str = "aten::linear", sequence: int | None = 7):
@@ -46,7 +36,7 @@ def recomputing(node: str, layer: str = "aten::linear", sequence: int | None = 7
 
 @pytest.mark.parametrize("node", ["AddmmBackward0", "CheckpointFunctionBackward"])
 def test_layers_within_nodes_of_the_backward_pass_are_computed_again(node: str):
-    assert again(steps(recomputing(node), 2)) == pytest.approx(
+    assert again(cpu_steps(recomputing(node), 2)) == pytest.approx(
         {"recomputed_share": 0.15, "recomputations_per_step": 1, "recomputed_gain_ms": 0.015}
     )
 
@@ -61,13 +51,15 @@ def test_layers_within_nodes_of_the_backward_pass_are_computed_again(node: str):
     ids=["a function of the program's", "without gradients", "a gradient of a gradient"],
 )
 def test_other_ops_within_nodes_are_not(ops):
-    assert again(steps(ops))["recomputed_share"] == 0
+    assert again(cpu_steps(ops))["recomputed_share"] == 0
 
 
 def test_what_nested_nodes_run_is_no_forward_pass():
     """A checkpoint of the older mode goes back through the layers right there: its ops count up to 70 only."""
     nested = [op(71, 88, NODE + "MmBackward0"), op(72, 80, "aten::linear", 9)]
-    assert again(steps(recomputing("CheckpointFunctionBackward") + nested))["recomputed_share"] == pytest.approx(0.15)
+    assert again(cpu_steps(recomputing("CheckpointFunctionBackward") + nested))["recomputed_share"] == pytest.approx(
+        0.15
+    )
 
 
 def test_with_a_device_a_replay_tells_what_is_saved():
@@ -75,136 +67,6 @@ def test_with_a_device_a_replay_tells_what_is_saved():
     rows = recomputing("AddmmBackward0")
     seen = view(profile([kernel(60, 72, 58), kernel(78, 95, 77)], rows, [step(0, 0, 100)]))
     assert again(seen)["recomputed_gain_ms"] == pytest.approx(0.015)
-
-
-def training(*, updated: str = "[[10, 64]]", update: str = "aten::addcdiv_"):
-    """Gradients of a head from 60 to 62, and of two layers before it; a layer's node takes 10 us on each side."""
-    return [
-        op(50, 60, NODE + "AddmmBackward0"),
-        op(60, 62, GRADIENT, shapes="[[10, 64]]"),
-        op(62, 72, NODE + "AddmmBackward0"),
-        op(72, 74, GRADIENT, shapes="[[64, 3]]"),
-        op(74, 76, GRADIENT, shapes="[[64]]"),
-        op(76, 86, NODE + "MmBackward0"),
-        op(86, 88, GRADIENT, shapes="[[3]]"),
-        on_host("annotation", 91, 99, name="Optimizer.step#Adam.step"),
-        op(92, 95, update, shapes=updated),
-    ]
-
-
-def test_gradients_of_shapes_that_no_optimizer_writes_are_unused():
-    """After the head's gradient at 62 three more follow, the last up to 88."""
-    assert gradients(steps(training(), 2)) == pytest.approx(
-        {
-            "unused_gradients": 3,
-            "unused_gradients_cleared": 2,
-            "unused_gradients_share": 0.26,
-            "unused_gradients_least_gain_ms": 0.026,
-            "unused_gradients_gain_ms": 0.026,
-        }
-    )
-
-
-def test_unused_gradients_before_a_used_one_are_a_part_of_layers():
-    """Up to 76: two of three are unused; of two nodes of 10 us three quarters are for weights; then 12 us follow."""
-    values = gradients(steps(training(updated="[[64]]"), 2))
-    assert values["unused_gradients_least_gain_ms"] == pytest.approx(0.012)
-    assert values["unused_gradients_gain_ms"] == pytest.approx(0.012 + 0.75 * 0.020 * 2 / 3)
-
-
-def adding_up(count: int, cleared: int = 0):
-    """So many steps in which the last three gradients add to those of the step before, except in the first ones."""
-    adds = [op(at, at + 1, "aten::add_", shapes="[[3], [3], []]") for at in (72, 74, 86)]
-    rows = [training() + adds * (i >= cleared) for i in range(count)]
-    shifted = [row | {"start_ns": row["start_ns"] + 100_000 * i} for i, ops in enumerate(rows) for row in ops]
-    return view(profile((), shifted, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(count)], devices=()))
-
-
-@pytest.mark.parametrize(("count", "cleared"), [(7, 0), (7, 1), (1, 1)])
-def test_gradients_that_add_up_may_be_for_an_optimizer_that_updates_later(count: int, cleared: int):
-    missing = Missing("updates_may_follow", needed=8)
-    assert set(gradients(adding_up(count, cleared)).values()) == {missing}
-
-
-@pytest.mark.parametrize(("count", "cleared"), [(8, 0), (2, 2)], ids=["eight updates", "cleared without an update"])
-def test_gradients_are_unused_if_they_are_cleared_or_others_are_updated_often(count: int, cleared: int):
-    assert gradients(adding_up(count, cleared))["unused_gradients"] == 3
-
-
-def in_turn(*extra, generator: str = "[3]"):
-    """A discriminator's gradient to 22, and after 10 us of its backward pass the generator's; then the other way round.
-
-    The generator's first gradient adds to what is left of the step before; that at 72 is stored anew.
-    """
-    updates = [on_host("annotation", at, at + 6, name="Optimizer.step#Adam.step") for at in (40, 80)]
-    passes = [
-        op(20, 22, GRADIENT, shapes="[[10, 64]]"),
-        op(32, 34, GRADIENT, shapes=f"[{generator}]"),
-        op(33, 34, "aten::add_", shapes=f"[{generator}, {generator}, []]"),
-        op(42, 44, "aten::addcdiv_", shapes="[[10, 64]]"),
-        op(60, 62, GRADIENT, shapes="[[10, 64]]"),
-        op(61, 62, "aten::add_", shapes="[[10, 64], [10, 64], []]"),
-        op(72, 74, GRADIENT, shapes=f"[{generator}]"),
-        op(82, 84, "aten::addcdiv_", shapes=f"[{generator}]"),
-    ]
-    return steps([*updates, *passes, *extra], 3)
-
-
-def test_gradients_that_are_cleared_before_their_optimizer_updates_are_unused():
-    """Of each step the generator's first gradient, 12 us after the last in use, and of two the discriminator's second.
-
-    The last step's second gradient of the discriminator may be used after the recording.
-    """
-    values = gradients(in_turn())
-    assert (values["unused_gradients"], values["unused_gradients_cleared"]) == (pytest.approx(5 / 3), 3)
-    assert values["unused_gradients_share"] == pytest.approx(0.12)
-
-
-@pytest.mark.parametrize("name", ["aten::clone", "aten::_foreach_norm", "aten::mul_"])
-def test_gradients_that_the_program_reads_may_be_used(name: str):
-    """It reads the generator's first one; the discriminator's second one stays unused."""
-    assert gradients(in_turn(op(50, 51, name, shapes="[[3]]")))["unused_gradients"] == pytest.approx(2 / 3)
-
-
-def test_models_with_parameters_of_one_shape_are_not_told_apart():
-    assert gradients(in_turn(generator="[10, 64]"))["unused_gradients"] == 0
-
-
-def test_shapes_that_both_models_have_leave_it_open_how_much_is_saved():
-    """Both store [7] behind their gradients, and both optimizers write it: the generator's may be the used one."""
-    biases = [op(at, at + 2, GRADIENT, shapes="[[7]]") for at in (36, 64)]
-    updates = [op(at, at + 1, "aten::addcdiv_", shapes="[[7]]") for at in (44, 84)]
-    values = gradients(in_turn(*biases, *updates))
-    assert values["unused_gradients_least_gain_ms"] == 0
-    assert values["unused_gradients_gain_ms"] == pytest.approx(0.012)
-
-
-@pytest.mark.parametrize("name", ["aten::t", "aten::linear"])
-def test_layers_that_take_the_parameters_do_not_read_their_gradients(name: str):
-    shapes = "[[3]]" if name == "aten::t" else "[[8, 8], [3]]"
-    assert gradients(in_turn(op(50, 51, name, shapes=shapes)))["unused_gradients"] == pytest.approx(5 / 3)
-
-
-@pytest.mark.parametrize(
-    ("updated", "update"),
-    [
-        ("[[[10, 64], [64, 3], [64], [3]], [[10, 64]]]", "aten::_fused_adam_"),
-        ("[[5, 64]]", "aten::addcdiv_"),
-        ("[[10, 64]]", "aten::zero_"),
-    ],
-    ids=["all of them at once", "parts of them", "a buffer"],
-)
-def test_where_optimizers_write_all_or_none_of_these_shapes_nothing_is_unused(updated: str, update: str):
-    assert set(gradients(steps(training(updated=updated, update=update))).values()) == {0}
-
-
-def test_a_rank_of_a_job_may_update_a_part():
-    ops = [*training(), on_host("collective", 90, 91, name="gloo:broadcast")]
-    assert gradients(steps(ops))["unused_gradients"] == 0
-
-
-def test_without_shapes_it_is_unknown():
-    assert set(gradients(steps([op(60, 62, GRADIENT)])).values()) == {Missing("no_shapes")}
 
 
 def inference(*extra):
@@ -230,7 +92,7 @@ def test_inference_may_build_a_graph():
     ids=["a backward pass", "an optimizer", "two steps", "no graph"],
 )
 def test_what_trains_or_builds_none_is_not_such(ops, count: int):
-    assert set(graph(steps(ops, count)).values()) == {0}
+    assert set(graph(cpu_steps(ops, count)).values()) == {0}
 
 
 def with_two_forward_passes(first: int = 3, second: int = 4, thread: int = 1):
@@ -279,7 +141,7 @@ def passes_again(*, name: str = "MmBackward0", sequence: int = 1, extra=()):
 
 
 def test_a_node_with_the_number_of_an_earlier_one_is_gone_through_again():
-    assert repeated(steps(passes_again(), 2)) == pytest.approx(
+    assert repeated(cpu_steps(passes_again(), 2)) == pytest.approx(
         {"repeated_backward_share": 0.1, "repeated_backward_gain_ms": 0.01}
     )
 
@@ -295,4 +157,4 @@ def test_a_node_with_the_number_of_an_earlier_one_is_gone_through_again():
     ids=["another number", "another node of an op", "gradients of gradients", "numbers of two threads"],
 )
 def test_other_nodes_are_not(ops):
-    assert repeated(steps(ops))["repeated_backward_share"] == 0
+    assert repeated(cpu_steps(ops))["repeated_backward_share"] == 0

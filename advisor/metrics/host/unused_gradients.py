@@ -1,0 +1,189 @@
+"""Gradients that a training computes and no optimizer uses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.autograd import LAYER
+from advisor.analysis.device.host_work import optimizer_work
+from advisor.analysis.device.kernel_gains import work_gain_ms
+from advisor.analysis.device.places import stretches
+from advisor.analysis.device.replay import ELSE
+from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
+from advisor.metrics.metric import Metric, Values, measures
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Union
+from advisor.model.missing import Missing
+from advisor.model.profile import END_NS, matches
+
+_GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
+_UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
+_SHAPE: Final = r"\[[\d, ]*\]"
+_OF_WEIGHTS_TOO: Final = r"^aten::(?:t|transpose|detach)$"  # what layers do to their weights
+_NEVER: Final = np.iinfo(np.int64).max
+_ADDS: Final = r"^aten::add_$"
+_CLEARED: Final = 2  # steps: what they store anew was cleared in between
+_UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
+_OF_WEIGHTS: Final = 0.75
+
+UNUSED_GRADIENTS = Metric(
+    "unused_gradients",
+    "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
+    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
+    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
+    "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "anew, because they add up, and fewer than eight steps update anything",
+    "Kineto's shapes",
+)
+UNUSED_GRADIENTS_CLEARED = Metric(
+    "unused_gradients_cleared",
+    "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
+    "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
+    "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
+    unit="count",
+)
+UNUSED_GRADIENTS_SHARE = Metric(
+    "unused_gradients_share",
+    "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
+    "from the last AccumulateGrad with such a shape to the last one of the step / step time",
+    "Kineto's shapes",
+    where=lambda view: stretches(view.once(_needless), "gradients that no optimizer uses"),
+)
+UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
+    "unused_gradients_least_gain_ms",
+    "Step time saved at least without these gradients.",
+    "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
+)
+UNUSED_GRADIENTS_GAIN_MS = Metric(
+    "unused_gradients_gain_ms",
+    "Step time saved at most without these gradients.",
+    "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / "
+    "steps; where some are cleared before an update, shapes that more calls of optimizers write do not count",
+    "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
+)
+
+
+@measures(
+    UNUSED_GRADIENTS,
+    UNUSED_GRADIENTS_CLEARED,
+    UNUSED_GRADIENTS_SHARE,
+    UNUSED_GRADIENTS_LEAST_GAIN_MS,
+    UNUSED_GRADIENTS_GAIN_MS,
+)
+def unused_gradients(view: DeviceView) -> Values:
+    """Gradients of what is not trained; zero without any."""
+    stored = view.used_like(_GRADIENT, "op")
+    if stored.height and not stored["shapes"].count() and not _has_ranks(view):
+        return Missing("no_shapes")
+    needless, of_weights = view.once(_needless), view.once(_gradients)
+    clear = of_weights.filter(~pl.col("is_unclear"))
+    most = _after_used(clear)
+    unused = of_weights.filter("is_unused")
+    cleared = unused.filter("is_cleared")["window"].n_unique()
+    updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
+    if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
+        return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
+    before = clear.filter(~inside(most, clear))
+    layers = view.used_like(LAYER, "op")
+    layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
+    part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    return {
+        UNUSED_GRADIENTS: unused.height / view.steps.height,
+        UNUSED_GRADIENTS_CLEARED: cleared,
+        UNUSED_GRADIENTS_SHARE: view.share(needless),
+        UNUSED_GRADIENTS_LEAST_GAIN_MS: work_gain_ms(view, needless),
+        UNUSED_GRADIENTS_GAIN_MS: work_gain_ms(view, most) + part * view.per_step_ms(layers_ns),
+    }
+
+
+def _gradients(view: DeviceView) -> pl.DataFrame:
+    """The gradients that used steps store: window, update, start_ns, end_ns, and `is_unused`, `_cleared`, `_unclear`.
+
+    `update` counts the calls of optimizers before it. A gradient is unused where no optimizer updates such a shape, or
+    none before it is cleared. None where optimizers update nothing of any, and in jobs of several ranks.
+    """
+    stored = view.used_like(_GRADIENT, "op").with_columns(end_ns=END_NS).sort("end_ns")
+    added, calls = (_starts(view.host_like(name)) for name in (_ADDS, OPTIMIZER_STEP))
+    adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
+    update = np.searchsorted(calls, stored["start_ns"])
+    rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
+    rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))
+    updates = view.host_like(_UPDATES, "op")
+    written = _by_shape(updates.filter(inside(optimizer_work(view), updates)), _shapes())
+    is_updated = pl.col("shape").is_in(written["shape"].implode())
+    rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
+    is_known = not rows["shape"].null_count() and rows["is_updated"].any() and not _has_ranks(view)
+    is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
+    is_unclear = pl.col("shape").is_in(_shared(written, calls).implode()) & pl.col("too_late").any() & ~is_unused
+    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared, is_unclear=is_unclear)
+    return rows if is_known else rows.clear()
+
+
+def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame, calls: Ints) -> pl.Series:
+    """Of gradients in order: whether each is cleared before an optimizer updates its shape.
+
+    As where models train in turn: after the next call of an optimizer, which is another one, a gradient of that shape
+    is stored anew, and until then no op outside of the backward passes takes the shape first, as what reads gradients
+    does and layers do not.
+    """
+    following = np.searchsorted(calls, rows["end_ns"])
+    after = np.append(calls, _NEVER)[following]
+    anew = rows.filter(~pl.col("adds")).select("shape", at_ns="start_ns")
+    stored = _next(rows.with_columns(end_ns=pl.Series(after)), anew)
+    is_late = stored < _next(rows, written)
+    if not is_late.any():
+        return is_late
+    ops = view.host.filter(pl.col("kind") == "op", ~matches(_OF_WEIGHTS_TOO))
+    read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _shapes().list.head(1))
+    return is_late & (_next(rows, read) >= stored)
+
+
+def _shared(written: pl.DataFrame, calls: Ints) -> pl.Series:
+    """Shapes that more calls of optimizers write than those of another shape: several models may have them."""
+    of_call = written.with_columns(call=pl.Series(np.searchsorted(calls, written["at_ns"])))
+    times = of_call.group_by("shape").agg(pl.n_unique("call"))
+    return times.filter(pl.col("call") > pl.col("call").min())["shape"]
+
+
+def _next(rows: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
+    """When the next of these events with a row's shape begins after the row's end, in ns; `_NEVER` if none does."""
+    hits = rows.join_asof(
+        events.sort("at_ns"), left_on="end_ns", right_on="at_ns", by="shape", strategy="forward", check_sortedness=False
+    )
+    return hits["at_ns"].fill_null(_NEVER)
+
+
+def _by_shape(ops: pl.DataFrame, shapes: pl.Expr) -> pl.DataFrame:
+    """When ops begin, by the shapes that they take: shape, at_ns."""
+    return ops.select(shape=shapes, at_ns="start_ns").explode("shape").drop_nulls()
+
+
+def _shapes() -> pl.Expr:
+    return pl.col("shapes").cast(pl.String).str.extract_all(_SHAPE)
+
+
+def _starts(ops: pl.DataFrame) -> Ints:
+    return np.sort(ops["start_ns"].to_numpy())
+
+
+def _has_ranks(view: DeviceView) -> bool:
+    """Whether the job communicates: an optimizer may then update a part of what the gradients are of."""
+    return bool(view.collectives.height or (view.host["kind"] == "collective").any())
+
+
+def _needless(view: DeviceView) -> Union:
+    return _after_used(view.once(_gradients))
+
+
+def _after_used(gradients: pl.DataFrame) -> Union:
+    """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
+    is_unused = pl.col("is_unused")
+    by_update = gradients.group_by("window", "update").agg(
+        start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max()
+    )
+    after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+    return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
