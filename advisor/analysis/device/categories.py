@@ -65,10 +65,9 @@ def sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     """For each category, the time in every window that it covers and no earlier layer does."""
     starts = steps["start_ns"].to_numpy()
     ends = starts + steps["dur_ns"].to_numpy()
-    alike = _layers(view) is _OF_PYTORCH or not view.has_marks
     owned = {category: np.zeros(steps.height, np.int64) for category in CATEGORIES}
     before = np.zeros(steps.height, np.int64)
-    for category, covered in view.once(_covered) if alike else _covered(view, _of_windows(view, steps)):
+    for category, covered in _covered_in(view, steps):
         so_far = covered.within(starts, ends)
         owned[category] += so_far - before
         before = so_far
@@ -78,11 +77,16 @@ def sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
 
 def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
     """For each category but the last, when it owns the time of the used steps."""
-    alike = _layers(view) is _OF_PYTORCH or not view.has_marks
     before = EMPTY
-    for category, covered in view.once(_covered) if alike else _covered(view, _of_windows(view, view.steps)):
+    for category, covered in _covered_in(view, view.steps):
         yield category, covered - before
         before = covered
+
+
+def _covered_in(view: DeviceView, steps: pl.DataFrame) -> list[tuple[str, Union]]:
+    """What `_covered` counts for these steps: where TensorFlow marks them, host work of another step is left out."""
+    every = _layers(view) is _OF_PYTORCH or not view.has_marks
+    return view.once(_covered) if every else _covered(view, _of_windows(view, steps))
 
 
 def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[str, Union]]:
