@@ -21,6 +21,7 @@ from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
+from advisor.polars_pool import inside_pool
 from advisor.rules.judge import judge
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.saved_reports import is_report, load_report, load_trials
@@ -57,7 +58,8 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
     outcomes = list[Outcome]()
     for recording in recordings:
         judged = partial(_judged, recording, book, (*recording.notes, *changed), options)
-        outcomes.append(contained(judged, partial(_failed, recording)))
+        in_place = partial(inside_pool, judged) if files.are_small(recording.copies or recording.files) else judged
+        outcomes.append(contained(in_place, partial(_failed, recording)))
     if not options.all_runs:
         outcomes = [*without_last_cycles(recordings, outcomes)]
     runs = [run for of_recording, _ in outcomes for run in of_recording]

@@ -52,12 +52,17 @@ def parts(recording: Recording, options: Options) -> tuple[list[Part], list[Unre
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
 
 
+def are_small(files: Iterable[str]) -> bool:
+    """Whether one thread reads and measures these files as quickly as several would."""
+    return sum(size(file) or _WORTH_BYTES for file in files) <= _WORTH_BYTES
+
+
 def _outcomes(files: Sequence[_File], options: Options) -> Sequence[Part | Unreadable]:
     many = min(options.processes, len(files))
-    is_little = len(files) == 1 or sum(size(file.at) or _WORTH_BYTES for file in files) <= _WORTH_BYTES
-    if many > 1 and not is_little:
+    keep = len(files) == 1 or are_small(file.at for file in files)
+    if many > 1 and not keep:
         return _side_by_side(files, options.steps, options.progress, many)
-    return [_part(file, options.steps, options.progress(file.path), keep=is_little) for file in files]
+    return [_part(file, options.steps, options.progress(file.path), keep=keep) for file in files]
 
 
 def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Unreadable]]:

@@ -5,8 +5,9 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial, wraps
 
 import pytest
 from hypothesis import settings
@@ -38,9 +39,35 @@ LONG = (
 )
 
 
+# Hundreds of small calls of polars each, and no other thread that calls it.
+IN_POOL = (
+    "tests/golden/",
+    "tests/metamorphic/",
+    "tests/properties/",
+    "tests/rules/",
+    *(
+        f"tests/unit/{room}/"
+        for room in ("analysis", "comparing", "inputs", "metrics", "present", "rules", "simulator")
+    ),
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long comes first: what is short fills the gaps at the end."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.nodeid.startswith(IN_POOL):
+            item.obj = _inside_pool(item.obj)
     items.sort(key=lambda item: next((at for at, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG)))
+
+
+def _inside_pool(test: Callable[..., object]) -> Callable[..., object]:
+    @wraps(test)
+    def run(*args: object, **fixtures: object) -> None:
+        from advisor.polars_pool import inside_pool  # noqa: PLC0415 - not every process needs data frames
+
+        inside_pool(partial(test, *args, **fixtures))
+
+    return run
 
 
 class ByRoom(LoadFileScheduling):

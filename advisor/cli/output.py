@@ -50,10 +50,12 @@ Processes = Annotated[
 def spare_start(paths: Iterable[str]) -> None:
     """Have libraries start with less, once no program is to inherit it.
 
-    Pydantic need not look through all installed packages for plugins. Polars works on one thread where there is little
-    to read: more of them take longer to start than they save. It looks at this when its threads first start.
+    Pydantic need not look through all installed packages for plugins, and NumPy multiplies no matrices. Polars works on
+    one thread where there is little to read: more of them take longer to start than they save. It looks at this when
+    its threads first start.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sum(map(_stored_bytes, paths)) < _LITTLE_BYTES:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
 

@@ -1,0 +1,41 @@
+"""Many small calls of polars, made where polars works: none of them wakes a thread and waits for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import polars as pl
+
+_T = TypeVar("_T")
+
+# Polars hands expressions to its pool only where there are several.
+_SEVERAL: Final = pl.DataFrame({"first": [0], "second": [0]})
+
+
+def inside_pool(work: Callable[[], _T]) -> _T:
+    """What `work` gives, or raises, on a thread of polars' pool.
+
+    A call of polars wakes a thread of its pool and waits for it, which takes longer than all that a call does with a
+    small table; from inside the pool it does not. `work` must not wait for another thread that calls polars: with one
+    thread in the pool, that one would wait for this. A debugger or a measurement of coverage sees only threads of
+    Python: under one, `work` runs where it is.
+    """
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        return work()
+    results: list[_T] = []
+    errors: list[BaseException] = []
+
+    def run(column: pl.Series, **_: object) -> pl.Series:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again below: polars would make another of it
+            errors.append(error)
+        return column
+
+    expression = pl.col("first").map_batches(run, return_dtype=pl.Int64)
+    _SEVERAL.select(expression, "second")
+    for error in errors:
+        raise error
+    return results[0]
