@@ -22,13 +22,13 @@ REASONS: Final = {
         "permission was missing, or the job ran under WSL; record it again"
     ),
     "no_marks": "no range marks the steps",
-    "no_occupancy_estimate": "the profiler estimated no occupancy (CUPTI does, ROCm does not)",
+    "no_occupancy_estimate": "no estimate of the occupancy was recorded (CUPTI makes one, ROCm does not)",
     "no_launch_dimensions": "no launch dimensions were recorded",
     "no_cuda_calls": "no CUDA or HIP calls were recorded: nothing links the device's work to the host",
     "no_launches_tpu": "a TPU profile records no calls that launch work: nothing links the device's work to the host",
     "no_cpu_activity": "no host activity was recorded: ProfilerActivity.CPU was not given",
     "no_shapes": "recorded without `record_shapes=True`",
-    "no_stacks": "neither stacks nor Python calls were recorded: `with_stack=True` records them",
+    "no_stacks": "neither stacks nor Python calls were recorded (`with_stack=True` records them)",
     "no_device_description": "the profile does not describe its devices",
     "no_sync_events": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
     "no_memory_profile": "recorded without `profile_memory=True`",
@@ -40,9 +40,9 @@ REASONS: Final = {
         "jax.profiler.StepTraceAnnotation('train', step_num=i); Keras' fit marks them itself"
     ),
     "no_device_tracing": "no device activity was recorded: the job ran on the CPU, or device tracing was off",
-    "no_occupancy_xplane": "the profiler estimated no occupancy (TensorFlow before 2.5, ROCm and TPUs do not)",
+    "no_occupancy_xplane": "no estimate of the occupancy was recorded (TensorFlow before 2.5, ROCm and TPUs make none)",
     "no_host_tracer": "no host activity was recorded: host_tracer_level was 0",
-    "no_shapes_xplane": "the recording has no shapes of inputs: host_tracer_level=3 records them",
+    "no_shapes_xplane": "the recording has no shapes of inputs (`host_tracer_level=3` records them)",
     "no_stacks_xplane": "XPlane keeps no call stacks with ops",
     "no_syncs_xplane": "XPlane has no synchronisation records",
     "no_reporting_allocator": "no allocator that reports to the profiler was used",
@@ -141,10 +141,10 @@ REASONS: Final = {
         '`with tf.profiler.experimental.Trace("metrics"):`'
     ),
     "no_python_calls_jax": (
-        "no Python calls were recorded: `jax.profiler.ProfileOptions().python_tracer_level = 1` records them"
+        "no Python calls were recorded (`jax.profiler.ProfileOptions().python_tracer_level = 1` records them)"
     ),
-    "no_python_calls_recorder": "no Python calls were recorded: `advisor record --stacks -- COMMAND` records them",
-    "no_python_calls_pytorch": "no Python calls were recorded: `with_stack=True` records them in recent PyTorch",
+    "no_python_calls_recorder": "no Python calls were recorded (`advisor record --stacks -- COMMAND` records them)",
+    "no_python_calls_pytorch": "no Python calls were recorded (`with_stack=True` records them in recent PyTorch)",
     "no_python_calls": "no Python calls were recorded",
     "waiting_unexplained": (
         "neither the scheduler's reasons nor OS calls were recorded: a thread that waits looks like one that is held up"

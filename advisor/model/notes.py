@@ -9,8 +9,10 @@ from advisor.text import ns
 from advisor.vocabulary.limits import QUEUED_GAP_NS
 
 _AS_STEPS: Final = 'steps are the {ranges:count} ranges "{label}" of one thread, which'
-_COVER: Final = "between the first and the last, {of_all:percent} of all{option:?; others: --step-range}"
-_BY_CALLS: Final = "no steps are marked: one is taken from each"
+_COVER: Final = (
+    "between the first and the last, and {of_all:percent} of all that was recorded{option:?; others: --step-range}"
+)
+_BY_CALLS: Final = "no steps are marked: a step lasts from one"
 _TO_NEXT: Final = "to the next, {confidence} confidence"
 _ONE_JOB: Final = "may be of different jobs; keep one job per folder"
 

@@ -8,12 +8,13 @@ from typing import Final
 from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
 from advisor.present.verdict import place
-from advisor.text import UNKNOWN, ms, percent
+from advisor.text import UNKNOWN, listing, ms, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
+_FEW: Final = 3
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
@@ -53,14 +54,20 @@ def _unrecorded(run: Run, known: Accounting) -> float:
 
 
 def _in_brief(known: Accounting, unrecorded: float, of: str) -> str:
-    """`Useful 74 %, lost 26 %. Fixes may also shorten useful work, by up to 40 % of the step.`: beside the bar."""
+    """`Useful 74 %, lost 26 %.`, and how far fixes may shorten the useful work too: beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
     loss = f", lost {percent(1 - work)}" if work < 1 else ""
     if unrecorded:
         loss = f", lost {percent(1 - work - unrecorded)}, not recorded {percent(unrecorded)}"
     rest = work - known.useful_share
-    doubt = f" Fixes may also shorten useful work, by up to {percent(rest)} of the {of}." if rest > _NOTHING else ""
-    return f"Useful {percent(work)}{loss}.{doubt}"
+    doubt = f" The fixes{_whose(known)} may also shorten useful work: by up to {percent(rest)} of the {of}."
+    return f"Useful {percent(work)}{loss}.{doubt if rest > _NOTHING else ''}"
+
+
+def _whose(known: Accounting) -> str:
+    """` of tf32-off`: the findings whose savings count useful work; empty where they are many."""
+    rules = {rule: None for part in known.parts if part.is_useful and part.saved_ms for rule in part.findings}
+    return f" of {listing(list(rules))}" if 0 < len(rules) <= _FEW else ""
 
 
 def _row(part: Part) -> doc.Row:

@@ -11,17 +11,20 @@ from advisor.present.document import Figure
 from advisor.text import bytes_, percent
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
-# metric, what it is called, and whether users of PyTorch look for it too
+_WINDOW: Final = "of the {window}"
+_KERNELS: Final = "of kernel time"
+
+# metric, what it is called, what it is a share of, and whether users of PyTorch look for it too
 _HEADLINES: Final = (
-    ("device_busy_share", "device at work", True),
-    ("device_op_share", "ops on the device", False),
-    ("tensor_core_share", "Tensor Cores", True),
-    ("sixteen_bit_kernel_share", "16-bit kernels", True),
-    ("flops_of_peak_share", "share of peak FLOPs", True),
-    ("xla_flops_of_peak_share", "share of peak FLOPs", False),
-    ("xla_share", "XLA", False),
-    ("host_eager_share", "eager ops", False),
-    ("function_tracing_share", "tracing of tf.functions", False),
+    ("device_busy_share", "device at work", _WINDOW, True),
+    ("device_op_share", "ops that use the device", "of all ops", False),
+    ("tensor_core_share", "Tensor Cores", _KERNELS, True),
+    ("sixteen_bit_kernel_share", "16-bit kernels", _KERNELS, True),
+    ("flops_of_peak_share", "share of peak FLOPs", "", True),
+    ("xla_flops_of_peak_share", "share of peak FLOPs", "", False),
+    ("xla_share", "XLA", _KERNELS, False),
+    ("host_eager_share", "eager ops", "of the ops' time on the host", False),
+    ("function_tracing_share", "tracing", "of the time in tf.functions", False),
 )
 
 
@@ -34,8 +37,13 @@ def figures(run: Run) -> tuple[Figure, ...]:
     """What the frameworks' own tools put first, as far as the profile has it."""
     row = run_row(run)
     of_xla = run.source.framework in XLA_FRAMEWORKS
-    shares = [(what, row.get(name)) for name, what, for_all in _HEADLINES if for_all or of_xla]
-    known = [Figure(what, percent(share)) for what, share in shares if isinstance(share, int | float)]
+    window = "step" if run.source.steps.marked else "recording"
+    shares = [(what, row.get(name), base) for name, what, base, for_all in _HEADLINES if for_all or of_xla]
+    known = [
+        Figure(what, percent(share), base.format(window=window))
+        for what, share, base in shares
+        if isinstance(share, int | float)
+    ]
     peak, part = row.get("peak_memory_bytes"), row.get("peak_memory_share")
     of_all = f" ({percent(part)})" if isinstance(part, float) else ""
     return (*known, *([Figure("memory peak", bytes_(peak) + of_all)] if isinstance(peak, int) else []))

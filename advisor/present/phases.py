@@ -18,7 +18,7 @@ _UNKNOWN: Final = "?"
 _AMOUNTS: Final = {"steps": "steps", "requests": "requests", "tokens": "tokens"}
 _SHARES: Final = {
     "idle_share": "idle",
-    "host_share": "due to the host",
+    "host_share": "idle due to the host",
     "launch_share": "launch calls",
     "communication_share": "communication",
 }
@@ -27,7 +27,8 @@ _NONE: Final = "none"
 _ARROW: Final = " \N{RIGHTWARDS ARROW} "
 _HEADS: Final = ("phase", *_AMOUNTS.values(), "step", *_SHARES.values(), "graphs")
 _MEANS: Final = (
-    "Means per step. Communication is a share of the time in which the device works; other shares are of the phase."
+    "Each row has the means of one step of its phase. Communication is a share of the time in which the device works; "
+    "the other shares are of that step."
 )
 _SPECULATION: Final = "Speculative decoding: drafts of tokens are checked."
 

@@ -44,10 +44,9 @@ def headline(run: Run) -> str:
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return loss(run)
-    rules = f"{count(known.judged, 'rule')} that could be judged"
     if known.code == "minor":
-        return f"The {rules} have only small findings, none with a saving{useful(run)}."
-    return f"No problem found by the {rules}{useful(run)}."
+        return f"Only small findings, none with a saving{useful(run)}."
+    return f"No problem found by the {count(known.judged, 'rule')} that could be judged{useful(run)}."
 
 
 def largest_loss(run: Run) -> str:
@@ -130,8 +129,10 @@ def qualified(run: Run) -> str:
         return "None of its steps is complete."
     if known.code == "too_little":
         return " ".join(filter(None, (loss(run), f"The most common reason: {known.reason.words}.")))
-    few = "" if known.reason_rules == known.not_evaluable else f", {known.reason_rules} of them for this reason"
-    return f"{count(known.not_evaluable, 'more rule')} could not be judged{few}: {known.reason.words}."
+    unjudged = f"{count(known.not_evaluable, 'more rule')} could not be judged"
+    if known.reason_rules == known.not_evaluable:
+        return f"{unjudged}: {known.reason.words}."
+    return f"{unjudged}. The most common reason ({count(known.reason_rules, 'rule')}): {known.reason.words}."
 
 
 def title(finding: Finding, run: Run) -> str:

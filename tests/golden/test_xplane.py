@@ -436,7 +436,7 @@ def test_the_numbers_that_the_overview_page_puts_first():
     (run,) = profiles.check(TRACES / "tf-gpu-multi-worker").runs
     assert {figure.name: figure.value for figure in figures(run)} == {
         "device at work": "70 %",
-        "ops on the device": "54 %",
+        "ops that use the device": "54 %",
         "Tensor Cores": "0 %",
         "16-bit kernels": "31 %",
         "XLA": "0 %",

@@ -26,7 +26,11 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
 def test_what_findings_may_shorten_of_the_useful_work_stands_beside_it():
     known = changed(ACCOUNTING, useful_share=0.3, parts=(part("compute", 0.9), part("sync", 0.1)))
     _, brief, *_ = accounting(changed(RESNET, accounting=known))
-    assert brief.text == "Useful 90 %, lost 10 %. Fixes may also shorten useful work, by up to 60 % of the step."
+    assert brief.text == "Useful 90 %, lost 10 %. The fixes may also shorten useful work: by up to 60 % of the step."
+    useful = part("compute", 0.9, "tf32-off", "layout-transposes", saved_ms=107)
+    known = changed(known, parts=(useful, part("sync", 0.1, "sync-in-loop")))
+    _, brief, *_ = accounting(changed(RESNET, accounting=known))
+    assert "The fixes of tf32-off and layout-transposes may also shorten useful work" in brief.text
 
 
 def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
@@ -59,12 +63,12 @@ def test_what_the_frameworks_tools_put_first():
     }
     run = changed(RESNET, metrics={**RESNET.metrics, "run": (row,)})
     assert figures(run) == (
-        doc.Figure("device at work", "70 %"),
-        doc.Figure("Tensor Cores", "0 %"),
+        doc.Figure("device at work", "70 %", "of the step"),
+        doc.Figure("Tensor Cores", "0 %", "of kernel time"),
         doc.Figure("memory peak", "6 GiB (38 %)"),
     )
     of_tensorflow = changed(run, source=changed(run.source, framework="tensorflow"))
-    assert doc.Figure("ops on the device", "54 %") in figures(of_tensorflow)
+    assert doc.Figure("ops that use the device", "54 %", "of all ops") in figures(of_tensorflow)
     assert figures(changed(run, metrics={})) == ()
 
 

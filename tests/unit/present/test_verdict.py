@@ -91,7 +91,7 @@ def test_what_could_not_be_judged_qualifies_the_verdict():
     run = unjudged(a="no_shapes", b="no_shapes", c="few samples")
     of_work = "97 % of each step is kernels at work"
     assert headline(run) == f"No problem found by the 10 rules that could be judged: {of_work}."  # one is suppressed
-    why = "3 more rules could not be judged, 2 of them for this reason: recorded without `record_shapes=True`."
+    why = "3 more rules could not be judged. The most common reason (2 rules): recorded without `record_shapes=True`."
     assert qualified(run) == why
     assert (
         qualified(unjudged(a="no_shapes")) == "1 more rule could not be judged: recorded without `record_shapes=True`."
