@@ -24,6 +24,7 @@ from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options, Progress
+from advisor.polars_pool import inside_pool
 from advisor.text import plain, runs_of
 
 if TYPE_CHECKING:
@@ -340,4 +341,5 @@ def _share_cores(threads: int) -> None:
 
 
 def _alone(file: _File, steps: str) -> Part | Unreadable:
-    return _part(file, steps, lambda _: None, keep=False)
+    part = partial(_part, file, steps, lambda _: None, keep=False)
+    return inside_pool(part) if are_small([file.at]) else part()
