@@ -10,11 +10,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from advisor.errors import StoreError, UsageError
+from advisor.processes import pool
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -57,10 +58,7 @@ class Local:
 
     def executor(self) -> Executor:
         """A pool of new processes."""
-        # A forked process would inherit polars' locks, but not the threads that hold them.
-        context = multiprocessing.get_context("spawn")
-        threads = max(1, (os.cpu_count() or 1) // self.width)
-        return ProcessPoolExecutor(self.width, context, initializer=_start, initargs=(threads,))
+        return pool(self.width, also=_follow_parent)
 
     def close(self) -> None:
         """Nothing is shared."""
@@ -181,9 +179,8 @@ def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception
             return error
 
 
-def _start(threads: int) -> None:
+def _follow_parent() -> None:
     """A process of the pool: it leaves Ctrl-C to its parent, and ends when that is gone."""
-    os.environ["POLARS_MAX_THREADS"] = str(threads)  # read when polars' threads first start
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_with_parent, daemon=True).start()
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
-from typing import Final, Generic, TypeVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Generic, TypeAlias, TypeVar
 
-from advisor.inputs.chrome_json.repair import last_boundary
+from advisor.inputs.chrome_json.repair import BETWEEN, last_boundary
+from advisor.processes import pool
 
 T = TypeVar("T")
+Decode: TypeAlias = Callable[[bytes], tuple[int, T] | None]
+_Coming: TypeAlias = Future[tuple[int, T] | None]
 
 _AHEAD: Final = 3  # stretches for each process: one in work, one on its way, one that waits for its turn
 _LONGEST_BYTES: Final = 8 << 20  # of text in which no event seems to end: it is of another layout, or damaged
@@ -26,13 +29,13 @@ class Parallel(Generic[T]):
     """Decodes on `processes` processes, and gathers what comes of each stretch in the order of the file.
 
     Attributes:
-        decode: Number of events in a stretch of text, and what becomes of them; None where the text is no such stretch.
-            It runs in another process.
+        decode: Number of events in a list, and what becomes of them; None where the text is no list. It runs in another
+            process.
         gather: Gets what becomes of each stretch.
         events: Number of events so far.
     """
 
-    decode: Callable[[bytes], tuple[int, T] | None]
+    decode: Decode[T]
     gather: Callable[[T], None]
     processes: int
     events: int = 0
@@ -43,13 +46,18 @@ class Parallel(Generic[T]):
         Text is cut where one event seems to end and the next to begin. What remains is the end of the list; or,
         from the first wrong cut on, all text that was taken from `pieces`.
         """
-        waiting = deque[tuple[bytes, Future[tuple[int, T] | None]]]()
-        with _pool(self.processes) as pool, suppress(BrokenProcessPool):  # for want of memory: one process needs less
-            for piece in pieces:
+        waiting = deque[tuple[bytes, _Coming[T]]]()
+        with (
+            _folder() as folder,
+            pool(self.processes) as workers,
+            suppress(BrokenProcessPool),  # for want of memory: one process needs less
+        ):
+            for number, piece in enumerate(pieces):
                 text += piece
                 if cut := last_boundary(text):
-                    waiting.append((text[:cut], pool.submit(self.decode, text[:cut])))
-                    text = text[cut:]
+                    stretch = text[:cut]
+                    waiting.append((stretch, self._submit(workers, stretch, Path(folder, str(number)))))
+                    text = text[cut:]  # not before: a broken pool refuses the stretch
                 is_full = len(waiting) >= _AHEAD * self.processes
                 if len(text) > _LONGEST_BYTES or (is_full and not self._gather_first(waiting)):
                     break
@@ -57,7 +65,16 @@ class Parallel(Generic[T]):
                 pass
         return b"".join([*(stretch for stretch, _ in waiting), text])
 
-    def _gather_first(self, waiting: deque[tuple[bytes, Future[tuple[int, T] | None]]]) -> bool:
+    def _submit(self, workers: Executor, stretch: bytes, file: Path) -> _Coming[T]:
+        """Have a stretch decoded, as a list. It goes by way of a file: a pipe takes several times as long."""
+        text = (b"[", stretch.lstrip(BETWEEN), b"]")
+        with suppress(OSError):
+            with file.open("wb") as out:
+                out.writelines(text)
+            return workers.submit(_of_file, self.decode, file)
+        return workers.submit(self.decode, b"".join(text))
+
+    def _gather_first(self, waiting: deque[tuple[bytes, _Coming[T]]]) -> bool:
         """Gather the first stretch that waits; whether it could be decoded, and waits no longer."""
         decoded = waiting[0][1].result()
         if decoded is not None:
@@ -68,12 +85,16 @@ class Parallel(Generic[T]):
         return decoded is not None
 
 
-def _pool(processes: int) -> Executor:
-    # A forked process would inherit polars' locks, but not the threads that hold them.
-    return ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin)
+def _folder() -> AbstractContextManager[str]:
+    """A folder for a while; where none can be made, a place in which no file can be."""
+    try:
+        return TemporaryDirectory(ignore_cleanup_errors=True)
+    except OSError:
+        return nullcontext(os.devnull)
 
 
-def _begin() -> None:
-    """A process for each core needs no threads; millions of short-lived events are no garbage to look for."""
-    os.environ["POLARS_MAX_THREADS"] = "1"
-    gc.disable()
+def _of_file(decode: Decode[T], file: Path) -> tuple[int, T] | None:
+    """What becomes of the text in a file, which is gone then."""
+    text = file.read_bytes()
+    file.unlink()
+    return decode(text)

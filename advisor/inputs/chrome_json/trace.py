@@ -257,8 +257,8 @@ class Trace(Generic[E, H]):
             self.salvaged.append(what)
 
     def _conclude(self, source: Source) -> None:
-        if source.broken:
-            self.salvaged.append(source.broken)
+        if source.broken:  # says more than that the end is missing
+            self.salvaged[:] = [*(note for note in self.salvaged if note.code != "ends_early"), source.broken]
         if self.dropped:
             self.salvaged.append(Note("unreadable_events", events=self.dropped))
         if not self.decoded:

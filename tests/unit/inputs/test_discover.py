@@ -298,7 +298,7 @@ def test_a_run_can_be_named_given_by_its_path_or_all_be_taken(tmp_path: Path):
     found, rejected = discover([str(log)], all_runs=True)
     assert [run.name for run in found] == ["job/a", "job/b"]
     assert rejected == []
-    with pytest.raises(UsageError, match=r"--run c: .*/job holds no such run, but a, b"):
+    with pytest.raises(UsageError, match=r"--run c: .*/job has no such run; its runs: a, b"):
         discover([str(log)], run="c")
 
 

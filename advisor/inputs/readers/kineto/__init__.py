@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING, Final
 import polars as pl
 
 from advisor.errors import NothingRecorded, ReadError
-from advisor.inputs.chrome_json.repair import BETWEEN
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
@@ -94,9 +93,9 @@ def _parallel(columns: Columns, processes: int) -> Parallel[Columns]:
 
 
 def _decoded(text: bytes) -> tuple[int, Columns] | None:
-    """The events between two places in a list, and how many they are; None where they are broken, or no events."""
+    """The events of a list, and how many they are; None where they are broken, or no events."""
     try:
-        events = KINETO.events.decode(b"[" + text.lstrip(BETWEEN) + b"]")
+        events = KINETO.events.decode(text)
     except (ValueError, RecursionError):
         return None
     columns = Columns()

@@ -46,7 +46,7 @@ from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema
+from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, matches
 
 FORMAT: Final = "xplane"
 MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
@@ -139,9 +139,10 @@ class _Parts:
         self.cut_lines += plane.cut_lines
 
     def _add_device(self, plane: Plane, number: int, tables: Callable[[Plane, int], devices.Device]) -> None:
-        device = tables(plane, number)
-        self.ops.append(device.ops)
-        self.device_steps.append(device.steps)
+        if plane.lines:
+            device = tables(plane, number)
+            self.ops.append(device.ops)
+            self.device_steps.append(device.steps)
         self.described.append(devices.described(plane, number))
 
     def notes(self) -> list[Note]:
@@ -260,12 +261,11 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
 
 def _recorded(host: pl.DataFrame, ops: pl.DataFrame) -> tuple[int | None, int | None]:
     """Where the recorder's own calls leave off and begin again; null where they were not recorded."""
-    name, ends = pl.col("name").cast(pl.String), END_NS
-    begin = host.filter(name.str.contains(_RECORDER_STARTS)).select(ends.max()).item()
-    until = host.filter(name.str.contains(_RECORDER_STOPS))["start_ns"].min()
+    begin = host.filter(matches(_RECORDER_STARTS)).select(END_NS.max()).item()
+    until = host.filter(matches(_RECORDER_STOPS))["start_ns"].min()
     if begin is None and until is None:
         return None, None
-    moments = pl.concat([rows.select("start_ns", end=ends) for rows in (host, ops)])
+    moments = pl.concat([rows.select("start_ns", end=END_NS) for rows in (host, ops)])
     bounds = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
     return begin if begin is not None else bounds[0], until if isinstance(until, int) else bounds[1]
 

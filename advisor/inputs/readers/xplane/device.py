@@ -19,6 +19,7 @@ from advisor.inputs.readers.xplane.names import (
     copies,
     hlo_copies,
     launches,
+    of_distinct,
 )
 from advisor.inputs.readers.xplane.plane import Events, Line, Plane
 from advisor.model.arrays import Ints
@@ -148,10 +149,14 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
 
 def _framework_op(events: Events) -> pl.Series:
     """JAX's name stack or TensorFlow's scope/name:Type; the XLA op where there is neither."""
-    texts_of_stats = [events.text(stat) for stat in ("name", "tf_op", "level 0", "annotation", "hlo_op")]
-    texts = [pl.select(series.cast(pl.String)).to_series() for series in texts_of_stats]
-    ops = [pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", "")) for text in texts]
-    return pl.select(pl.coalesce(ops)).to_series().cast(TEXT) if len(texts[0]) else pl.Series([], dtype=TEXT)
+    stats = ("name", "tf_op", "level 0", "annotation", "hlo_op")
+    texts = pl.DataFrame({stat: events.text(stat) for stat in stats})
+    return of_distinct(texts, lambda rows: rows.select(pl.coalesce(map(_op_name, stats)).cast(TEXT).alias("op")))["op"]
+
+
+def _op_name(stat: str) -> pl.Expr:
+    text = pl.col(stat).cast(pl.String)
+    return pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", ""))
 
 
 def _share(percent: pl.Series) -> pl.Series:

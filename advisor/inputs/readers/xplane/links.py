@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs import links
-from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, RESULT_WAIT
+from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, LOGGING, RESULT_WAIT, SAVING
 from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
 from advisor.inputs.step_marks import FEWEST, Marks, confidence, repeating
@@ -64,7 +64,7 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
 
     That is what a step's thread does in the step before it hands anything to the framework to compute: the outermost
     ranges, of users or of Python, that hold no dispatch and end before the step's first one. A wait for what earlier
-    steps compute is none.
+    steps compute is none, nor what follows one in the step: it may need the results. So do logging and saving.
     """
     kind, end = pl.col("kind"), END_NS
     if not (host["kind"] == "step").any() or (host["kind"] == "input").any():
@@ -73,20 +73,23 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
     threads = pl.col("thread").is_in(marks["thread"].unique().implode())
     name = pl.col("name").cast(pl.String)
     dispatches = threads & (kind.is_in(_DISPATCHES) | name.str.contains(_DISPATCH)).fill_null(value=False)
-    others = host.select(dispatches=dispatches, waits=threads & name.str.contains(RESULT_WAIT).fill_null(value=False))
-    no_load = others["dispatches"] | others["waits"]
+    of_results = (name.str.contains(f"{RESULT_WAIT}|{LOGGING}|{SAVING}")).fill_null(value=False)
+    others = host.select(dispatches=dispatches, of_results=threads & of_results)
+    no_load = others["dispatches"] | others["of_results"]
     before = pl.col("parent").fill_null(-1)
-    frame = host.select("id", "thread", "step", "kind", "dur_ns", "start_ns", parent=before, end=end).with_columns(
-        holds=pl.Series(_around(host, no_load.to_numpy())), dispatches=others["dispatches"], is_other=no_load
-    )
-    first = frame.filter("dispatches", pl.col("step").is_not_null()).group_by("step").agg(first=pl.min("start_ns"))
+    frame = host.select(
+        "id", "name", "thread", "step", "kind", "dur_ns", "start_ns", parent=before, end=end
+    ).with_columns(holds=pl.Series(_around(host, no_load.to_numpy())), is_other=no_load)
+    first = frame.filter("is_other", pl.col("step").is_not_null()).group_by("step").agg(first=pl.min("start_ns"))
     of_parent = frame.select(parent="id", opens=(kind == "step") | (pl.col("holds") & ~pl.col("is_other")))
-    loads = (
+    ranges = (
         frame.filter(threads, kind.is_in(["annotation", "python"]), ~pl.col("holds"), pl.col("dur_ns") >= _LOAD_NS)
         .join(first, on="step")
         .join(of_parent, on="parent")
-        .filter("opens", pl.col("end") <= pl.col("first"))
+        .filter("opens")
     )
+    is_early = pl.col("end") <= pl.col("first")
+    loads = ranges.filter(is_early.all().over("name"))  # in no step after a result, which may be ready without a wait
     is_load = pl.col("id").is_in(loads["id"].implode())
     return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Final
 
 import polars as pl
@@ -126,6 +127,15 @@ _MOST_BYTES: Final = 1 << 50
 _TENSOR = re.compile(r"([A-Za-z]\w*)?\[([\d,]*)\]")
 
 
+def of_distinct(texts: pl.DataFrame, read: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
+    """What `read` makes of each row of texts; it sees each distinct row once."""
+    distinct = texts.unique()
+    joined = texts.join(
+        distinct.hstack(read(distinct)), on=texts.columns, how="left", nulls_equal=True, maintain_order="left"
+    )
+    return joined.drop(texts.columns)
+
+
 def host_kinds(names: pl.Series) -> pl.Series:
     """Kind of a host event by its name alone."""
     branches = [pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _KINDS]
@@ -138,19 +148,19 @@ def copies(details: pl.Series, names: pl.Series) -> pl.DataFrame:
 
     `size:112 dest:4 async:0` before TensorFlow 2.5, `kind_src:pageable kind_dst:device size:... dest:0 async:1` since.
     """
+    return of_distinct(pl.DataFrame({"details": details, "name": names}), _copies)
+
+
+def _copies(texts: pl.DataFrame) -> pl.DataFrame:
     text, name = pl.col("details").cast(pl.String), pl.col("name").cast(pl.String)
     sides = name.str.extract_groups(r"(?i)mem(?:cpy|ory ?copy)\W*([HDPA])\w*?(?:to|2)([HDPA])")
     letters = [sides.struct.field(side).str.to_uppercase() for side in ("1", "2")]
     size = text.str.extract(r"\bsize:(\d{1,18})").cast(pl.Int64, strict=False)
-    return (
-        pl.select(details=details, names=names)
-        .rename({"names": "name"})
-        .select(
-            bytes=pl.when(size > 0).then(size),
-            copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
-            source_memory=_memory(text.str.extract(r"\bkind_src:(\w+)")),
-            target_memory=_memory(text.str.extract(r"\bkind_dst:(\w+)")),
-        )
+    return texts.select(
+        bytes=pl.when(size > 0).then(size),
+        copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
+        source_memory=_memory(text.str.extract(r"\bkind_src:(\w+)")),
+        target_memory=_memory(text.str.extract(r"\bkind_dst:(\w+)")),
     )
 
 
@@ -186,6 +196,10 @@ def launches(details: pl.Series) -> pl.DataFrame:
     `regs:38 shm:0 grid:160,1,1 block:1024,1,1`; later `static_shared:` and `dynamic_shared:`, on AMD `group_mem:`, and
     `occ_pct:`, in which 0 stands for unknown. Zero blocks or threads are none that ran: the text was not filled in.
     """
+    return of_distinct(pl.DataFrame({"details": details}), _launches)
+
+
+def _launches(texts: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("details").cast(pl.String)
     shared = pl.sum_horizontal(
         _number(text, "shm"),
@@ -194,16 +208,12 @@ def launches(details: pl.Series) -> pl.DataFrame:
         _number(text, "group_mem"),
     )
     percent = text.str.extract(r"\bocc_pct:([\d.]{1,9})").cast(pl.Float64, strict=False)
-    return (
-        details.alias("details")
-        .to_frame()
-        .select(
-            grid=_product(text, "grid"),
-            block=_fits(_product(text, "block")),
-            registers=_fits(_number(text, "regs")),
-            shared_bytes=_fits(pl.when(text.str.contains(r"\b(?:shm|\w+_shared|group_mem):\d")).then(shared)),
-            occupancy=pl.when((percent > 0) & (percent <= 100)).then(percent / 100),  # noqa: PLR2004 - percent
-        )
+    return texts.select(
+        grid=_product(text, "grid"),
+        block=_fits(_product(text, "block")),
+        registers=_fits(_number(text, "regs")),
+        shared_bytes=_fits(pl.when(text.str.contains(r"\b(?:shm|\w+_shared|group_mem):\d")).then(shared)),
+        occupancy=pl.when((percent > 0) & (percent <= 100)).then(percent / 100),  # noqa: PLR2004 - percent
     )
 
 

@@ -198,7 +198,7 @@ class Plane:
         start, end = (np.array([f[i] for f in spans], np.int64) for i in (1, 2))
         owner, number = np.arange(len(spans)), np.full(len(spans), 6)
         borne = self._borne_of(Fields(owner, number, start.view(np.uint64), end - start), self._every_stat)
-        stats = self._stats([borne], len(spans))
+        stats = self._stats(list(borne), len(spans))
         return {stat: value for stat in stats.names for value in stats.values(stat)[-1:]}
 
     @cached_property
@@ -238,7 +238,7 @@ class Plane:
         )
         del chosen
         stats = self._chosen(stat_names)
-        of_names = self._stats([self._borne_of(self.names.stats, stats)], len(self.names.ids) + 1)
+        of_names = self._stats(list(self._borne_of(self.names.stats, stats)), len(self.names.ids) + 1)
         number = np.array(lines, np.int64)
         for at in range(0, max(1, len(starts)), _AT_ONCE):
             of_line = row[at : at + _AT_ONCE]
@@ -251,12 +251,11 @@ class Plane:
         bad, borne = np.zeros(len(starts), bool), list[_Borne]()
         for fields, broken in self.buffer.fields(starts, ends):
             for number, column in ((1, ids), (2, offset), (3, length)):
-                some = fields.of(number)
-                column[some.owner] = some.value
-            bad[fields.of(5).owner] = True  # a sum over events, which has no time of its own
+                fields.put(number, column)
+            bad[fields.owner[fields.number == 5]] = True  # noqa: PLR2004 - a sum over events, which has no time of its own
             bad[broken] = True
             self.malformed += len(broken)
-            borne.append(self._borne_of(_bytes(fields.of(4)), chosen))
+            borne += self._borne_of(fields.messages(4), chosen)
         start, dur, timed = _times(began, offset, length)
         self.untimed += int((~timed & ~bad).sum())
         valid = np.flatnonzero(timed & ~bad)
@@ -271,7 +270,7 @@ class Plane:
         entries = [f for f in self._top.fields if f.number == number and f.end >= 0]
         starts, ends = (np.array([f[i] for f in entries], np.int64) for i in (1, 2))
         fields, _ = self.buffer.all_fields(starts, ends)
-        keys, values = np.zeros(len(entries), np.uint64), _bytes(fields.of(2))
+        keys, values = np.zeros(len(entries), np.uint64), fields.messages(2)
         keys[fields.of(1).owner] = fields.of(1).value
         ids, last = np.unique(keys.view(np.int64)[::-1], return_index=True)
         entry = len(entries) - 1 - last  # of two with the same id the later one counts
@@ -279,7 +278,7 @@ class Plane:
         row[entry] = np.arange(len(ids))
         inner, _ = self.buffer.all_fields(values.start, values.end)
         inner = inner._replace(owner=row[values.owner[inner.owner]])
-        inner = _bytes(inner.where(inner.owner >= 0))
+        inner = inner.where((inner.owner >= 0) & (inner.length >= 0))
         return Names(ids, self._texts(inner.of(2), len(ids)), self._texts(inner.of(4), len(ids)), inner.of(5))
 
     def _texts(self, spans: Fields, height: int) -> list[str]:
@@ -299,29 +298,30 @@ class Plane:
     def _every_stat(self) -> Mask:
         return self._chosen(self._stat_names.names)
 
-    def _borne_of(self, spans: Fields, chosen: Mask) -> _Borne:
+    def _borne_of(self, spans: Fields, chosen: Mask) -> Iterator[_Borne]:
         """The chosen ones of the stats at these places; `spans.owner` is the row of what bears each."""
-        fields, _ = self.buffer.all_fields(spans.start, spans.end)
-        ids, of_id = np.zeros(len(spans.owner), np.int64), fields.of(1)
-        ids[of_id.owner] = of_id.value.view(np.int64)
-        stat = self._stat_names.rows(ids)[fields.owner]
-        chosen_rows = chosen[stat] & (fields.number != 1)
-        values = fields.where(chosen_rows)
-        return _Borne(
-            spans.owner[values.owner].astype(np.int32),
-            stat[chosen_rows].astype(np.int32),
-            values.number.clip(0, 127).astype(np.int8),
-            values.value,
-            values.length.clip(max=1 << 30).astype(np.int32),
-        )
+        ids = np.zeros(len(spans.owner), np.uint64)
+        for fields, _ in self.buffer.fields(spans.start, spans.end):
+            fields.put(1, ids)
+            values = fields.where(fields.number != 1)
+            stat = self._stat_names.rows(ids.view(np.int64)[values.owner])
+            place = np.flatnonzero(chosen[stat])
+            yield _Borne(
+                spans.owner[values.owner[place]].astype(np.int32),
+                stat[place].astype(np.int32),
+                values.number[place].clip(0, 127).astype(np.int8),
+                values.value[place],
+                values.length[place].clip(max=1 << 30).astype(np.int32),
+            )
 
     def _stats(self, parts: list[_Borne], height: int, place: npt.NDArray[np.int32] | None = None) -> Stats:
         """The stats of `height` rows; `place` tells the row of each event, -1 where it was left out."""
         borne = _Borne(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NOTHING_BORNE
         if place is not None:
             borne = borne._replace(row=place[borne.row])
-        order = np.argsort(borne.stat, kind="stable")
-        stats, first = np.unique(borne.stat[order], return_index=True)
+        stat = borne.stat.astype(np.min_scalar_type(len(self._stat_names.ids)))  # of 16 bits it is sorted in one pass
+        order = np.argsort(stat, kind="stable")
+        stats, first = np.unique(stat[order], return_index=True)
         columns = {}
         for stat, rows in zip(stats.tolist(), np.split(order, first[1:]), strict=False):
             places = rows[borne.row[rows] >= 0]
@@ -344,11 +344,6 @@ def _timestamp(line: Message) -> int:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
-
-
-def _bytes(fields: Fields) -> Fields:
-    """Those that bear bytes, as a message or text must."""
-    return fields.where(fields.length >= 0)
 
 
 def _either(first: pl.Series, second: pl.Series) -> pl.Series:

@@ -16,6 +16,7 @@ import polars as pl
 from advisor.model.arrays import Ints, Mask
 
 Words: TypeAlias = npt.NDArray[np.uint64]
+Tags: TypeAlias = npt.NDArray[np.integer]
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -70,13 +71,22 @@ class Fields(NamedTuple):
     """
 
     owner: Ints
-    number: Ints
+    number: Tags
     value: Words
     length: Ints
 
     def of(self, number: int) -> Fields:
         """The fields of this number."""
         return self.where(self.number == number)
+
+    def put(self, number: int, column: Words) -> None:
+        """Set the rows of a column to the values that messages have under this number; the last one counts."""
+        chosen = self.number == number
+        column[self.owner[chosen]] = self.value[chosen]
+
+    def messages(self, number: int) -> Fields:
+        """The fields of this number that hold bytes, as a message or text must."""
+        return self.where((self.number == number) & (self.length >= 0))
 
     def where(self, chosen: Mask) -> Fields:
         """The fields chosen by a mask."""
@@ -215,8 +225,8 @@ class Buffer:
 
     def _next(self, rows: Ints, at: Ints) -> tuple[Fields, Ints]:
         """The field at each place and where the next one is: 0 where this is none."""
-        tag, at = self._varints(at)
-        kind = tag & _u(7)
+        tag, at = self._tags(at)
+        kind = tag & 7
         value, after = self._varints(at)
         length = np.full(len(at), -1)
         if (is_bytes := kind == BYTES).any():
@@ -230,7 +240,12 @@ class Buffer:
             value[is_fixed] = np.where(wide, word, word & _u(0xFFFFFFFF))
             after[is_fixed] = at[is_fixed] + np.where(wide, 8, 4)
         after[(kind != VARINT) & ~is_bytes & ~is_fixed] = 0
-        return Fields(rows, (tag >> _u(3)).view(np.int64), value, length), after
+        return Fields(rows, tag >> 3, value, length), after
+
+    def _tags(self, at: Ints) -> tuple[Tags, Ints]:
+        """As `_varints`: the tags of fields up to 15 are one byte each."""
+        tag = self._bytes[at]
+        return (tag, at + 1) if tag.max() < _MORE else self._varints(at)
 
     def _varints(self, at: Ints) -> tuple[Words, Ints]:
         """The number at each place and where it ends: beyond the buffer where it has no end."""

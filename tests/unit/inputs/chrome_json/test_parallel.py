@@ -47,7 +47,7 @@ class Here(Executor):
 
 def names(text: bytes) -> tuple[int, list[str | None]] | None:
     try:
-        events = KINETO.events.decode(b"[" + text.strip(b" ,\n") + b"]")
+        events = KINETO.events.decode(text)
     except ValueError:
         return None
     return len(events), [event.name for event in events]
@@ -59,7 +59,7 @@ def outcome(text: bytes, size: int, pool: Executor | None = None) -> tuple[list[
     elsewhere = Parallel(names, order.extend, 2) if pool else None
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parallel, "_pool", lambda _: pool)
+            patch.setattr(parallel, "pool", lambda _: pool)
             chunks = trace.chunks(Source(io.BytesIO(gzip.compress(text)), size=size), elsewhere)
             order += [event.name for chunk in chunks for event in chunk]
     except ReadError as error:
@@ -83,6 +83,28 @@ def test_wherever_the_text_is_cut_the_events_are_in_order_and_the_header_is_whol
 @pytest.mark.parametrize("dies", [1, 2, 5])
 def test_where_a_process_dies_the_rest_is_decoded_here(dies: int):
     order, trace = outcome(DOCUMENT.encode(), 251, Here(dies))
+    assert order == [f"op {i}" for i in range(40)]
+    assert trace.salvaged == []
+
+
+def test_where_the_pool_refuses_a_stretch_it_is_decoded_here():
+    class Refuses(Here):
+        def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+            if self.calls == 3:
+                raise BrokenProcessPool
+            return super().submit(work, *args, **options)
+
+    order, trace = outcome(DOCUMENT.encode(), 251, Refuses())
+    assert order == [f"op {i}" for i in range(40)]
+    assert trace.salvaged == []
+
+
+def test_where_no_file_can_be_written_the_text_goes_to_the_processes_itself(monkeypatch: pytest.MonkeyPatch):
+    def refuses(**_: Any) -> None:
+        raise OSError
+
+    monkeypatch.setattr(parallel, "TemporaryDirectory", refuses)
+    order, trace = outcome(DOCUMENT.encode(), 251, Here())
     assert order == [f"op {i}" for i in range(40)]
     assert trace.salvaged == []
 

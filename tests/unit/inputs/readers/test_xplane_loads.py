@@ -59,17 +59,32 @@ def test_not_where_the_framework_names_its_requests():
     assert loads(host(STEP, ("annotation", "x", 0, 400, 0), asked, DISPATCH)) == [asked[1]]
 
 
-def test_not_a_wait_for_what_an_earlier_step_computes():
-    """us 0 to 480: a log line that fetches the last loss, 300 to 340 the batch, then the dispatch."""
+def test_not_what_follows_a_wait_for_a_result():
+    """us 0 to 480: a batch, a log line that fetches the last loss, then what may need that loss, then the dispatch."""
     rows = [
         STEP,
-        ("python", "$log.py:4 report", 0, 290, 0),
-        ("python", "$array.py:321 __float__", 10, 280, 1),
-        ("python", "$array.py:615 _value", 15, 275, 2),
-        ("python", "$feed.py:9 crop", 300, 340, 0),
+        ("python", "$feed.py:9 crop", 5, 45, 0),
+        ("python", "$log.py:4 report", 50, 290, 0),
+        ("python", "$array.py:321 __float__", 60, 280, 2),
+        ("python", "$array.py:615 _value", 65, 275, 3),
+        ("python", "$train.py:7 evaluate", 300, 340, 0),
         ("annotation", "np.asarray(jax.Array)", 345, 400, 0),
         ("python", "$api.py:2479 block_until_ready", 405, 480, 0),
-        ("python", "$tree_util.py:101 tree_leaves", 410, 440, 6),
+        ("python", "$tree_util.py:101 tree_leaves", 410, 440, 7),
         DISPATCH,
     ]
     assert loads(host(*rows)) == ["$feed.py:9 crop"]
+
+
+def test_not_what_follows_a_result_in_another_step_or_saves_or_logs():
+    """A result that is ready needs no wait."""
+    first = host(
+        STEP, ("python", "$train.py:7 evaluate", 100, 300, 0), ("python", "$numpy save", 310, 400, 0), DISPATCH
+    )
+    waits = ("python", "$api.py:2479 block_until_ready", 10, 90, 0)
+    other = host(STEP, waits, ("python", "$train.py:7 evaluate", 100, 300, 0), DISPATCH)
+    later = other.with_columns(
+        pl.col("id", "parent") + first.height, pl.col("start_ns") + 1000 * US, step=pl.lit(2, pl.Int32)
+    )
+    assert loads(first) == ["$train.py:7 evaluate"]
+    assert loads(pl.concat([first, later])) == []

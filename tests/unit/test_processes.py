@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+
+from advisor.processes import pool
+
+_AT_ITS_END = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))  # runs after what is registered later
+from advisor.processes import spare_garbage
+spare_garbage()
+held = [[] for _ in range(5000)]
+"""
+
+
+def test_at_its_end_python_has_no_objects_to_look_through():
+    ended = subprocess.run([sys.executable, "-c", _AT_ITS_END], capture_output=True, text=True, check=True)
+    frozen, others = map(int, ended.stdout.split())
+    assert frozen > 5000 > others
+
+
+def test_processes_share_the_cores_and_look_for_garbage_rarely():
+    with pool(2, also=_mark) as processes:
+        threads = processes.submit(os.getenv, "POLARS_MAX_THREADS").result()
+        assert threads == str(max(1, (os.cpu_count() or 1) // 2))
+        assert processes.submit(gc.get_threshold).result()[0] == 1_000_000
+        assert processes.submit(os.getenv, "MARKED").result() == "yes"
+
+
+def _mark() -> None:
+    os.environ["MARKED"] = "yes"
