@@ -125,11 +125,9 @@ class Measurements:
         frames = {
             scope: rows.with_columns(**known) for scope, rows in self.frames.items() if "workload" in rows.columns
         }
-        sign = self.frames["sign"].clear().select("worker", "device")
-        option = {"worker": [self.pace], "kind": [workload], "code": ["option"]}
-        return replace(
-            self, frames={**self.frames, **frames, "sign": pl.DataFrame(option).join(sign, on="worker", how="left")}
-        )
+        option = pl.DataFrame({"worker": [self.pace], "kind": [workload], "code": ["option"]})
+        sign = pl.concat([self.frames["sign"].clear(), option], how="diagonal_relaxed")
+        return replace(self, frames={**self.frames, **frames, "sign": sign})
 
     def framework(self, worker: int) -> str | None:
         """The worker's framework, where the profile tells it."""
@@ -274,9 +272,13 @@ def _stacked(parts: Sequence[Mapping[str, pl.DataFrame]]) -> dict[str, pl.DataFr
 
 
 def pace_of(worker: pl.DataFrame) -> int:
-    """The worker that sets the job's pace: whose step takes longest by itself, where that is known."""
+    """The worker that sets the job's pace: whose step takes longest by itself.
+
+    Where clocks do not tell who waits for whom, it is the one with the longest step outside of host collectives.
+    """
     own = worker.get_column("own_step_ms", default=pl.Series([None], dtype=pl.Float64))
-    steps = own if own.count() else worker["step_mean_ms"].fill_null(0)
+    outside = worker.select(pl.col("step_mean_ms").fill_null(0) - pl.col("host_collective_ms").fill_null(0)).to_series()
+    steps = own if own.count() else outside
     return int(worker["worker"].gather([steps.arg_max() or 0]).item())
 
 

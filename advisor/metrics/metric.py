@@ -130,12 +130,12 @@ def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
 def _enter(metrics: Sequence[Metric], needs: tuple[str, ...] = (), scope: Scope = "worker") -> None:
     if clash := METRICS.keys() & {m.name for m in metrics}:
         raise ValueError(f"metrics registered twice: {sorted(clash)}")
-    METRICS.update({m.name: replace(_with_limits(m), needs=(*needs, *m.needs), scope=scope) for m in metrics})
+    METRICS.update({m.name: _complete(m, needs=(*needs, *m.needs), scope=scope) for m in metrics})
 
 
-def _with_limits(metric: Metric) -> Metric:
+def _complete(metric: Metric, needs: tuple[str, ...], scope: Scope) -> Metric:
     meaning, formula, source = map(with_limits, (metric.meaning, metric.formula, metric.source))
-    return replace(metric, meaning=meaning, formula=formula, source=source)
+    return replace(metric, meaning=meaning, formula=formula, source=source, needs=needs, scope=scope)
 
 
 def topics() -> dict[str, list[Metric]]:

@@ -18,7 +18,7 @@ _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 
 
 def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFrame:
-    """Calls that launch kernels or graphs, from the first with a recorded op on: start_ns, is_lost, is_tail.
+    """Calls that launch kernels or graphs, from the first with a recorded op on, or all: start_ns, is_lost, is_tail.
 
     None where it is unknown whose they are: other devices have ops too, or as many ops have no call as calls have no
     op. A launch into a graph that is being captured runs nothing, and of a call inside another one of both is recorded.
@@ -37,15 +37,21 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     rows = calls.with_columns(is_lost=~has_op)
     rows = rows.filter(~pl.col("is_lost") | ~nested.fill_null(value=False)).sort("start_ns")
     of_ops = rows.filter(~pl.col("is_lost"))["start_ns"]
-    if devices != 1 or not of_ops.len():
+    if devices != 1 or not ops.height:
         return rows.with_columns(is_tail=False).clear()
+    if not of_ops.len():  # copies and memsets were recorded, and no kernel; nodes of graphs have options of their own
+        return _uncaptured(rows.filter(~matches("Graph")).with_columns(is_tail=False), host)
     rows = rows.with_columns(is_tail=pl.col("start_ns") > of_ops[-1]).filter(
         ~pl.col("is_tail") | (~pl.col("is_lost")).any().over("name")
     )
-    captured = pl.Series(_captures(host).within(rows["start_ns"], rows["start_ns"] + 1) > 0, dtype=pl.Boolean)
-    runs = rows.filter(~captured).filter(pl.col("start_ns") >= of_ops[0])
+    runs = _uncaptured(rows, host).filter(pl.col("start_ns") >= of_ops[0])
     absent = runs.filter("is_lost", ~pl.col("is_tail")).height
     return runs if absent > ops["launch"].null_count() else runs.filter(~pl.col("is_lost") | pl.col("is_tail"))
+
+
+def _uncaptured(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    captured = _captures(host).within(calls["start_ns"], calls["start_ns"] + 1) > 0
+    return calls.filter(~pl.Series(captured, dtype=pl.Boolean))
 
 
 def _captures(host: pl.DataFrame) -> Union:

@@ -9,11 +9,15 @@ import polars as pl
 from advisor.analysis.device.communication import host_collectives, host_exposed, per_step_ms
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.job.job import Job
+from advisor.analysis.job.rank import Rank
 from advisor.inputs.names.calls import REDUCTION
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.metric import Metric, Values, measures, measures_ranks
+from advisor.model.intervals import Union
 from advisor.model.profile import matches
 
 _FEW_BYTES_NS: Final = 1_000_000
+_MOST_MORE: Final = 0.1  # calls: a window may begin or end amid the calls of a step
 
 HOST_COLLECTIVE_MS = Metric(
     "host_collective_ms",
@@ -71,6 +75,13 @@ HOST_TRANSFER_EXPOSED_SHARE = Metric(
     "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
     "host_transfer_exposed_ms / step_mean_ms",
 )
+HOST_TRANSFER_MOST_MS = Metric(
+    "host_transfer_most_ms",
+    "Time per step in host collectives on the rank that spends the least in them: the others wait for the rest.",
+    "min over the ranks of (union of those ranges inside the used steps / steps), of ranks whose calls are as "
+    "many, give or take one or a tenth",
+    "who comes last does not wait: moving the data takes no longer than that rank's calls, whatever the clocks say",
+)
 SHORT_HOST_REDUCTIONS_PER_STEP = Metric(
     "short_host_reductions_per_step",
     "Reductions per step on the host that move few bytes.",
@@ -93,6 +104,27 @@ def transfers_on_host(view: DeviceView) -> Values:
         HOST_TRANSFER_EXPOSED_SHARE: moving_ns / view.total_ns,
         SHORT_HOST_REDUCTIONS_PER_STEP: short.height,
     }
+
+
+@measures_ranks(HOST_TRANSFER_MOST_MS)
+def transfers_of_ranks(job: Job, position: int) -> Values:
+    """What moving the data takes at most, by the rank that waits the least."""
+    of_ranks = job.once(_in_calls)
+    own, ms = of_ranks[position]
+    alike = [ms for calls, ms in of_ranks if abs(calls - own) <= max(1, _MOST_MORE * own) and ms is not None]
+    return {HOST_TRANSFER_MOST_MS: None if ms is None else min(alike)}
+
+
+def _in_calls(job: Job) -> list[tuple[int, float | None]]:
+    """Of each rank: how many host collectives its used steps hold, and ms per step in them, null without a step."""
+    return [_in_calls_of(rank) for rank in job.ranks]
+
+
+def _in_calls_of(rank: Rank) -> tuple[int, float | None]:
+    steps = rank.steps.filter("used")["step"]
+    calls = rank.calls.filter("on_host", pl.col("step").is_in(steps.implode()))
+    times = Union.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    return calls.height, times.total / 1e6 / steps.len() if steps.len() else None
 
 
 @measures(HOST_COLLECTIVE_EXPOSED_MS, HOST_COLLECTIVE_EXPOSED_SHARE)

@@ -79,6 +79,11 @@ UNUSED_FORWARD_SHARE = Metric(
     "PyTorch numbers the ops of a thread as they come, and a node as its op",
     where=lambda view: stretches(view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
 )
+UNUSED_FORWARD_STEPS_SHARE = Metric(
+    "unused_forward_steps_share",
+    "In which part of the steps such forward passes run: in few of them, they are a validation, say.",
+    "steps with a part of unused_forward_share / steps",
+)
 GRAPH_GAIN_MS = Metric(
     "graph_gain_ms",
     "Step time saved at most without such a graph.",
@@ -106,7 +111,7 @@ def repeated_backward(view: DeviceView) -> Values:
     return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: work_gain_ms(view, again)}
 
 
-@measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, GRAPH_GAIN_MS)
+@measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, UNUSED_FORWARD_STEPS_SHARE, GRAPH_GAIN_MS)
 def unused_graph(view: DeviceView) -> Values:
     """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
     if not _builds_only(view):
@@ -114,6 +119,7 @@ def unused_graph(view: DeviceView) -> Values:
         return {
             GRAPH_OPS_PER_STEP: ops / view.steps.height,
             UNUSED_FORWARD_SHARE: view.share(passes),
+            UNUSED_FORWARD_STEPS_SHARE: float((passes.within(view.starts, view.ends) > 0).mean()),
             GRAPH_GAIN_MS: work_gain_ms(view, passes),
         }
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
@@ -123,6 +129,7 @@ def unused_graph(view: DeviceView) -> Values:
     return {
         GRAPH_OPS_PER_STEP: len(numbers.drop_nulls().unique()) / view.steps.height,
         UNUSED_FORWARD_SHARE: 0.0,
+        UNUSED_FORWARD_STEPS_SHARE: 0.0,
         GRAPH_GAIN_MS: gain_ms,
     }
 

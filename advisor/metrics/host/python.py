@@ -101,6 +101,12 @@ PYTHON_UNRECORDED_PART = Metric(
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )
+PYTHON_SILENT_SHARE = Metric(
+    "python_silent_share",
+    "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",
+    "stretches of over {dispatch} outside of framework ops, input, compilation and collectives in which nothing was "
+    "recorded or a thread waits, loops over small ops aside / step time; 0 with a device",
+)
 _PYTHON: Final = (
     PYTHON_BOUND_SHARE,
     PYTHON_BOUND_PART,
@@ -108,6 +114,7 @@ _PYTHON: Final = (
     PYTHON_GAIN_MS,
     PYTHON_CALLS,
     PYTHON_UNRECORDED_PART,
+    PYTHON_SILENT_SHARE,
 )
 
 
@@ -132,6 +139,7 @@ def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
         PYTHON_BOUND_PART: python.total / waiting.total if waiting.total else 0.0,
         PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain * python.total / max(1, idle.total),
         PYTHON_GAIN_MS: gain,
+        PYTHON_SILENT_SHARE: 0.0,
         **_calls(view, python),
     }
 
@@ -160,6 +168,7 @@ def _python_alone(view: DeviceView) -> dict[Metric, Value]:
         PYTHON_BOUND_PART: 1.0 if is_loop else share,
         PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
         PYTHON_GAIN_MS: view.per_step_ms(most + unknown_ns),
+        PYTHON_SILENT_SHARE: max(0, work.silent.total - work.pauses) / view.total_ns,
         **_calls(view, work.between - work.silent),
     }
 

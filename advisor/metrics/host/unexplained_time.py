@@ -19,6 +19,8 @@ from advisor.vocabulary.idle_causes import HOST_RANGES
 _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
 """Of XLA and of autograd: no work that a user can change, nor is a wait for them."""
 
+_WAITS: Final = tuple(kind for kind in HOST_RANGES if kind != "gc")  # parts of a step without a device, too
+
 OPEN_CALLS = Metric(
     "open_calls",
     "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
@@ -45,7 +47,7 @@ def open_calls(view: DeviceView) -> dict[Metric, Value]:
 
 def _open(view: DeviceView) -> Union:
     if view.device is None:
-        known = view.once(running) | view.host_spans("collective", *HOST_RANGES) | spans(view.once(callbacks))
+        known = view.once(running) | view.host_spans("collective", *_WAITS) | spans(view.once(callbacks))
         return Union.of(view.starts, view.ends) - known
     if not view.once(unknown_idle):
         return EMPTY

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
+from advisor.analysis.device.launches import launches
 from advisor.analysis.device.selection import select_steps
-from tests.tables import Row, kernel, on_host, profile, step
+from tests.tables import Row, kernel, on_device, on_host, profile, step
 
 STEPS = [step(number, 100 * number, 100 * number + 100) for number in range(6)]
 
@@ -39,6 +41,15 @@ def test_graphs_whose_nodes_are_never_recorded_cut_nothing():
     calls = [on_host("runtime", 50 * at, 50 * at + 1, name="cudaGraphLaunch") for at in range(4)]
     made = profile([kernel(5, 15, launched=1)], calls, STEPS[:2])
     assert select_steps(made).steps["left_out"].to_list()[0] is None
+
+
+@pytest.mark.parametrize(("call", "lost"), [("cudaLaunchKernel", 3), ("cudaGraphLaunch", 0)])
+def test_where_only_copies_were_recorded_all_kernels_are_absent(call: str, lost: int):
+    calls = [on_host("runtime", 30 * at, 30 * at + 1, name=call) for at in range(3)]
+    copy = on_device("memcpy", 5, 15)
+    (only,) = select_steps(profile([copy], calls, STEPS[:2])).views
+    calls_of_kernels = launches(only.host, only.ops, 1)
+    assert calls_of_kernels.select(pl.sum("is_lost", "is_tail")).row(0) == (lost, 0)
 
 
 @pytest.mark.parametrize("steps", [2, 6])

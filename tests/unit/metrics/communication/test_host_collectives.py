@@ -7,7 +7,8 @@ import pytest
 
 from advisor.metrics.communication import host_collectives
 from advisor.metrics.communication.host_collectives import exposed_on_host, through_the_host, transfers_on_host
-from tests.tables import kernel, on_device, on_host, profile, step, view
+from advisor.metrics.evaluate import pace_of
+from tests.tables import kernel, measured, on_device, on_host, profile, step, view
 
 STEP = [step(1, 0, 1000)]
 GLOO = on_host("collective", 100, 400, name="gloo:all_reduce", thread=9)
@@ -72,3 +73,18 @@ def test_a_transfer_takes_no_longer_than_the_shortest_call_of_its_place():
     }
     covered = view(profile([], [*host, on_host("op", 0, 13_000)], steps))  # the rest, 2 ms per step, is all there is
     assert transfers_on_host(covered)[host_collectives.HOST_TRANSFER_EXPOSED_MS] == pytest.approx(2)
+
+
+def test_the_rank_that_waits_the_least_bounds_the_transfer():
+    """Rank 0 is in its collective for 300 us of each of two steps, rank 1 for 20 us; rank 2 makes more calls."""
+    host, steps = [], []
+    for worker, calls in enumerate([[(100, 400)], [(380, 400)], [(at, at + 1) for at in range(100, 400, 50)]]):
+        for i in (0, 1):
+            steps.append(step(i, 1000 * i, 1000 * i + 1000, device=None, worker=worker))
+            host += [
+                on_host("collective", 1000 * i + start, 1000 * i + end, name="gloo:all_reduce", thread=9, worker=worker)
+                for start, end in calls
+            ]
+    rows = measured(profile([], host, steps)).rows("worker").sort("worker")
+    assert rows["host_transfer_most_ms"].to_list() == pytest.approx([0.02, 0.02, 0.006])
+    assert pace_of(rows.with_columns(own_step_ms=None)) == 2  # the least time in collectives

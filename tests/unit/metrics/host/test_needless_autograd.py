@@ -78,7 +78,9 @@ def test_inference_may_build_a_graph():
     ops = [row | {"sequence": row["sequence"] + 2 * i} for i in range(3) for row in inference()]
     rows = [row | {"start_ns": row["start_ns"] + 100_000 * (i // 2)} for i, row in enumerate(ops)]
     seen = view(profile((), rows, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(3)], devices=()))
-    assert graph(seen) == pytest.approx({"graph_ops_per_step": 2, "graph_gain_ms": 0.05, "unused_forward_share": 0})
+    assert graph(seen) == pytest.approx(
+        {"graph_ops_per_step": 2, "graph_gain_ms": 0.05, "unused_forward_share": 0, "unused_forward_steps_share": 0}
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,12 @@ def with_two_forward_passes(first: int = 3, second: int = 4, thread: int = 1):
 def test_a_forward_pass_of_a_training_without_a_backward_pass_builds_a_graph_for_nothing():
     """From 75 to 90 us in two of three steps: after the third, a backward pass may follow."""
     assert graph(with_two_forward_passes()) == pytest.approx(
-        {"graph_ops_per_step": 4 / 3, "unused_forward_share": 0.1, "graph_gain_ms": 0.01}
+        {
+            "graph_ops_per_step": 4 / 3,
+            "unused_forward_share": 0.1,
+            "unused_forward_steps_share": 2 / 3,
+            "graph_gain_ms": 0.01,
+        }
     )
 
 
