@@ -114,12 +114,16 @@ def _data(path: Path) -> object:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
-            raise UsageError(f"{path}: larger than {_MOST_BYTES >> 20} MiB: no settings file; check the path")
+            raise UsageError(f"{path}: larger than {_MOST_BYTES >> 20} MiB, so no settings file; check the path")
         text = content.decode("utf-8")
         if path.suffix == ".toml":
             return tomllib.loads(text).get("tool", {}).get("advisor", {})
         return yaml.safe_load(text) or {}
     except RecursionError:
-        raise UsageError(f"{path}: cannot be read: nested too deep; settings need five levels") from None
-    except (OSError, ValueError, OverflowError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{path}: nested too deep; settings need five levels") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, OverflowError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"{path}: not valid {'TOML' if path.suffix == '.toml' else 'YAML'}: {' '.join(str(error).split())}"
+        ) from None

@@ -191,7 +191,7 @@ def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, An
     if finding is None:
         keys = [f.key for f in findings]
         hint = did_you_mean(key, keys)
-        raise UsageError(f"--finding {key}: not found in {path}; found: {', '.join(keys) or 'nothing'}{hint}")
+        raise UsageError(f"--finding {key}: no such finding in {path}, which has {', '.join(keys) or 'none'}{hint}")
     worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
     return excerpts.excerpt(profile, measurements.selection.of(worker), findings, finding)
 

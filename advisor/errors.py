@@ -105,7 +105,7 @@ _FORMS: Final = {
     "tuple_type": "must be a list",
     "list_type": "must be a list",
     "string_type": "must be text",
-    "string_too_short": "must say something",
+    "string_too_short": "must have {min_length} characters or more",
     "too_short": "must not be empty",
     "bool_type": "must be true or false",
     "float_type": "must be a number",
@@ -124,6 +124,6 @@ _FORMS: Final = {
 
 def form_in_words(error: Mapping[str, Any]) -> str:
     """What pydantic found wrong with the form of a file, in words that do not need to know pydantic."""
-    return _FORMS.get(error["type"]) or str(error["msg"]).replace("Input should be", "must be").replace(
-        "String should match pattern", "must match"
-    )
+    if form := _FORMS.get(error["type"]):
+        return form.format_map(error.get("ctx", {}))
+    return str(error["msg"]).replace("Input should be", "must be").replace("String should match pattern", "must match")

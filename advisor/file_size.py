@@ -15,6 +15,7 @@ _SHARE: Final = 0.7  # of the memory: the rest is for the interpreter, its libra
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZES: Final = {"GiB": 30, "MiB": 20, "KiB": 10, "bytes": 0}
 _UNITS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -69,7 +70,8 @@ def size_of(option: str, text: str) -> int:
 
 def too_large(name: str, most: int) -> ReadError:
     """The error of a file that is larger than allowed."""
-    limit = f"{most / 2**30:,.3g} GiB" if most >= 1 << 30 else f"{most / 2**20:,.3g} MiB"
+    unit, power = next((unit, power) for unit, power in _SIZES.items() if most >= 1 << power)
+    limit = f"{most / 2**power:,.3g} {unit}"
     return ReadError(
         f"larger than {limit} unpacked, the limit here; allow more with --max-size, if there "
         "is the memory for it, or record fewer steps",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,6 +25,7 @@ from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options, Progress
 from advisor.polars_pool import inside_pool
+from advisor.processes import pool
 from advisor.text import plain, runs_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def parts(recording: Recording, options: Options) -> tuple[list[Part], list[Unre
 
 def are_small(files: Iterable[str]) -> bool:
     """Whether one thread reads and measures these files as quickly as several would."""
-    return sum(size(file) or _WORTH_BYTES for file in files) <= _WORTH_BYTES
+    bytes_so_far = accumulate(size(file) or _WORTH_BYTES for file in files)  # no more sizes than it takes to tell
+    return all(total <= _WORTH_BYTES for total in bytes_so_far)
 
 
 def _outcomes(files: Sequence[_File], options: Options) -> Sequence[Part | Unreadable]:
@@ -102,7 +104,7 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
     Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
-    the first one was recorded on other devices than most. So are two recordings of one process, one after the other.
+    the first one was recorded on other devices than most. So are recordings without ranks, one after the other.
     The scheduler of an engine is of the job that it serves.
     """
     groups: list[list[Part]] = []
@@ -113,7 +115,7 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
     for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
         ranks = _claimed([part])
         free = [job for job in groups if not ranks & _claimed(job)]
-        homes = [job for job in free if not (may_repeat and any(_is_repeated(part, other) for other in job))]
+        homes = [job for job in free if not (may_repeat and any(_is_another_run(part, other) for other in job))]
         if homes:
             min(homes, key=lambda job: _kind(job[0]) != _kind(part)).append(part)
         else:
@@ -151,13 +153,24 @@ def _at_once(part: Part, other: Part) -> bool:
     return not elsewhere and pid != other_pid and _overlap(part, other)
 
 
-def _is_repeated(part: Part, other: Part) -> bool:
-    """Whether two files are of one process that says no rank, recorded twice: ranks are recorded at the same time."""
-    _, pid, rank = _process(part)
+def _is_another_run(part: Part, other: Part) -> bool:
+    """Whether two files that say no rank are of two runs: ranks are recorded at the same time.
+
+    Of one process recorded twice; or of two on one machine, as far as that is known, that exchange nothing.
+    """
+    (host, pid, rank), (other_host, other_pid, other_rank) = _process(part), _process(other)
     timed = all(closes for _, closes in map(_recorded, (part, other)))
-    return (
-        timed and pid is not None and rank is None and _process(part) == _process(other) and not _overlap(part, other)
-    )
+    if pid is None or rank is not None or other_rank is not None or not timed or _overlap(part, other):
+        return False
+    elsewhere = None not in {host, other_host} and host != other_host
+    exchange = any(rank.calls.height for each in (part, other) for rank in each.ranks)
+    return host == other_host if pid == other_pid else _far_apart(part, other) and not (elsewhere or exchange)
+
+
+def _far_apart(part: Part, other: Part) -> bool:
+    """Whether more time passes between two recordings than both take."""
+    (_, closes), (opens, _) = first, second = sorted(map(_recorded, (part, other)))
+    return opens - closes > sum(end - start for start, end in (first, second))
 
 
 def _process(part: Part) -> tuple[object, ...]:
@@ -313,19 +326,13 @@ def _measured(file: _File, steps: str, on_read: Callable[[int], object], *, keep
 
 
 def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, processes: int) -> list[Part | Unreadable]:
-    import multiprocessing  # noqa: PLC0415 - a check of one file starts no process
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
-
-    # A forked process would inherit polars' locks, but not the threads that hold them.
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // processes)
-    with ProcessPoolExecutor(processes, context, initializer=_share_cores, initargs=(threads,)) as pool:
-        started = [(file.path, progress(file.path), pool.submit(_alone, file, steps)) for file in files]
+    with pool(processes) as workers:
+        started = [(file.path, progress(file.path), workers.submit(_alone, file, steps)) for file in files]
         return [_outcome(path, on_read, future) for path, on_read, future in started]
 
 
 def _outcome(path: str, on_read: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
-    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - a check of one file starts no process
 
     try:
         outcome = future.result()
@@ -333,11 +340,6 @@ def _outcome(path: str, on_read: Callable[[int], object], future: Future[Part | 
         return unreadable(path, _DIED)
     on_read(size(path) or 0)
     return outcome
-
-
-def _share_cores(threads: int) -> None:
-    """Polars reads this when its threads first start."""
-    os.environ["POLARS_MAX_THREADS"] = str(threads)
 
 
 def _alone(file: _File, steps: str) -> Part | Unreadable:

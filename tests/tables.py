@@ -109,6 +109,10 @@ def of_tensorflow(worker: DeviceView) -> DeviceView:
     return replace(worker, process={**worker.process, "framework": "tensorflow"}, _computed={})
 
 
+def of_pytorch(worker: DeviceView) -> DeviceView:
+    return replace(worker, process={**worker.process, "framework": "pytorch"}, _computed={})
+
+
 def by_metric(function: Callable[..., Values]) -> Callable[..., dict[Metric, Value]]:
     """The function with a value for each of its metrics, where it gives one reason for all of them."""
     measures = (*MEASURES, *RANK_MEASURES, *JOB_MEASURES)

@@ -3,7 +3,6 @@
 Annotations here are values, not text: typer would compile each of them at every start.
 """
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -39,13 +38,13 @@ from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
+from advisor.processes import spare_garbage
 from advisor.vocabulary.rules import FAIL_ON
 
 if TYPE_CHECKING:
     from advisor.model.report import Unreadable
 
 _LINE: Final = 300  # characters of what was wrong with a file
-_OBJECTS: Final = 1_000_000  # looked for garbage after every 700, as by default, start-up takes a fifth longer
 
 app = typer.Typer(
     add_completion=False,
@@ -108,7 +107,7 @@ def check(
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="NAME", help="Of the runs in a TensorFlow or JAX log folder; else the newest."),
+        typer.Option("--run", metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest."),
     ] = None,
     all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
     config: ConfigPath = None,
@@ -336,7 +335,7 @@ def mcp() -> None:
 
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
-    gc.set_threshold(_OBJECTS)
+    spare_garbage()
     runners.guard()
     contained(_run, _give_up)
 

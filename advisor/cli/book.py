@@ -26,7 +26,10 @@ def rules_list(config: ConfigPath = None) -> None:
 
 
 @rules_app.command("show")
-def rules_show(rule_id: Annotated[str, typer.Argument(metavar="ID")], config: ConfigPath = None) -> None:
+def rules_show(
+    rule_id: Annotated[str, typer.Argument(metavar="ID", help="A rule, as `advisor rules list` names it.")],
+    config: ConfigPath = None,
+) -> None:
     """The page of one rule: meaning, condition, fix and sources."""
     from advisor.present.reference import rule_page
     from advisor.rules.user_config import rule_book
@@ -75,7 +78,9 @@ def metrics_list() -> None:
 
 
 @metrics_app.command("show")
-def metrics_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+def metrics_show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A metric, as `advisor metrics list` names it.")],
+) -> None:
     """One metric: formula, source, and what it needs of a profile."""
     from advisor.metrics import METRICS
     from advisor.present.reference import metric_entry

@@ -43,7 +43,7 @@ ConfigPath = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help="advisor.yaml to use; by default the nearest at or above ROOT or the store, else the current folder.",
+        help="advisor.yaml to use; by default the nearest at or above the runs or the store, else this folder.",
     ),
 ]
 EngineName = Annotated[
@@ -142,7 +142,7 @@ def fleet_rejudge(
     ] = None,
     engine: EngineName = "local",
     every: Annotated[
-        bool, typer.Option("--all", help="Also runs that were judged by the same rules: writes lost findings anew.")
+        bool, typer.Option("--all", help="Also runs that were judged by these rules, to write findings that got lost.")
     ] = False,
     processes: EngineProcesses = CORES,
     option: StoreOptions = None,
@@ -302,7 +302,7 @@ def fleet_prune(
 ) -> None:
     """Forget the weeks before one.
 
-    Ingests leave them out until a prune names an earlier week.
+    Later ingests skip runs of these weeks, until a prune names an earlier week.
     """
     from advisor.errors import UsageError
     from advisor.fleet.labels import monday_of

@@ -42,7 +42,7 @@ Processes = Annotated[
     typer.Option(
         "--processes",
         min=1,
-        help="How many read a run, each a file or a part of a large one; by default one per core.",
+        help="Processes that read a run; by default one per core.",
     ),
 ]
 
@@ -114,7 +114,7 @@ def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
         if path.suffix.lower() in RENDERERS[name].suffixes:
             return name
     known = " ".join(suffix for name in allowed for suffix in RENDERERS[name].suffixes)
-    raise UsageError(f"-o {path}: nothing that is written here has that suffix; use one of {known}")
+    raise UsageError(f"-o {path}: unknown suffix; use one of {known}")
 
 
 def output_option(kind: Kind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options
@@ -122,7 +122,9 @@ def output_option(kind: Kind, *, more: str = "") -> Any:  # noqa: ANN401 - what 
     from advisor.render.registry import RENDERERS
 
     suffixes = " ".join(RENDERERS[name].suffixes[0] for name in file_kinds(kind) if RENDERERS[name].suffixes)
-    return typer.Option("--output", "-o", help=f"Also write it; its kind by suffix: {suffixes}{more}. Repeatable.")
+    return typer.Option(
+        "--output", "-o", help=f"Also write a file; the suffix says what: {suffixes}{more}. Repeatable."
+    )
 
 
 def format_option(kind: Kind, more: str = "") -> Any:  # noqa: ANN401 - as above

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from advisor.cli.output import config_of, content, rendered, spare_start, write
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, UsageError
 
 
 def record(
@@ -41,6 +41,8 @@ def record(
     from advisor.text import plain
 
     logdir = output or default_folder()
+    if logdir.is_dir():
+        _refuse_recordings(logdir)
     options = Options(skip, active, shapes=shapes, stacks=stacks, memory=memory, stop=stop, seconds=seconds)
     lines = dict[str, None]()
 
@@ -56,6 +58,15 @@ def record(
     if is_recorded and not no_check:
         _check(logdir)
     raise typer.Exit(0 if stop and is_recorded else outcome.exit_code)
+
+
+def _refuse_recordings(logdir: Path) -> None:
+    """The report is to be of this recording alone, so no other may lie in its folder, whoever made it."""
+    from advisor.inputs.discover import discover
+
+    recordings, _ = discover([str(logdir)])
+    if recordings:
+        raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
 
 
 def default_folder() -> Path:

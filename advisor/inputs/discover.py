@@ -231,7 +231,7 @@ def _chosen(path: str, runs: Sequence[Recording], name: str | None, *, all_runs:
         by_name = {run.path.rpartition("/")[2]: run for run in sorted(candidates, key=lambda run: natural(run.path))}
         newest = name or list(by_name)[-1]
         if newest not in by_name:
-            raise UsageError(f"--run {name}: {log} holds no such run, but {', '.join(by_name)}")
+            raise UsageError(f"--run {name}: {log} has no such run; its runs: {', '.join(by_name)}")
         note = Note("newest_run", runs=len(by_name), run=newest)
         chosen.append(by_name[newest] if name or len(by_name) == 1 else replace(by_name[newest], notes=(note,)))
     return chosen

@@ -15,6 +15,7 @@ from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, matches
+from advisor.text import percent
 
 FEWEST: Final = 4  # calls: three whole periods between them
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
@@ -82,7 +83,9 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
         covered, between, enough = _coverage(steps, work, fewest)
         rank = (re.search(WARM_UP, str(label)) is None, covered)
         if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
-            shares = {"inside": covered / between, "of_all": covered / everything}
+            shares = {"inside": covered / between}
+            if percent(shares["inside"]) != percent(covered / everything):
+                shares["of_all"] = covered / everything
             best, most = Marks(steps, Note(code, ranges=steps.height, label=str(label), **shares, **hint)), rank
     return best
 

@@ -38,7 +38,7 @@ class Clause:
         values = {name: _Fact(value) for name, value in self.facts}
         sentence = self.sentences.get(self.code)
         clause = one_line(self.code) if sentence is None else sentence.format_map(_Blank(values))
-        return f"{values['of_workers']}: {clause}" if "of_workers" in values else clause
+        return f"{clause} ({values['of_workers']})" if "of_workers" in values else clause
 
     def of(self, workers: str) -> Self:
         """The same, where it is true of these workers alone."""

@@ -9,56 +9,62 @@ from advisor.model.clause import Clause
 
 REASONS: Final = {
     # what was not recorded, by format
-    "no_profiler_steps": "no ProfilerStep#N markers: call `prof.step()` once per step",
-    "no_unprofiled_steps": "no step was timed without the profiler: `advisor record` does that",
-    "steps_recur": "some steps do more than the others: the median without the profiler is that of the others",
+    "no_profiler_steps": "no ProfilerStep#N marks the steps (`prof.step()` does, once per step)",
+    "no_unprofiled_steps": "no step was timed without the profiler (`advisor record` does that)",
+    "steps_recur": "some steps do more than the others, and the median without the profiler is that of the others",
     "unsteady_steps": (
-        "the steps changed while they were recorded: {before:ms} before the recording, {during:ms} in it and "
-        "{after:ms} after it"
+        "the steps changed while they were recorded ({before:ms} before the recording, {during:ms} in it, {after:ms} "
+        "after it)"
     ),
-    "no_gpu_activity": ("no GPU activity was recorded: the job ran on the CPU, or ProfilerActivity.CUDA was not given"),
+    "no_gpu_activity": (
+        "no GPU activity was recorded, because the job ran on the CPU or ProfilerActivity.CUDA was not given"
+    ),
     "kernels_not_recorded": (
-        "{launches:count} launches were recorded, and no work of the device: another profiler held CUPTI, the "
+        "{launches:count} launches were recorded, and no work of the device, because another profiler held CUPTI, the "
         "permission was missing, or the job ran under WSL; record it again"
     ),
     "no_marks": "no range marks the steps",
     "no_occupancy_estimate": "no estimate of the occupancy was recorded (CUPTI makes one, ROCm does not)",
     "no_launch_dimensions": "no launch dimensions were recorded",
-    "no_cuda_calls": "no CUDA or HIP calls were recorded: nothing links the device's work to the host",
-    "no_launches_tpu": "a TPU profile records no calls that launch work: nothing links the device's work to the host",
-    "no_cpu_activity": "no host activity was recorded: ProfilerActivity.CPU was not given",
+    "no_cuda_calls": "no CUDA or HIP calls were recorded, so nothing links the device's work to the host",
+    "no_launches_tpu": (
+        "a TPU profile records no calls that launch work, so nothing links the device's work to the host"
+    ),
+    "no_cpu_activity": "no host activity was recorded (ProfilerActivity.CPU was not given)",
     "no_shapes": "recorded without `record_shapes=True`",
     "no_stacks": "neither stacks nor Python calls were recorded (`with_stack=True` records them)",
     "no_device_description": "the profile does not describe its devices",
-    "no_sync_events": "no synchronisation records: they need _ExperimentalConfig(enable_cuda_sync_events=True)",
+    "no_sync_events": "no synchronisation was recorded (_ExperimentalConfig(enable_cuda_sync_events=True) records it)",
     "no_memory_profile": "recorded without `profile_memory=True`",
     "none_though_on": "`{option}` was on, but the file holds no {what}",
-    "no_memory_totals": "the profiler recorded no running totals (PyTorch before 1.10)",
+    "no_memory_totals": "the profiler recorded no totals of the memory in use (PyTorch before 1.10)",
     "no_collective_sizes_pytorch": "the collectives have no sizes (recorded before PyTorch 2.3)",
     "no_marked_steps_xplane": (
-        "no steps are marked: wrap each in tf.profiler.experimental.Trace('train', step_num=i, _r=1) or "
-        "jax.profiler.StepTraceAnnotation('train', step_num=i); Keras' fit marks them itself"
+        "no steps are marked (tf.profiler.experimental.Trace('train', step_num=i, _r=1) and "
+        "jax.profiler.StepTraceAnnotation('train', step_num=i) mark one each, and Keras' fit marks all)"
     ),
-    "no_device_tracing": "no device activity was recorded: the job ran on the CPU, or device tracing was off",
+    "no_device_tracing": "no device activity was recorded, because the job ran on the CPU or device tracing was off",
     "no_occupancy_xplane": "no estimate of the occupancy was recorded (TensorFlow before 2.5, ROCm and TPUs make none)",
-    "no_host_tracer": "no host activity was recorded: host_tracer_level was 0",
+    "no_host_tracer": "no host activity was recorded (host_tracer_level was 0)",
     "no_shapes_xplane": "the recording has no shapes of inputs (`host_tracer_level=3` records them)",
     "no_stacks_xplane": "XPlane keeps no call stacks with ops",
     "no_syncs_xplane": "XPlane has no synchronisation records",
     "no_reporting_allocator": "no allocator that reports to the profiler was used",
-    "no_allocator_totals": "the allocator reported no running totals",
-    "viewer_copy": "the trace viewer's copy of the profile leaves it out: give the *.xplane.pb of that run",
+    "no_allocator_totals": "the allocator reported no totals of the memory in use",
+    "viewer_copy": "the trace viewer's copy of the profile leaves it out; give the *.xplane.pb of that run",
     "no_repeating_range": (
-        "no NVTX range repeats and holds the device's work as steps do: put each step in one, or name the "
+        "no NVTX range repeats and holds the device's work as steps do; put each step in one, or name the "
         "ranges with --step-range REGEX"
     ),
     "kernels_not_exported": "kernels were launched, but the export holds none of them; export it again",
     "graphs_not_traced": "CUDA graphs were recorded as a whole, not what runs in them (--cuda-graph-trace=node)",
     "no_occupancy_nsys": "Nsight Systems estimates no occupancy",
-    "no_launch_dimensions_nsys": "no launch dimensions were recorded (of CUDA graphs: --cuda-graph-trace=node)",
+    "no_launch_dimensions_nsys": (
+        "no launch dimensions were recorded (--cuda-graph-trace=node records those of CUDA graphs)"
+    ),
     "no_host_activity": "no host activity was recorded",
     "no_range_shapes": "no NVTX range has shapes",
-    "no_pytorch_range_shapes": "no NVTX range has shapes: record with --pytorch=autograd-shapes-nvtx",
+    "no_pytorch_range_shapes": "no NVTX range has shapes (--pytorch=autograd-shapes-nvtx records them)",
     "no_stacks_nsys": "Nsight Systems links no Python stack to an op",
     "no_sync_records": "no synchronisation records",
     "no_memory_usage": "recorded without --cuda-memory-usage=true",
@@ -69,14 +75,14 @@ REASONS: Final = {
     "no_scheduler_reasons": "the scheduler's reasons were not recorded",
     "no_gpu_metrics": "recorded without --gpu-metrics-devices=all",
     "clocks_drift": (
-        "the clocks of host and device drift apart by {drift:ms} in the recording: no time between a call and its work "
-        "is known; record it again"
+        "the clocks of host and device drift apart by {drift:ms} in the recording, so no time between a call and its "
+        "work is known; record it again"
     ),
     "names_not_exported": (
         "{share:percent} of the kernels' time is in kernels whose names the export does not hold; export it again"
     ),
     "unsound_times": (
-        "{rows:count} of {ops:count} device ops have no sound times and are left out: the device may work while it "
+        "{rows:count} of {ops:count} device ops have no sound times and are left out, so the device may work while it "
         "seems idle"
     ),
     # devices
@@ -100,14 +106,14 @@ REASONS: Final = {
     "counters_not_sampled": "the counters for it were not sampled",
     "launching_ops_not_recorded": "the ops that launched the matrix products were not recorded",
     "flops_unknown": (
-        "FLOPs are known for only {share:percent} of the time in matrix kernels: kernels in graphs, compiled kernels "
-        "and those of other libraries do not show them"
+        "FLOPs are known for only {share:percent} of the time in matrix kernels (kernels in graphs, compiled kernels "
+        "and those of other libraries do not show them)"
     ),
     "alignment_unknown": "neither shapes nor kernel names show how the matrices are aligned",
     "value_types_unknown": "the profile does not give the type of the values of most kernels",
     "numerical_program": (
         "the step decomposes matrices, solves linear systems, transforms to frequencies or takes gradients of "
-        "gradients: such programs may need 64 bits"
+        "gradients, and such programs may need 64 bits"
     ),
     # copies and memory
     "no_copy_sizes": "the copies have no sizes",
@@ -117,12 +123,12 @@ REASONS: Final = {
     "no_reserved_totals": "the recording holds no totals of reserved memory",
     # host and idle time
     "cuda_start_up": (
-        "the recording holds the start of the process: CUDA or HIP sets itself up in {share:percent} of it"
+        "the recording holds the start of the process, and CUDA or HIP sets itself up in {share:percent} of it"
     ),
     "idle_cause_unknown": "{share:percent} of the time is idle, and its cause was not recorded",
     "silent_host": (
-        "nothing was recorded on the host in {share:percent} of the time: it may be Python, or a wait for data, a "
-        "request or a lock"
+        "nothing was recorded on the host in {share:percent} of the time (it may be Python, or a wait for data, a "
+        "request or a lock)"
     ),
     "result_wait": (
         "in {share:percent} of the time the device idles while the host waits in `{range}` for a result; what is late "
@@ -137,8 +143,8 @@ REASONS: Final = {
     "no_framework_op": "no framework op was recorded in these steps",
     "no_host_op": "no framework op was recorded on the host",
     "no_python_calls_tensorflow": (
-        "TensorFlow records no Python calls; name a part of the loop or of a Keras callback: "
-        '`with tf.profiler.experimental.Trace("metrics"):`'
+        'TensorFlow records no Python calls (`with tf.profiler.experimental.Trace("metrics"):` records a part of the '
+        "loop or of a Keras callback)"
     ),
     "no_python_calls_jax": (
         "no Python calls were recorded (`jax.profiler.ProfileOptions().python_tracer_level = 1` records them)"
@@ -147,7 +153,8 @@ REASONS: Final = {
     "no_python_calls_pytorch": "no Python calls were recorded (`with_stack=True` records them in recent PyTorch)",
     "no_python_calls": "no Python calls were recorded",
     "waiting_unexplained": (
-        "neither the scheduler's reasons nor OS calls were recorded: a thread that waits looks like one that is held up"
+        "neither the scheduler's reasons nor OS calls were recorded, so a thread that waits looks like one that is "
+        "held up"
     ),
     "started_amid_work": "the recorder was started amid the work",
     "measured_by_newer_version": (
@@ -161,19 +168,19 @@ REASONS: Final = {
     "tensorflow_only": "TensorFlow profiles only",
     "pytorch_only": "PyTorch profiles only",
     "updates_may_follow": (
-        "gradients that no optimizer of the recording uses add up: another one may update less often; record "
+        "gradients that no optimizer of the recording uses add up, so another one may update less often; record "
         "{needed:count} updates or more"
     ),
     "no_optimizer_range": "no range shows the optimizer",
     "jax_only": "JAX profiles only",
     "no_reductions": "no reduction of known type was recorded",
-    "workers_unknown": "the profile does not show how many worker processes load: `advisor record` notes it",
+    "workers_unknown": "the profile does not show how many worker processes load (`advisor record` notes it)",
     "no_loader": "no DataLoader of PyTorch was recorded",
     "no_tf_data": "no iterator of tf.data was recorded",
-    "machine_unknown": "the profile does not describe the machine: `advisor record` notes its cores",
+    "machine_unknown": "the profile does not describe the machine (`advisor record` notes its cores)",
     "eager_kernels_unknown": "the profile does not show which kernels are of eager ops",
     "no_tf_function": "no call of a tf.function was recorded",
-    "no_iterators": "tf.data is used, but its iterators were not recorded: host_tracer_level was below 2",
+    "no_iterators": "tf.data is used, but its iterators were not recorded (host_tracer_level was below 2)",
     "no_tf_data_wait": "no step waits for tf.data",
     # serving
     "no_engine": "no range and no code names a serving engine",
@@ -183,34 +190,35 @@ REASONS: Final = {
     "no_request_counts": "the marks of the steps do not say how many requests they serve",
     "no_attention_kernel": "no kernel of fused attention was recorded",
     # ranks
-    "one_rank": "1 rank was recorded: there is no other to compare with",
+    "one_rank": "1 rank was recorded, so there is no other to compare with",
     "one_device_per_rank": "no rank drives more than one device",
     "no_rank_awaited_most": "no single rank causes half of the waiting",
     "ranks_missing": (
-        "only 1 rank{world:? of }{world} was recorded: to see who waits for whom, put the files of the other ranks "
+        "only 1 rank{world:? of }{world} was recorded; to see who waits for whom, put the files of the other ranks "
         "into its folder"
     ),
     "no_shared_collective": "no collective was recorded in which the ranks meet",
     "groups_never_meet": (
-        "{share:percent} of the time in collectives is in groups of ranks that never meet: their files may be of "
+        "{share:percent} of the time in collectives is in groups of ranks that never meet, so their files may be of "
         "different jobs"
     ),
     "collectives_unmatched": (
-        "{share:percent} of the time in collectives could not be matched between the ranks: their ends do not coincide"
+        "{share:percent} of the time in collectives could not be matched between the ranks, because their ends do not "
+        "coincide"
     ),
     "no_common_step": "the ranks have no step in common",
     "few_common_steps": (
-        "the ranks have {steps:count step} in common: {needed:count} or more show whether the same rank is always late"
+        "the ranks have {steps:count step} in common; {needed:count} or more show whether the same rank is always late"
     ),
     "few_steps": "fewer than {needed:count} steps",
     "few_shared_steps": "fewer than {needed:count} steps in which all devices of a process work",
     "world_size_unknown": "the number of ranks of the job was not recorded",
-    "guest_device": "this device belongs to another rank: the process meets the other ranks on another device",
+    "guest_device": "this device belongs to another rank; the process meets the other ranks on another device",
     "other_steps": "this rank recorded none of the steps that most ranks did",
     "pipeline_stages": (
-        "ranks wait mostly in sends and receives: in a pipeline the slowest stage alone does not set the step"
+        "ranks wait mostly in sends and receives; in a pipeline the slowest stage alone does not set the step"
     ),
-    "different_kernels": "the ranks run different kernels: there is nothing to compare",
+    "different_kernels": "the ranks run different kernels, so there is nothing to compare",
     "no_kernels_on_ranks": "no rank runs a kernel on a device",
     "circular_wait": "the operations of the ranks wait for each other in a ring",
     "replay_off": "the replay of the unchanged steps is off by {share:percent}",
@@ -222,7 +230,7 @@ REASONS: Final = {
     "patch_as_it_is": "the program does it already",
     "patch_compile_failed": "compiling fails ({kind}); the program ran on without",
     "patch_device_tensors": "the dataset {kind} holds tensors of a GPU, which a forked worker cannot use",
-    "patch_iterable_dataset": "the dataset {kind} is an IterableDataset: each worker would load all of it again",
+    "patch_iterable_dataset": "the dataset {kind} is an IterableDataset, and each worker would load all of it again",
     "patch_no_convolution": "the model has no convolution of images or volumes",
     "patch_no_dataset": "the program makes no dataset of tf.data that it could change",
     "patch_no_ddp": "the program makes no DistributedDataParallel",
@@ -242,16 +250,18 @@ REASONS: Final = {
     "patch_unsupported_device": "the optimizer has no such implementation for parameters on {kind}",
     "patch_without_effect": "the program never did what it changes",
     "program_failed": "the program ended with exit code {code}: {line}",
-    "no_step_ended": "no step ended: no optimizer stepped, and no model or jitted function was called often enough",
-    "run_cut": "no step ended in the {limit:ms} of the run: give more time with `--budget`, or make the steps smaller",
-    "no_step_recorded": "nothing was recorded: `advisor record -- COMMAND` says why",
-    "too_few_pairs": "only {pairs} of {needed:count} pairs were timed: give more time with `--budget`",
-    "program_short": "the program ends before it has been timed with and without the patch: let it run longer",
-    "budget_spent": "it needs {needed:ms} at least, and {remaining:ms} were left: give more time with `--budget`",
+    "no_step_ended": (
+        "no step ended, because no optimizer stepped and no model or jitted function was called often enough"
+    ),
+    "run_cut": "no step ended in the {limit:ms} of the run; give more time with `--budget`, or make the steps smaller",
+    "no_step_recorded": "nothing was recorded (`advisor record -- COMMAND` says why)",
+    "too_few_pairs": "only {pairs} of {needed:count} pairs were timed; give more time with `--budget`",
+    "program_short": "the program ends before it has been timed with and without the patch; let it run longer",
+    "budget_spent": "it needs {needed:ms} at least, and {remaining:ms} were left; give more time with `--budget`",
     "tried_already": "it makes the same change as {name}, which was tried",
     "cores_busy": (
         "other programs kept the cores busy for {share:percent} of the time, so the program's threads sleep when they "
-        "wait for each other: all runs have `OMP_WAIT_POLICY=passive`"
+        "wait for each other; all runs have `OMP_WAIT_POLICY=passive`"
     ),
     # communication
     "no_collective_on_device": "no collective ran on this device in the steps used",
@@ -260,15 +270,15 @@ REASONS: Final = {
     "no_overlap_sample": "no kernel ran three times beside a collective and three times alone",
     "no_collective_sizes": "the collectives have no sizes",
     "no_measured_curve": "the hardware table has no measured curve for these groups",
-    "no_large_collective": "no collective of 4 MiB or more: start-up time hides the link",
+    "no_large_collective": "no collective has 4 MiB or more, and the start-up time of a smaller one hides the link",
     "no_collective_large_enough": "no collective is large enough to measure the link",
     "transfer_and_waiting": (
-        "waiting for late ranks cannot be separated from the transfer ({here:count} of {world} ranks recorded, or not "
-        "matched); the shortest calls reach {share:percent} of what the links allow"
+        "waiting for late ranks cannot be separated from the transfer, because too few calls of the ranks match "
+        "({here:count} of {world} ranks recorded); the shortest calls reach {share:percent} of what the links allow"
     ),
     "broadcast_launch_not_recorded": "the calls that launched the broadcasts were not recorded",
     "groups_not_recorded": "which ranks the groups hold, or how many GPUs a host has, is not recorded",
-    "no_pairs_of_known_size": "no pairs of ranks with messages of known size: links cannot be compared",
+    "no_pairs_of_known_size": "no pairs of ranks with messages of known size, so links cannot be compared",
     "operation_unknown": "the collective's operation is unknown",
     "barrier": "a barrier moves no data",
     "group_size_unknown": "the size of the group is not recorded",
@@ -280,7 +290,8 @@ REASONS: Final = {
     "links_of_variants": "variants of the {model} have different links",
     "no_ring_bandwidth": "the table has no ring bandwidth of the {model}",
     "wired_in_pairs": (
-        "boards of {board:count} {model} are wired pair by pair: the link between {size:count} of them is not recorded"
+        "boards of {board:count} {model} are wired pair by pair, and the link between {size:count} of them is not "
+        "recorded"
     ),
     "geforce_link": "GeForce cards reach each other through the host's memory, at an unknown rate",
     "no_link": "the table has no link between {model}s",

@@ -8,12 +8,13 @@ from advisor.model.clause import Clause
 from advisor.text import ns
 from advisor.vocabulary.limits import QUEUED_GAP_NS
 
-_AS_STEPS: Final = 'steps are the {ranges:count} ranges "{label}" of one thread, which'
+_AS_STEPS: Final = 'the {ranges:count} ranges "{label}" of one thread count as the steps: they'
 _COVER: Final = (
-    "between the first and the last, and {of_all:percent} of all that was recorded{option:?; others: --step-range}"
+    "between the first and the last{of_all:?, and }{of_all:percent}{of_all:? of all that was recorded}"
+    "{option:?; --step-range names others}"
 )
-_BY_CALLS: Final = "no steps are marked: a step lasts from one"
-_TO_NEXT: Final = "to the next, {confidence} confidence"
+_BY_CALLS: Final = "no steps are marked, so a step lasts from one"
+_TO_NEXT: Final = "to the next ({confidence} confidence that this is a step)"
 _ONE_JOB: Final = "may be of different jobs; keep one job per folder"
 
 NOTES: Final = {
@@ -48,7 +49,8 @@ NOTES: Final = {
     # what the recording holds
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",
     "fragment": (
-        "kernels were recorded in only {kernels:ms} of the {host:ms} in which the host runs ops: some may be missing; "
+        "kernels were recorded in only {kernels:ms} of the {host:ms} in which the host runs ops, so some may be "
+        "missing: "
         "record again"
     ),
     "whole_graphs": (
@@ -64,7 +66,10 @@ NOTES: Final = {
         "such as a view, took up to {longest:ms}; host times are too long by that, so record on a quiet machine, or "
         "give the job more cores"
     ),
-    "unrecorded_start": "the first {length:ms} are left out: the GPU was busy with work that was not recorded",
+    "unrecorded_start": (
+        "the recording began {length:ms} earlier: that time is left out, because the GPU was busy with work that was "
+        "not recorded"
+    ),
     "barely_recorded": (
         "too little was recorded to say where the time goes: another thread or process may do the work; start the "
         "profiler in the one that runs the model"
@@ -103,8 +108,8 @@ NOTES: Final = {
     ),
     "pauses": "{pauses:count pause} between steps ({total:ms} in all, after {after}) left out",
     "start_up": (
-        "start-up takes {length:ms}{copied:?, with copies of }{copied:bytes}: what comes before the first kernel"
-        "{warm:? after the warm-up} is left out"
+        "start-up is left out: it takes {length:ms}{copied:?, with copies of }{copied:bytes}, until the first kernel"
+        "{warm:? after the warm-up}"
     ),
     # ranks
     "rank_repeated": "more than one file claims rank {ranks}: taken as different jobs; keep one job per folder",
@@ -113,7 +118,8 @@ NOTES: Final = {
         "file names"
     ),
     "no_rank": (
-        "{silent:count} of {files:count} files do not say their rank: it is taken from {order:?the order of }the file "
+        "{silent:count} of {files:count} files do not say their rank, which is taken from {order:?the order of }the "
+        "file "
         "names"
     ),
     "other_process": (
@@ -129,7 +135,7 @@ NOTES: Final = {
         "counted between these only"
     ),
     "ranks_apart": (
-        "{ranks} left out where ranks are compared: none of the steps that most ranks recorded is complete there"
+        "{ranks} left out where ranks are compared: of the steps that most ranks recorded, none is complete there"
     ),
     "ranks_strangers": f"{{ranks}} never meet each other: their files {_ONE_JOB}",
     "ranks_sittings": f"not recorded at one time ({{ranks}}): the files {_ONE_JOB}",

@@ -60,6 +60,7 @@ def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
 
 
 _MOST_BYTES: Final = 1 << 50
+_MOST: Final = {"sm_count": 1 << 12, "capability": 100, "max_threads_per_sm": 1 << 14}  # several times any device's
 SCHEMAS: Final[dict[str, Schema]] = {
     "workers": {
         "worker": pl.Int32,
@@ -328,7 +329,7 @@ class Profile:
 def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None) -> pl.DataFrame:
     """Table `name` of a Profile from some of its columns: cast to the schema, ordered, absent columns null.
 
-    Sizes beyond what any device holds are null too: sums of them would leave the range of 64 bits.
+    Numbers that no device can have are null too: sums of such sizes would leave the range of 64 bits.
     """
     frame, schema = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(columns or {}), SCHEMAS[name]
     if frame.is_empty():
@@ -337,18 +338,21 @@ def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None)
     changed = [
         _cast(column, dtype) if column in there else pl.lit(None, dtype).alias(column)
         for column, dtype in schema.items()
-        if there.get(column) != dtype or _is_size(column, dtype)
+        if there.get(column) != dtype or _least_and_most(column, dtype)
     ]
     return frame.with_columns(changed).select(*schema)
 
 
-def _is_size(column: str, dtype: DataType | DataTypeClass) -> bool:
-    return column.endswith("bytes") and dtype == pl.Int64
+def _least_and_most(column: str, dtype: DataType | DataTypeClass) -> tuple[int, int] | None:
+    """The bounds of what a device can have; None where any number may stand."""
+    if column.endswith("bytes") and dtype == pl.Int64:
+        return -_MOST_BYTES, _MOST_BYTES
+    return (0, _MOST[column]) if column in _MOST else None
 
 
 def _cast(column: str, dtype: DataType | DataTypeClass) -> pl.Expr:
-    values = pl.col(column).cast(dtype)
-    return pl.when(values.is_between(-_MOST_BYTES, _MOST_BYTES)).then(values) if _is_size(column, dtype) else values
+    values, bounds = pl.col(column).cast(dtype), _least_and_most(column, dtype)
+    return pl.when(values.is_between(*bounds)).then(values) if bounds else values
 
 
 def join(profiles: Sequence[Profile]) -> Profile:

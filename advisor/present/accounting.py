@@ -8,13 +8,14 @@ from typing import Final
 from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
 from advisor.present.verdict import place
-from advisor.text import UNKNOWN, listing, ms, percent
+from advisor.text import UNKNOWN, count, listing, ms, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
-_FEW: Final = 3
+_NO_KERNELS: Final = "kernels_not_exported"
+_FEW: Final = 3  # findings: nobody reads more names in one line
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
@@ -28,7 +29,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (
         doc.Bars(bars, level=doc.Level.SCREEN),
-        doc.Text(_in_brief(known, _unrecorded(run, known), of)),
+        doc.Text(_without_kernels(run) or _in_brief(known, _unrecorded(run, known), of)),
         doc.Bars(bars, legend=False, level=doc.Level.BEHIND),
         doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND),
     )
@@ -53,6 +54,12 @@ def _unrecorded(run: Run, known: Accounting) -> float:
     return sum(part.share for part in known.parts if part.part in lacking)
 
 
+def _without_kernels(run: Run) -> str:
+    """What stands in the place of a sum that would call lost what the file lacks; empty where it has the kernels."""
+    lacks = run.source.lacks.get("device_ops")
+    return f"Useful work: {UNKNOWN}." if lacks and lacks.code == _NO_KERNELS else ""
+
+
 def _in_brief(known: Accounting, unrecorded: float, of: str) -> str:
     """`Useful 74 %, lost 26 %.`, and how far fixes may shorten the useful work too: beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
@@ -65,9 +72,10 @@ def _in_brief(known: Accounting, unrecorded: float, of: str) -> str:
 
 
 def _whose(known: Accounting) -> str:
-    """` of tf32-off`: the findings whose savings count useful work; empty where they are many."""
-    rules = {rule: None for part in known.parts if part.is_useful and part.saved_ms for rule in part.findings}
-    return f" of {listing(list(rules))}" if 0 < len(rules) <= _FEW else ""
+    """` of tf32-off and tail-wave`: the findings whose savings count useful work, the first few by name."""
+    rules = list({rule: None for part in known.parts if part.is_useful and part.saved_ms for rule in part.findings})
+    more = [count(len(rules) - _FEW, "other")] if len(rules) > _FEW else []
+    return f" of {listing([*rules[:_FEW], *more])}" if rules else ""
 
 
 def _row(part: Part) -> doc.Row:

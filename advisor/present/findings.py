@@ -77,7 +77,7 @@ def order(run: Run) -> str:
     if all(finding.saving is None for finding in run.findings):
         return "Ordered by severity."
     leads = run.findings[0].saving is None  # only a rule that makes other numbers doubtful stands before savings
-    doubt = "The first makes the numbers of the others doubtful. Then ordered" if leads else "Ordered"
+    doubt = "Finding 1 makes the numbers of the others doubtful. These are ordered" if leads else "Ordered"
     rest = " Those without a saving come last." if any(f.saving is None for f in run.findings[1:]) else ""
     return f"{doubt} by expected saving: the middle of the interval, weighted by confidence.{rest}"
 

@@ -25,10 +25,10 @@ _SHARES: Final = {
 _SHARES_COMPARED: Final = {name: words for name, words in _SHARES.items() if name != "host_share"}
 _NONE: Final = "none"
 _ARROW: Final = " \N{RIGHTWARDS ARROW} "
-_HEADS: Final = ("phase", *_AMOUNTS.values(), "step", *_SHARES.values(), "graphs")
+_HEADS: Final = ("phase", *_AMOUNTS.values(), "step", *_SHARES.values(), "graph launches")
 _MEANS: Final = (
-    "Each row has the means of one step of its phase. Communication is a share of the time in which the device works; "
-    "the other shares are of that step."
+    "All but the number of steps are means of one step. Launch calls are the host's time in calls that launch work. "
+    "Communication is a share of the time in which the device works; the other shares are of the step."
 )
 _SPECULATION: Final = "Speculative decoding: drafts of tokens are checked."
 

@@ -110,8 +110,8 @@ def _notes(run: Run) -> doc.Section | None:
 
 def _all_notes(source: Source) -> Iterator[str]:
     yield from (note.words for note in source.notes)
-    yield from (f"left out: {which}: {why}" for which, why in left_out(source))
-    yield from (f"note: {note.words}" for note in source.salvaged)
+    yield from (f"{which} left out: {why}" for which, why in left_out(source))
+    yield from (note.words for note in source.salvaged)
 
 
 def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
@@ -237,8 +237,7 @@ def unknowns(rules: Sequence[NotEvaluable]) -> list[tuple[str, list[str]]]:
     """Why rules could not be judged, and which; the rules with the same reasons together."""
     by_reason: dict[str, list[str]] = {}
     for rule in rules:
-        reasons = dict.fromkeys(why.words for why in rule.missing.values())
-        by_reason.setdefault("; ".join(reasons) or "no reason given", []).append(rule.rule)
+        by_reason.setdefault("; ".join(sorted(rule.words)) or "no reason given", []).append(rule.rule)
     return list(by_reason.items())
 
 
@@ -248,9 +247,9 @@ def _read(run: Run) -> doc.Section:
     pairs = [doc.Pair("Path", "", codes=(source.path,))]
     pairs += [doc.Pair(what.capitalize(), how) for what, how in source.environment.items()]
     pairs += [doc.Pair("Workload", what, codes=tuple(filter(None, (example,)))) for what, example in signs(source)]
-    pairs += [doc.Pair("Ranks", note.words) for note in source.notes]
-    pairs += [doc.Pair("Left out", f"{which}: {why}") for which, why in left_out(source)]
-    pairs += [doc.Pair("Note", note.words) for note in source.salvaged]
+    pairs += [doc.Pair("", note.words) for note in source.notes]
+    pairs += [doc.Pair(f"{which} left out", why) for which, why in left_out(source)]
+    pairs += [doc.Pair("", note.words) for note in source.salvaged]
     pairs += [doc.Pair("Lacks", why.words, codes=(what,)) for what, why in source.lacks.items()]
     blocks: tuple[doc.Block, ...] = (doc.Pairs(tuple(pairs), level=_BEHIND), *_folds(run))
     return doc.Section("What was read", blocks, id="read", level=_BEHIND)

@@ -46,7 +46,7 @@ def breakdown(comparison: Comparison) -> doc.Section | None:
     lines = rows(comparison)
     leads = [] if comparison.per_step else ["The times of the sides are not of the same thing."]
     if lines[-1].kind == "sum":
-        leads.append("The table leads from the parts of the step to the times of the verdict.")
+        leads.append("The parts and the rows below them add up to the times of the headline.")
     blocks: tuple[doc.Block, ...] = (
         *(doc.Text(lead, "quiet", level=doc.Level.BEHIND) for lead in leads),
         bars(comparison),
@@ -134,13 +134,13 @@ def rows(comparison: Comparison) -> list[Row]:
     mover = _mover(comparison, middle)
     mover = f"{mover}, slowest rank" if is_job else mover
     total = "mean of all steps" if middle == "mean" else "median step"
-    verdict = Row("sum", total, "of all steps: the times of the verdict", before, after)
+    verdict = Row("sum", total, "of all steps: the times of the headline", before, after)
     if all(abs(of_all - of_used) < _SAME * of_all for of_all, of_used in ((before, base), (after, head))):
         return [*parts, verdict]
     return [
         *parts,
-        Row("sum", "mean of used", f"steps: without outliers{_rank(comparison) if is_job else ''}", base, head),
-        Row("rest", mover, f"change the {middle} by this", before - base, after - head),
+        Row("sum", "mean of used steps", f"without outliers{_rank(comparison) if is_job else ''}", base, head),
+        Row("rest", mover, f"added to that mean, this gives the {middle}", before - base, after - head),
         verdict,
     ]
 
@@ -149,7 +149,7 @@ def _mover(comparison: Comparison, middle: str) -> str:
     """What leads from the mean of the recorded steps to the times of the verdict."""
     if comparison.base.is_unprofiled:
         return "without profiler and waits for other programs"
-    return "outliers" if middle == "mean" else "mean to median"
+    return "outliers" if middle == "mean" else "from mean to median"
 
 
 def _parts(comparison: Comparison) -> list[Row]:

@@ -103,7 +103,7 @@ def _processes(source: Source) -> str:
 def _devices(source: Source) -> str:
     kinds = Counter(device.name or "unnamed device" for device in source.devices)
     many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
-    return listing(many) or "no device"
+    return listing(many) or ("no device recorded" if source.steps.are_cut else "no device")
 
 
 def _steps(steps: Steps) -> str:
@@ -129,11 +129,14 @@ def _paced(source: Source) -> str:
     if len(source.workers) <= 1 or source.steps.worker is None:
         return ""
     # one step does not show who is slow and who was only late this once
-    role = "which sets the pace" if source.steps.used > 1 else "the slowest"
+    role = "which sets the pace" if source.steps.used > 1 else "the slowest by itself"
     return f"; numbers are those of {members(source, [source.steps.worker])}, {role}"
 
 
 def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:
     numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
     which = f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}"
-    return f"{which} of {members(source, owners)}" if len(source.workers) > 1 else which
+    whose = f" of {members(source, owners)}" if len(source.workers) > 1 else ""
+    is_other_count = max(step.step for step in source.steps.left_out) > source.steps.count  # of "9 of 10 steps used"
+    counted = " (as the program counts)" if is_other_count else ""
+    return f"{which}{whose}{counted}"

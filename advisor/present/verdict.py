@@ -19,7 +19,6 @@ _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _LONGEST: Final = 60  # characters of a range's name
 _REASONS: Final = 2  # of why a cause is unknown, for a headline
-_MOST: Final = 0.5  # of a loss
 _TINY: Final = 0.1  # of one: not worth naming
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
@@ -32,6 +31,7 @@ def verdict(run: Run) -> str:
 def headline(run: Run) -> str:
     """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
     known = run.outcome
+    judged = f"the {count(known.judged, 'rule')} that could be judged"
     if known.code == "too_little":
         rules = count(known.judged + known.not_evaluable, "rule")
         if run.source.steps.are_cut:
@@ -45,8 +45,8 @@ def headline(run: Run) -> str:
     if known.code == "loss":
         return loss(run)
     if known.code == "minor":
-        return f"Only small findings, none with a saving{useful(run)}."
-    return f"No problem found by the {count(known.judged, 'rule')} that could be judged{useful(run)}."
+        return f"Only small findings by {judged}, none with a saving{useful(run)}."
+    return f"No problem found by {judged}{useful(run)}."
 
 
 def largest_loss(run: Run) -> str:
@@ -89,7 +89,8 @@ def cause(run: Run) -> str:
     if part.part == "unknown":  # its name says that already
         return _calls(run)
     if part.reasons:
-        return f"Cause unknown: {'; '.join(reason.words for reason in part.reasons[:_REASONS])}."
+        known = [reason for reason in part.reasons if reason.code != "no_marks"] or part.reasons  # that names no cause
+        return f"Cause unknown: {'; '.join(reason.words for reason in known[:_REASONS])}."
     ran = _calls(run) if part.part == "between" else ""
     return (part.part in PARTS and PARTS[part.part].remedy) or ran or "No rule knows a cause of it."
 
@@ -100,7 +101,7 @@ def _calls(run: Run) -> str:
     ran, share = row.get("open_calls"), row.get("open_calls_part")
     if not ran or not isinstance(share, float) or share < _TINY:
         return ""
-    return f"{'Most of it' if share >= _MOST else 'The largest parts'} on the host: {ran}."
+    return f"The largest parts on the host ({percent(share)} of it): {ran}."
 
 
 def useful(run: Run) -> str:

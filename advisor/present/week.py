@@ -72,7 +72,7 @@ def facts(week: Week) -> list[str]:
     total = week.total
     cost = _cost(total.paid_money, week)
     percentage, worth = share(total.expected, total.paid), _cost(total.expected_money, week)
-    span = f"{interval(total.low, total.high, gpu_hours)} if every finding is right"
+    span = f"{interval(total.low, total.high, gpu_hours)} by the intervals of all findings"
     return [
         f"{gpu_hours(total.paid)} {paid_word(total)}{f' ({cost})' if cost else ''}",
         ", ".join(_split(total)),
@@ -213,16 +213,16 @@ def _prices(week: Week) -> Iterator[str]:
     if total.priced < total.runs:
         gpus = listing(coverage.gpus_without_price)
         todo = f" ({gpus}: set it under `fleet.prices` in advisor.yaml)" if gpus else ""
-        part = f"{gpu_hours(total.priced_hours)} of {gpu_hours(total.paid)}"
-        yield f"Money counts {part}, {total.priced:,} of {count(total.runs, 'run')}. The others have no price{todo}."
+        hours = f"{gpu_hours(total.priced_hours)} of {gpu_hours(total.paid)}"
+        yield f"Prices are known for {hours}, {total.priced:,} of {count(total.runs, 'run')}. Others have none{todo}."
 
 
 def _coverage(week: Week) -> str:
     """All labelled or recorded hours, by what is known of them."""
     total, coverage = week.total, week.coverage
     parts = [
-        (total.paid - total.unknown, "profiled"),
-        (total.unknown, "profiled, but it is unknown whether the GPUs were busy"),
+        (total.paid - total.unknown, "profiled, with known use of the GPUs"),
+        (total.unknown, "profiled, with unknown use"),
         (coverage.unreadable_hours, "could not be read"),
         (coverage.unprofiled_hours, "without a profile"),
     ]

@@ -37,7 +37,7 @@ def actions(week: Week) -> doc.Section | None:
         groups=[label(finding.team) for finding in findings],
         extra=len(others),
     )
-    lead = "The fixes that save most. What they save is per week like this one. A link leads to the report of a run."
+    lead = "The fixes that save most, and what they save in a week like this one."
     return columns.section("actions", "Do first", lead, table, is_grouped=True)
 
 

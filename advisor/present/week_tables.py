@@ -156,11 +156,11 @@ def _runs(week: Week) -> doc.Section | None:
     table = columns.table(
         [
             columns.texts("Run", (doc.Cell(run.name, run=run.run_id) for run in runs)),
-            columns.texts("Verdict", (run.verdict for run in runs)),
             columns.texts("Team", (label(run.team) for run in runs)),
             columns.Column("Paid", [_paid(run.paid, is_estimated=run.estimated) for run in runs]),
             columns.savings([run.expected for run in runs]),
             columns.worth("Worth", [run.money for run in runs], week.prices.currency),
+            columns.texts("Verdict", (run.verdict for run in runs)),
         ],
         groups=[label(run.team) for run in runs],
     )

@@ -59,13 +59,13 @@ def _reference(sign: str) -> str:
 
 def prose(text: str) -> str:
     """Escaped text; its `code` spans as such."""
-    spans = code_spans(one_line(text, _LONGEST))
+    spans = code_spans(one_line(text))
     return "".join(f"<code>{_escaped(part)}</code>" if code else _escaped(part) for code, part in spans)
 
 
-def name(text: str) -> str:
+def name(text: str, most: int = 200) -> str:
     """Escaped text as code."""
-    return f"<code>{escape(text, 200)}</code>"
+    return f"<code>{escape(text, most)}</code>"
 
 
 def within(blocks: Sequence[str], most: int) -> str:
@@ -181,7 +181,9 @@ def _pair(pair: doc.Pair) -> str:
     codes = ", ".join(map(name, pair.codes))
     if pair.value:
         limits = f" ({prose(pair.text)})" if pair.text else ""
-        meaning = " ".join(filter(None, (codes and prose(pair.name), pair.formula and f"= {name(pair.formula)}")))
+        meaning = " ".join(
+            filter(None, (codes and prose(pair.name), pair.formula and f"= {name(pair.formula, _LONGEST)}"))
+        )
         return f"{codes or prose(pair.name)} **{escape(pair.value)}**{limits}{f': {meaning}' if meaning else ''}"
     names = " ".join(filter(None, (pair.name and f"**{escape(pair.name)}**", codes)))
     return f"{names}: {prose(pair.text)}" if names and pair.text else names or prose(pair.text)

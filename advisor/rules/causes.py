@@ -54,10 +54,17 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
     if rest is None:
         return causes[0].rule.id
     is_same = any(is_same_time(cause, symptom) for cause in causes)
-    rest_ms = rest.parts.get(symptom.pools[0], 0.0) if is_same else rest.high_ms
+    rest_ms = rest.parts.get(_first_pool(symptom, causes, shares), 0.0) if is_same else rest.high_ms
     if rest_ms > max(effects):
         return None
     return causes[effects.index(max(effects)) if symptom.is_of_ranks else 0].rule.id
+
+
+def _first_pool(symptom: Candidate, causes: Iterable[Candidate], shares: Shares) -> str:
+    """The part of the step that both are about: the first from which either draws; not each step has the others."""
+    claims = [shares[candidate.rule.id] for candidate in (symptom, *causes)]
+    sources = {pool for claim in claims if claim for pool in claim.parts}
+    return next((pool for pool in symptom.pools if pool in sources), symptom.pools[0])
 
 
 def _effect(cause: Candidate, symptom: Candidate, shares: Shares) -> float:

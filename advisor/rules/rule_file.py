@@ -247,11 +247,14 @@ class RuleFile:
             self.data = self._tree.values()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise RuleError(f"{path}:{line}: {error.problem or 'not YAML'}") from None
+            kind = "" if type(error) is yaml.MarkedYAMLError else "not valid YAML: "  # those are our own
+            raise RuleError(f"{path}:{line}: {kind}{error.problem or 'the text ends early'}") from None
         except RecursionError:
             raise RuleError(f"{path}:1: nested too deep; a rule needs four levels") from None
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise RuleError(f"{path}:1: cannot be read: {' '.join(str(error).split())}") from None
+        except OSError as error:
+            raise RuleError(f"{path}:1: cannot be read: {error.strerror}") from None
+        except (ValueError, yaml.YAMLError) as error:
+            raise RuleError(f"{path}:1: not valid YAML: {' '.join(str(error).split())}") from None
         if not isinstance(self.data, dict):
             raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
 

@@ -13,9 +13,11 @@ LEFT_OUT: Final = {
     "file_cut": "the file ends early and may lack device work",
     "outside": "outside --steps",
     "compiled": "code was compiled",
-    "queue_filling": "the first recorded step, {length:ms}: the device's queue was still empty",
-    "first_uses": "the first recorded step, {length:ms}: start-up and first uses of kernels take {of:ms} of it",
-    "cold_ops": "the first recorded step, {length:ms}: its usual ops take {of:ms} longer",
+    "queue_filling": "the first recorded step takes {length:ms}, because the device's queue was still empty",
+    "first_uses": "the first recorded step takes {length:ms}, of which start-up and first uses of kernels take {of:ms}",
+    "cold_ops": (
+        "the first recorded step takes {length:ms}, because its usual ops take {of:ms} longer than in later steps"
+    ),
     "outlier": "an outlier of {length:ms}; the median is {of:ms}",
 }
 """Why a recorded step is not used: `length` is the step's, `of` the time that the code speaks of."""

@@ -31,3 +31,8 @@ def test_ops_of_no_stream_are_replayed_in_order():
 def test_memory_that_no_device_has_is_unknown():
     (run,) = check([str(path) for path in BROKEN if path.name.startswith("memory")]).runs
     assert not run.metrics["memory_peak"]
+
+
+def test_a_capability_that_no_device_has_is_unknown():
+    (run,) = check([str(path) for path in BROKEN if path.name.startswith("sm-count")]).runs
+    assert run.metrics["run"][0]["capability"] is None

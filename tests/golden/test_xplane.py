@@ -481,7 +481,7 @@ def test_of_a_tpu_what_is_generic_is_told_and_what_is_not_is_said(
     assert exit_code(monkeypatch, TRACES / "tpu-inference") == 0
     told = capsys.readouterr().out
     assert "4 × TPU v6 Lite" in told  # noqa: RUF001 - as it is printed
-    assert "note: a TPU profile" in told
+    assert "a TPU profile: its XLA ops" in told
 
 
 def test_what_a_tpu_s_ops_reach_of_the_peaks_that_the_profile_states():

@@ -94,6 +94,15 @@ def test_a_folder_with_a_recording_is_refused_before_anything_runs(tmp_path: Pat
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_folder_with_a_recording_by_hand_is_refused_too(tmp_path: Path):
+    folder = Path(__file__).parents[2] / "fixtures" / "jax-cpu-none"
+    done = advisor(
+        "record", "-o", folder, "--", sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')", cwd=tmp_path
+    )
+    assert (done.returncode, "holds a recording already" in done.stderr) == (2, True)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written"):

@@ -59,7 +59,7 @@ def test_what_the_time_does_not_suffice_for_is_not_begun(bench: Bench):
     bench.end = NOW + 40
     trial = session().attempt(bench, Idea("x", (FUSED,)), base(1000.0), 2)  # 5 s and 12 blocks of 1 + 2 steps
     assert trial.result == "not_tried"
-    assert trial.reasons[0].words == "it needs 41 s at least, and 40 s were left: give more time with `--budget`"
+    assert trial.reasons[0].words == "it needs 41 s at least, and 40 s were left; give more time with `--budget`"
 
 
 def test_the_same_change_is_tried_once(bench: Bench):

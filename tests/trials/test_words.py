@@ -109,10 +109,10 @@ def test_a_step_that_other_load_made_longer_at_times_is_no_single_number():
     [
         (
             Ended(-15, (), "", 90.0, is_late=True),
-            "no step ended in the 90 s of the run: give more time with `--budget`",
+            "no step ended in the 90 s of the run; give more time with `--budget`",
         ),
         (Ended(2, (), "no such file", 1.0), "the program ended with exit code 2: no such file"),
-        (Ended(0, (), "", 1.0), "no step ended: no optimizer stepped"),
+        (Ended(0, (), "", 1.0), "no step ended, because no optimizer stepped"),
     ],
 )
 def test_a_run_that_showed_nothing_says_why_and_what_to_do(ended: Ended, words: str):
@@ -164,7 +164,7 @@ def test_together_arguments_are_joined():
         (["--within", "much"], "--within much: give a share of the step, as 5%"),
         (["--budget", "0m"], "--budget 0m: give a time, as 90s, 15m or 2h"),
         (["--patch", "speed"], "--patch speed: no such patch; there are: dataloader"),
-        (["-o", "x.gif"], "-o x.gif: nothing that is written here has that suffix"),
+        (["-o", "x.gif"], "-o x.gif: unknown suffix"),
     ],
 )
 def test_wrong_options_are_refused_before_any_run(tmp_path: Path, words: list[str], message: str):

@@ -67,6 +67,13 @@ def test_an_error_is_json_where_json_is_asked_for(advisor, format_):
         assert plain.stdout == ""
 
 
+@pytest.mark.parametrize("kind", ["training", "inference", "serving", "capture", "benchmark"])
+def test_the_kind_of_work_is_what_the_option_says(advisor, kind: str):
+    done = advisor("check", "-v", ROOT / "fixtures" / "torch-cpu-none", "--workload", kind)
+    assert done.returncode == 0
+    assert f"Workload: {kind}: the option" in " ".join(done.stdout.split())
+
+
 def test_check_prints_the_verdict_and_exits_with_0(advisor):
     done = advisor("check", FIXTURE)
     assert done.returncode == 0
@@ -116,7 +123,7 @@ def test_an_excerpt_shows_the_finding_that_is_asked_for(advisor, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--finding", "nothing-such", "-o", "w.json"), "--finding nothing-such: not found in"),
+        (("--finding", "nothing-such", "-o", "w.json"), "--finding nothing-such: no such finding in"),
         (("--finding", "input-bound", "-o", "w.txt"), "-o w.txt: a trace ends in .json or .json.gz"),
     ],
 )
@@ -143,7 +150,7 @@ def test_several_runs_come_in_one_report(advisor):
     [
         (["check", "nowhere"], 3, "nowhere"),
         (["check", "."], 3, "."),
-        (["check", FIXTURE, "-o", "r.pdf"], 2, "-o r.pdf: nothing that is written here has that suffix"),
+        (["check", FIXTURE, "-o", "r.pdf"], 2, "-o r.pdf: unknown suffix"),
         (["check", FIXTURE, "-o", "no/such/folder/r.md"], 2, "-o no/such/folder/r.md: cannot be written"),
         (["check", FIXTURE, "-f", "xml"], 2, "--format xml: not one of"),
         (["check", FIXTURE, "--fail-on", "sometimes"], 2, "--fail-on sometimes: not one of"),
@@ -199,7 +206,7 @@ def test_an_expired_suppression_no_longer_holds(advisor, tmp_path):
             "overrides: {input-bound: {params: {moderat: 0.1}}}",
             "overrides.input-bound.params.moderat: no such parameter; input-bound has moderate, high",
         ),
-        ("a: [", "cannot be read"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_a_wrong_configuration_is_said(advisor, tmp_path, text, message):
@@ -333,7 +340,7 @@ def test_a_baseline_marks_what_is_new(advisor):
     [
         ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "year 0 is out of range"),
         ("rules: " + "[\n" * 3000 + "]" * 3000, "nested too deep"),
-        ("#" * (1 << 20) + "\n", "larger than 1 MiB: no settings file"),
+        ("#" * (1 << 20) + "\n", "larger than 1 MiB, so no settings file"),
         ("- rules", "advisor.yaml: must be a mapping"),
     ],
     ids=["the year 0", "nesting", "a large file", "a list"],

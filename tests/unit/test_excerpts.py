@@ -75,7 +75,7 @@ def test_a_finding_without_places_is_drawn_over_the_whole_window(findings, view)
 
 
 def test_what_was_not_found_cannot_be_shown():
-    with pytest.raises(UsageError, match=r"--finding launchbound: not found in .*; found: "):
+    with pytest.raises(UsageError, match=r"--finding launchbound: no such finding in .*, which has "):
         excerpt(str(FIXTURE), "launchbound")
 
 

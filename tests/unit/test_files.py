@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from advisor.analysis.device.selection import select_steps
 from advisor.engine import read
 from advisor.errors import ReadError
-from advisor.files import jobs, parts
+from advisor.files import are_small, jobs, parts
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.hardware import match
 from advisor.metrics import Part, evaluate, measure_part
@@ -96,7 +96,17 @@ def test_one_process_recorded_twice_is_two_runs_and_no_ranks():
     assert [(len(job), notes) for _, job, notes in runs] == [(1, []), (1, [])]
 
 
-@pytest.mark.parametrize(("pid", "start", "names"), [(7, 50, "trace_{}"), (8, 100, "trace_{}"), (7, 100, "rank{}")])
+def test_two_processes_that_ran_one_after_the_other_are_two_runs():
+    """A script that ran twice into one folder: 100 us each, more than 200 us apart."""
+    made = [numbered(process(8, 301), 1), process(7, 0)]
+    folder = Recording("job", "/logs/job", "kineto", ("vm_8.json", "vm_7.json"))
+    assert [len(job) for _, job, _ in jobs(folder, made)] == [1, 1]
+    assert [len(job) for _, job, _ in jobs(folder, [numbered(process(8, 301, "node8"), 1), process(7, 0)])] == [2]
+
+
+@pytest.mark.parametrize(
+    ("pid", "start", "names"), [(7, 50, "trace_{}"), (8, 300, "trace_{}"), (8, 100, "trace_{}"), (7, 100, "rank{}")]
+)
 def test_processes_at_one_time_or_of_several_numbers_or_with_ranks_in_their_names_are_one_job(pid, start, names):
     made = [numbered(process(pid, start), 1), process(7, 0)]
     ((_, ranks, _),) = jobs(Recording("job", "/logs/job", "kineto", (names.format(0), names.format(1))), made)
@@ -166,3 +176,18 @@ def test_a_copy_of_a_rank_and_jobs_of_one_rank_each_stay_apart(tmp_path):
     for rank in (0, 1):
         traced(tmp_path, f"rank{rank}.pt.trace.json", 100 + rank, rank=0, world_size=1)
     assert [ranks for ranks, _ in told(tmp_path)] == [[0], [0]]
+
+
+def test_recordings_of_4_mib_are_small_and_nothing_is_asked_past_that(tmp_path):
+    for name, size in (("a", 1 << 20), ("b", 3 << 20), ("c", 1)):
+        (tmp_path / name).write_bytes(bytes(size))
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    assert are_small([a, b])
+    assert not are_small([a, b, c])
+    assert not are_small([str(tmp_path / "no such file"), c])
+
+    def endless() -> Iterator[str]:
+        while True:
+            yield b
+
+    assert not are_small(endless())

@@ -14,7 +14,7 @@ from advisor.rules.rule_file import RuleFile
     ("content", "says"),
     [
         ("id: x\nwhen: " + "[\n" * 3000 + "]" * 3000, r":1: nested too deep; a rule needs four levels$"),
-        ("id: x\nuntil: 0000-00-00", r":1: cannot be read: year 0 is out of range$"),
+        ("id: x\nuntil: 0000-00-00", r":1: not valid YAML: year 0 is out of range$"),
         ("id: x\nwhen: !!python/object:os.system {}", r":2: could not determine a constructor"),
     ],
     ids=["nesting", "the year 0", "a tag"],

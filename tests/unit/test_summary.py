@@ -31,7 +31,8 @@ def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
 
     assert [finding.rule for finding in run.findings] == ["too-few-steps"]
     assert run.outcome.code == "minor"
-    assert run.verdict.startswith("Only small findings, none with a saving: ")
+    judged = f"the {run.outcome.judged} rules that could be judged"
+    assert run.verdict.startswith(f"Only small findings by {judged}, none with a saving: ")
 
 
 def test_the_environment_is_what_the_job_ran_on_and_how_it_was_recorded(tmp_path: Path):
@@ -50,5 +51,8 @@ def test_what_lies_before_the_first_recorded_op_is_noted_where_it_counts_in_no_s
         trace = tmp_path / f"{launched_us}.pt.trace.json"
         trace.write_bytes(text(op(0, 3000), call(launched_us, 5, 1), kernel(2000, 900, 1)))
         notes = [note.words for note in check([str(trace)]).runs[0].source.notes]
-        told = "the first 2 ms are left out: the GPU was busy with work that was not recorded"
+        told = (
+            "the recording began 2 ms earlier: that time is left out, because the GPU was busy with work that was not "
+            "recorded"
+        )
         assert (told in notes) == noted

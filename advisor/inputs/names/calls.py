@@ -37,7 +37,7 @@ INPUT_FUNCTION: Final = r"^InstantiatedCapturedFunction::"
 RESULT_WAIT: Final = (
     r"\b(?:_value|block_until_ready|synchronize|copy_to_host_async)$|^\$api\.py:\d+ device_get$"
     r"|^np\.asarray\(jax\.Array\)|^ArrayImpl\.|^\$ops\.py:\d+ _?numpy$"
-    r"|(?i)^wait for completion|BlockHostUntilReady|::Await$"
+    r"|(?i)\bwait for completion|BlockHostUntilReady|::Await$"
 )
 """Functions and ranges in which the host waits for what the device, or another thread, computes."""
 
@@ -64,7 +64,7 @@ LOGGING: Final = (
 SAVING: Final = (
     r"(?:^|/)(?:torch/serialization\.py\(\d+\): save$|torch/distributed/checkpoint/\w+\.py\(\d+\): save$"
     r"|safetensors/\w+\.py\(\d+\): save_\w+$|numpy/lib/\w+\.py\(\d+\): save\w*$|json/__init__\.py\(\d+\): dump$)"
-    r"|<built-in (?:method|function) dump[ >]|^\$numpy save|^\$__init__\.py:\d+ dump$"
+    r"|<built-in (?:method|function) dump[ >]|^\$numpy save|^\$_?npyio\w*\.py:\d+ save\w*$|^\$__init__\.py:\d+ dump$"
 )
 """Functions of Python that save files."""
 

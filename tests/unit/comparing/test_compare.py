@@ -610,7 +610,7 @@ def test_what_the_reader_noted_is_told_as_it_is():
     notes = tuple(map(Reason.model_validate, ("the middle export of three was read", "2 events left out")))
     source = noted.source.model_copy(update={"salvaged": notes})
     found = held(run(), noted.model_copy(update={"source": source}))
-    assert "note on reading the head: the middle export of three was read (and 1 more)" in map(says, found.notes)
+    assert "the head was read with a note (the middle export of three was read) and 1 more" in map(says, found.notes)
 
 
 def test_of_several_runs_at_least_half_must_have_a_finding():

@@ -88,7 +88,7 @@ def test_gpu_hours_and_money_by_hand(store):
     assert "152 GPU-h paid (210 USD for the 102 GPU-h with a price)" in said
     assert "51 GPU-h (34 %) busy, 51 GPU-h (34 %) idle, 50 GPU-h (33 %) unknown" in said
     assert "2 could not be read (7 GPU-h more), 1 without a profile (99 GPU-h more)" in said
-    assert "Coverage of 258 GPU-h: 102 GPU-h (40 %) profiled, 50 GPU-h (19 %)" in said
+    assert "Coverage of 258 GPU-h: 102 GPU-h (40 %) profiled, with known use of the GPUs, 50 GPU-h (19 %)" in said
     assert "No run of this week is on a-100" in said
     assert coverage.profiled_share == 0.25
     assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2), ("no profile", 1)]

@@ -1,6 +1,7 @@
 """Codes with facts, in words: reasons, notes and remarks."""
 
 import json
+import re
 from string import Formatter
 from typing import ClassVar
 
@@ -65,9 +66,15 @@ def test_a_store_of_an_earlier_version_has_notes_in_words_alone():
 
 def test_a_note_of_some_workers_names_them():
     assert (
-        Note("untimed_events", events=1).of("a, b").words == "a, b: 1 event without a valid start and length left out"
+        Note("untimed_events", events=1).of("a, b").words == "1 event without a valid start and length left out (a, b)"
     )
 
 
 def test_of_a_file_that_ends_early_a_value_may_be_lost():
     assert Missing("no_stacks_nsys", cut_off=1).words.endswith("to an op (or lost: the file ends early)")
+
+
+@pytest.mark.parametrize("words", [*REASONS.values(), *LEFT_OUT.values()])
+def test_a_reason_stands_behind_a_colon_and_has_none(words: str):
+    """`small-matrices: recorded without ...`: two colons in a sentence are read twice; what is quoted comes last."""
+    assert ": " not in re.sub(r": \{\w+\}$", "", words)

@@ -129,6 +129,6 @@ def test_a_note_names_the_workers_that_it_is_of_unless_all_have_it():
     of_all, *of_ranks = join([one, other]).salvaged
     assert of_all == Note("no_header")
     assert [note.words for note in of_ranks] == [
-        "rank0: 1 event without a valid start and length left out",
-        "rank1: 2 events without a valid start and length left out",
+        "1 event without a valid start and length left out (rank0)",
+        "2 events without a valid start and length left out (rank1)",
     ]

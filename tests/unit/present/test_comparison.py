@@ -216,10 +216,10 @@ def test_of_many_ranks_the_breakdown_says_whose_it_is():
 
     both = slower().model_copy(update={"base": of(slower().base, 1), "head": of(slower().head, 3)})
     meanings = {row.name: row.meaning for row in shifts.rows(both)}
-    assert meanings["mean of used"] == "steps: without outliers, of rank 1 on the base and 3 on the head"
-    assert meanings["mean to median, slowest rank"] == "change the median by this"
+    assert meanings["mean of used steps"] == "without outliers, of rank 1 on the base and 3 on the head"
+    assert meanings["from mean to median, slowest rank"] == "added to that mean, this gives the median"
     alike = both.model_copy(update={"head": of(slower().head, 1)})
-    assert {row.name: row.meaning for row in shifts.rows(alike)}["mean of used"] == "steps: without outliers, of rank 1"
+    assert {row.name: row.meaning for row in shifts.rows(alike)}["mean of used steps"] == "without outliers, of rank 1"
 
 
 def test_the_parts_that_make_up_the_change_stand_out():

@@ -132,7 +132,7 @@ def test_a_finding_that_makes_the_others_doubtful_is_explained():
     """Savings in ms are no proof: those of long steps and of usual ones are of different steps."""
     ordered = "rdered by expected saving: the middle of the interval, weighted by confidence."
     leads = changed(LAUNCH_BOUND, saving=None)
-    doubtful = "The first makes the numbers of the others doubtful. Then o" + ordered
+    doubtful = "Finding 1 makes the numbers of the others doubtful. These are o" + ordered
     assert order(changed(RESNET, findings=(leads, INPUT_BOUND))) == doubtful
     small = changed(LAUNCH_BOUND, saving=saving(1, 2, "input", ""))
     assert order(changed(RESNET, findings=(small, INPUT_BOUND))) == "O" + ordered

@@ -53,7 +53,7 @@ def test_steps_of_two_lengths_say_both():
     assert said == "8 steps, 178 ms on average (4 of 36 ms and 4 of 320 ms)"
 
 
-@pytest.mark.parametrize(("used", "role"), [(8, "which sets the pace"), (1, "the slowest")])
+@pytest.mark.parametrize(("used", "role"), [(8, "which sets the pace"), (1, "the slowest by itself")])
 def test_of_several_workers_one_gives_the_numbers(used: int, role: str):
     steps = Steps(**MARKED | {"used": used, "worker": 5})
     assert facts(changed(EIGHT.source, steps=steps))[-1].endswith(f"; numbers are those of rank 5, {role}")
@@ -75,8 +75,8 @@ def test_steps_left_out_for_one_reason_stand_together():
         | {"left_out": (*every, LeftOutStep(worker=5, device=0, step=9, why=Reason(code="x", words="my own reason")))}
     )
     assert left_out(changed(EIGHT.source, steps=steps)) == [
-        (f"steps 3{DASH}4 of ranks 0{DASH}2", "it compiled"),
-        ("step 9 of rank 5", "my own reason"),
+        (f"steps 3{DASH}4 of ranks 0{DASH}2 (as the program counts)", "it compiled"),
+        ("step 9 of rank 5 (as the program counts)", "my own reason"),
     ]
 
 

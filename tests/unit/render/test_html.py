@@ -102,7 +102,7 @@ def test_the_page_tells_what_counts():
         "fires at 5 %, high at 20 %",
         "recorded without record_shapes=True",
         "To answer this next time, record with:",
-        "step 7: not recorded from its beginning",
+        "not recorded from its beginning",
         "cut off after 83 MB",
         "the dataset library cannot pin, fixed upstream",
         "frequent-synchronisation",

@@ -64,9 +64,9 @@ def test_a_comment_has_a_verdict_a_table_and_folded_details():
         "num_workers=4",
         "Fix (jax)",
         "small-matrices",
-        "**Note**: worker0",
+        "- worker0",
         "1 finding suppressed in the configuration",
-        "**Left out**: step 7",
+        "**step 7 (as the program counts) left out**: not recorded",
     ):
         assert words in text
 

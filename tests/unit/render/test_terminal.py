@@ -45,8 +45,8 @@ def test_the_screen_tells_what_counts():
     for words in (
         "resnet50-workers0 · pytorch profile (kineto)",
         "6 of 8 steps used, 178 ms on average",
-        "left out: step 7: not recorded from its beginning",
-        "note: worker0",
+        "step 7 (as the program counts) left out: not recorded",
+        "   worker0",
         "input 33 %",
         "Ordered by expected saving: the middle of the interval, weighted by confidence.",
         "1  ▲ HIGH  The GPU waits for input data  [input-bound]",

@@ -291,7 +291,7 @@ def test_a_name_as_long_as_a_book_is_cut():
         ("{limit: 0.2}", "[\n" * 3_000, "1: nested too deep"),
         ("{limit: 0.2}", "[\n" * 100_000, "1: nested too deep"),
         ("{limit: 0.2}", "&a [*a]", "1: nested too deep"),
-        ("{limit: 0.2}", "{limit: 0000-00-00}", "1: cannot be read: year 0 is out of range"),
+        ("{limit: 0.2}", "{limit: 0000-00-00}", "1: not valid YAML: year 0 is out of range"),
         ("{limit: 0.2}", "{[limit]: 1}", "4: found unhashable key"),
         (
             "{limit: 0.2}",
@@ -323,7 +323,7 @@ def test_a_folder_without_rules_is_refused(tmp_path):
         ("rules: " + "- " * 30_000, "not allowed here"),
         ("overrides: {x: {params: {limit: .inf}}}", "overrides.x.params.limit: must be a finite number"),
         ("fleet: {prices: {h100: .nan}}", "fleet.prices.h100: must be a finite number"),
-        ("rules: " + "1" * 5_000, "cannot be read"),
+        ("rules: " + "1" * 5_000, "not valid YAML"),
     ],
 )
 def test_settings_out_of_bounds_are_one_line(tmp_path, text, message):
