@@ -60,6 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((at for at, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG)))
 
 
+def pytest_collection_finish() -> None:
+    """Tests and modules stay to the end: no search for garbage, which hypothesis makes for each thread, looks at them."""
+    gc.collect()
+    gc.freeze()
+
+
 def _inside_pool(test: Callable[..., object]) -> Callable[..., object]:
     @wraps(test)
     def run(*args: object, **fixtures: object) -> None:
