@@ -175,12 +175,12 @@ def largest_first(parts: Iterable[tuple[str, float]], form: Callable[[float], st
     What is under a hundredth of all is not worth a name, nor is what is left out of it.
     """
     ordered = sorted(parts, key=lambda part: (-part[1], part[0]))
-    little = _LITTLE * sum(amount for _, amount in ordered)
-    named = [part for part in ordered if part[1] > little]
-    named = named[: _MOST_NAMES + 1] if len(named) == _MOST_NAMES + 1 else named[:_MOST_NAMES]
-    rest = sum(amount for _, amount in ordered) - sum(amount for _, amount in named)
-    named += [("others", rest)] if rest > little else []
-    return ", ".join(words.format(name, form(amount)) for name, amount in named)
+    total = sum(amount for _, amount in ordered)
+    top = [part for part in ordered if part[1] > _LITTLE * total]
+    top = top if len(top) <= _MOST_NAMES + 1 else top[:_MOST_NAMES]
+    rest = total - sum(amount for _, amount in top)
+    top += [("others", rest)] if rest > _LITTLE * total else []
+    return ", ".join(words.format(name, form(amount)) for name, amount in top)
 
 
 def numbered(names: Sequence[str]) -> list[str]:
