@@ -141,7 +141,8 @@ def _in_the_bar(won: Saving) -> str:
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
     whose = "" if fix.framework in {framework, "any"} else fix.framework
-    return doc.Fix(" ".join(_instruction(fix, beside)), first_sentence(fix.do), whose, fix.code, web_link(fix.link))
+    brief = first_sentence(fix.do) + (" This changes results." if fix.numerics else "")
+    return doc.Fix(" ".join(_instruction(fix, beside)), brief, whose, fix.code, web_link(fix.link))
 
 
 def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:

@@ -123,7 +123,9 @@ def test_a_bandwidth_says_whether_waits_are_in_it(told, included):
         "expected_bus_bandwidth_gbs": 211.0,
         "majority": 0.5,
     }
-    assert ("waits for other ranks included" in say(BOOK["communication-bound"].says, {**metrics, **ON_GPU})) == included
+    assert (
+        "waits for other ranks included" in say(BOOK["communication-bound"].says, {**metrics, **ON_GPU})
+    ) == included
 
 
 @pytest.mark.parametrize(("part", "once"), [(0.5, True), (0.49, False), (None, False)])

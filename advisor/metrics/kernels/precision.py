@@ -107,7 +107,10 @@ THIRTY_TWO_BIT_SHARE = Metric(
 )
 THIRTY_TWO_BIT_MS = time_of("thirty_two_bit_ms", THIRTY_TWO_BIT_SHARE, "time of those kernels / steps")
 THIRTY_TWO_BIT_OPS = Metric(
-    "thirty_two_bit_ops", "The ops that launched 32-bit products.", "those with the most time, then the others", unit="text"
+    "thirty_two_bit_ops",
+    "The ops that launched 32-bit products.",
+    "those with the most time, then the others",
+    unit="text",
 )
 SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
     "sixteen_bit_least_gain_ms",
