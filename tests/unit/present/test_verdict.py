@@ -118,8 +118,8 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
-        "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no sizes. "
-        "Finding 1 is about another part: kernels."
+        "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no "
+        "sizes. Finding 1 is about another part: kernels."
     )
     of_both = changed(run.findings[0], saving=won(0, 1.0, "collective", ""))
     assert "Finding 1" not in verdict(changed(run, findings=(of_both,)))
