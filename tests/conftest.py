@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _inside_pool(test: Callable[..., object]) -> Callable[..., object]:
     @wraps(test)
     def run(*args: object, **fixtures: object) -> None:
-        from advisor.polars_pool import inside_pool  # noqa: PLC0415 - not every process needs data frames
+        from advisor.system.polars_pool import inside_pool  # noqa: PLC0415 - not every process needs data frames
 
         inside_pool(partial(test, *args, **fixtures))
 
