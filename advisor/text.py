@@ -19,6 +19,8 @@ UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
 WIDE: Final = 20
 """From so many times the lower end on, an interval rests on nothing but its upper end."""
 
+_MOST_NAMES: Final = 3
+_LITTLE: Final = 0.01
 _LEAST_P: Final = 0.001  # smaller ones say nothing more
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 DASH: Final = "\N{EN DASH}"
@@ -165,6 +167,20 @@ def rank(number: int | None, device: int | None = None) -> str:
     if number is None:
         return UNKNOWN
     return f"rank {number}" if device is None else f"process {number}, GPU {device}"
+
+
+def largest_first(parts: Iterable[tuple[str, float]], form: Callable[[float], str], words: str = "{} ({})") -> str:
+    """`a (1.2 ms), b (0.3 ms), others (0.1 ms)`: three names, or four if there are no more, and the sum of the others.
+
+    What is under a hundredth of all is not worth a name, nor is what is left out of it.
+    """
+    ordered = sorted(parts, key=lambda part: (-part[1], part[0]))
+    total = sum(amount for _, amount in ordered)
+    top = [part for part in ordered if part[1] > _LITTLE * total]
+    top = top if len(top) <= _MOST_NAMES + 1 else top[:_MOST_NAMES]
+    rest = total - sum(amount for _, amount in top)
+    top += [("others", rest)] if rest > _LITTLE * total else []
+    return ", ".join(words.format(name, form(amount)) for name, amount in top)
 
 
 def numbered(names: Sequence[str]) -> list[str]:

@@ -86,7 +86,7 @@ RULES = {
     ),
     "launch-bound": ("The GPU waits for the host to launch work", "Compile the model: `torch.compile(model)`."),
     "communication-exposed": (
-        "Communication does not overlap with computation",
+        "Communication could overlap more with computation",
         "Let DistributedDataParallel reduce the gradients during the backward pass.",
     ),
 }

@@ -25,6 +25,7 @@ class Saving(Frozen):
     """Step time that a fix gives back: an interval, and the part of the step it comes out of.
 
     `parts` are all parts that it draws on, with the milliseconds of the recorded step that come out of each at most.
+    `shared_ms` are left out of the high end, because other findings count them.
     """
 
     low_ms: float
@@ -34,6 +35,7 @@ class Saving(Frozen):
     of: str
     method: str
     parts: Mapping[str, float] = {}
+    shared_ms: float = 0.0
 
 
 class Evidence(Frozen):

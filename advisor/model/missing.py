@@ -150,6 +150,7 @@ REASONS: Final = {
         "no Python calls were recorded (`jax.profiler.ProfileOptions().python_tracer_level = 1` records them)"
     ),
     "no_python_calls_recorder": "no Python calls were recorded (`advisor record --stacks -- COMMAND` records them)",
+    "no_python_calls_lines": "of Python only the source lines of ops were recorded (recent PyTorch records calls, too)",
     "no_python_calls_pytorch": "no Python calls were recorded (`with_stack=True` records them in recent PyTorch)",
     "no_python_calls": "no Python calls were recorded",
     "waiting_unexplained": (

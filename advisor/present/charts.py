@@ -176,7 +176,7 @@ def _bandwidth(run: Run) -> Chart | None:
     bound = (
         ""
         if all(point["exact"] for point in points)
-        else " These are least values: waiting for other ranks cannot be separated from the transfer."
+        else " These are lower bounds: the recording cannot separate waits for other ranks from the transfer."
     )
     link = slowest_link(run)
     links = f" {capital(link)}." if link else ""

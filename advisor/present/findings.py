@@ -141,7 +141,8 @@ def _in_the_bar(won: Saving) -> str:
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
     whose = "" if fix.framework in {framework, "any"} else fix.framework
-    return doc.Fix(" ".join(_instruction(fix, beside)), first_sentence(fix.do), whose, fix.code, web_link(fix.link))
+    brief = first_sentence(fix.do) + (" This changes results." if fix.numerics else "")
+    return doc.Fix(" ".join(_instruction(fix, beside)), brief, whose, fix.code, web_link(fix.link))
 
 
 def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
@@ -176,6 +177,8 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
 def _method(finding: Fact, won: Saving) -> Iterator[str]:
     """What the saving comes out of, how its ends are computed, and what would narrow it."""
     yield f"comes out of {_sources(won)}. {won.method}"
+    if won.shared_ms > _WORTH_A_WORD * won.high_ms:
+        yield f"The saving leaves out {ms(won.shared_ms)} that other findings count."
     if won.high_ms <= 0:
         return
     if won.low_ms == won.high_ms:

@@ -53,6 +53,12 @@ def recipe(run: Run) -> str:
     return _profiler(run).call(missing_options(run))
 
 
+def answered(run: Run) -> list[str]:
+    """The rules that could not be judged for the lack of these options."""
+    codes = {code for option in missing_options(run) for code in option.reasons}
+    return [rule.rule for rule in run.not_evaluable if any(why.code in codes for why in rule.missing.values())]
+
+
 def missing_options(run: Run) -> list[Option]:
     """The profiler's options that would have recorded what this profile lacks."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
@@ -76,6 +82,16 @@ def _torch(missing: Sequence[Option]) -> str:
         "    for batch in loader:\n"
         "        run_step(batch)\n"
         "        prof.step()  # marks the end of a step\n"
+    )
+
+
+def _torch_of_engine(missing: Sequence[Option]) -> str:
+    """Of a server, whose engine calls the profiler and marks its steps."""
+    lines = "".join(f"    {option.option},  # {option.adds}\n" for option in missing)
+    return (
+        "torch.profiler.profile(  # where the engine starts its profiler\n"
+        "    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],\n"
+        f"{lines})\n"
     )
 
 
@@ -116,6 +132,7 @@ class _Profiler:
 
 
 _TORCH: Final = _Profiler(_TORCH_OPTIONS, _torch)
+_TORCH_OF_ENGINE: Final = _Profiler(_TORCH_OPTIONS, _torch_of_engine)
 _NSYS: Final = _Profiler(_NSYS_OPTIONS, _nsys)
 _TENSORFLOW: Final = _Profiler(_TENSORFLOW_OPTIONS, _tensorflow)
 _JAX: Final = _Profiler(_JAX_OPTIONS, _jax)
@@ -125,4 +142,6 @@ def _profiler(run: Run) -> _Profiler:
     """The one that recorded this profile."""
     if run.source.format == "xplane":
         return _TENSORFLOW if run.source.framework == "tensorflow" else _JAX
-    return _NSYS if run.source.format == "nsys" else _TORCH
+    if run.source.format == "nsys":
+        return _NSYS
+    return _TORCH_OF_ENGINE if run.source.workload.kinds == ("serving",) else _TORCH

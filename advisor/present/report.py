@@ -15,7 +15,7 @@ from advisor.present.accounting import accounting
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
 from advisor.present.headline_figures import figures, run_row
-from advisor.present.next_recording import recording
+from advisor.present.next_recording import answered, recording
 from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace
 from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
@@ -222,7 +222,8 @@ def _unknowns(run: Run) -> doc.Section | None:
             *blocks,
         ]
     if code := recording(run):
-        blocks += [doc.Text("To answer this next time, record with:", level=_BEHIND), doc.Code(code, level=_BEHIND)]
+        which = f"judge {listing(answered(run))}" if answered(run) else "answer this"
+        blocks += [doc.Text(f"To {which} next time, record with:", level=_BEHIND), doc.Code(code, level=_BEHIND)]
     return doc.Section("Could not tell", tuple(blocks), id="unknowns", is_lead=not run.findings)
 
 

@@ -12,7 +12,7 @@ from advisor.model.source import Steps
 from advisor.present.source import rank_name
 from advisor.text import capital, count, interval, ms, one_line, percent, percents
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import PARTS, part_words
+from advisor.vocabulary.parts import PARTS, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -123,7 +123,7 @@ def qualified(run: Run) -> str:
     """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
-        return " ".join(filter(None, (cause(run), place(run.unexplained))))
+        return " ".join(filter(None, (cause(run), place(run.unexplained), _aside(run))))
     if known.code == "finding" or known.reason is None or run.source.steps.are_cut:
         return ""
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
@@ -134,6 +134,15 @@ def qualified(run: Run) -> str:
     if known.reason_rules == known.not_evaluable:
         return f"{unjudged}: {known.reason.words}."
     return f"{unjudged}. The most common reason ({count(known.reason_rules, 'rule')}): {known.reason.words}."
+
+
+def _aside(run: Run) -> str:
+    """That the first finding is about another part than the loss of the headline; empty where it may be about both."""
+    loss_part, won = run.unexplained, run.findings[0].saving if run.findings else None
+    if loss_part is None or won is None or loss_part.part not in PARTS:
+        return ""
+    is_of_both = {won.of, *won.parts} & set(PARTS[loss_part.part].pools)
+    return "" if is_of_both else f"Finding 1 is about another part: {pool_short(won.of)}."
 
 
 def title(finding: Finding, run: Run) -> str:

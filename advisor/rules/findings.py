@@ -127,6 +127,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         high_share=high_share,
         of=of,
         parts={pool: scale * part for pool, part in share.parts.items()},
+        shared_ms=scale * share.shared_ms,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )
 

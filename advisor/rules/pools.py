@@ -13,11 +13,12 @@ Key: TypeAlias = tuple[object, str]
 
 
 class Share(NamedTuple):
-    """What a rule may claim of a worker's step, and of the high end how much from which part of the step."""
+    """What a rule may claim of a worker's step; of the high end how much from which part, and what others claim."""
 
     low_ms: float
     high_ms: float
     parts: Mapping[str, float]
+    shared_ms: float
 
 
 def shares(candidates: Sequence[Candidate]) -> dict[str, Share | None]:
@@ -52,7 +53,8 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
     parts = _draw(cut * high, rest, open_)
     if candidate.evens_ms:
         _draw(cut * candidate.evens_ms, rest, _open(candidate, [SKEW], rest))
-    return Share(cut * low, cut * high, parts)
+    full = sum(min(candidate.pool_ms(pool), candidate.most_ms(pool)) for pool in candidate.pools)
+    return Share(cut * low, cut * high, parts, max(0.0, min(candidate.high_ms, full) - cut * high))
 
 
 def _spared(candidate: Candidate, open_: Mapping[Key, float], causes: Iterable[Share | None]) -> float:

@@ -82,8 +82,8 @@ def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, c
 @pytest.mark.parametrize(
     ("size", "begins"),
     [
-        (2048.0, "2 copies per step block their thread until they end (2 KiB)."),
-        (None, "2 copies per step block their thread until they end."),
+        (2048.0, "2 copies per step block their thread until they end (2 KiB): hipMemcpyWithStream (38 µs)."),
+        (None, "2 copies per step block their thread until they end: hipMemcpyWithStream (38 µs)."),
     ],
 )
 def test_the_size_of_copies_is_left_out_where_it_is_unknown(size, begins):
@@ -91,9 +91,41 @@ def test_the_size_of_copies_is_left_out_where_it_is_unknown(size, begins):
         "sync_copies_per_step": 2.0,
         "sync_copy_bytes_per_step": size,
         "sync_copy_cost_share": 0.1,
-        "sync_copy_calls": "hipMemcpyWithStream",
+        "sync_copy_calls": "hipMemcpyWithStream (38 µs)",
+        "sync_copy_gain_ms": 0.1,
+        "step_mean_ms": 1.0,
     }
     assert say(BOOK["synchronous-memcpy"].says, {**metrics, **ON_GPU}).startswith(begins)
+
+
+@pytest.mark.parametrize(("gain_ms", "less"), [(0.27, True), (0.28, False)])
+def test_copies_that_cost_more_than_a_fix_saves_say_so(gain_ms, less):
+    metrics = {
+        "sync_copies_per_step": 2.0,
+        "sync_copy_bytes_per_step": None,
+        "sync_copy_cost_share": 0.059,
+        "sync_copy_calls": "hipMemcpyWithStream (38 µs)",
+        "sync_copy_gain_ms": gain_ms,
+        "step_mean_ms": 9.3,
+    }
+    assert ("saves less" in say(BOOK["synchronous-memcpy"].says, {**metrics, **ON_GPU})) == less
+
+
+@pytest.mark.parametrize(("told", "included"), [(1.0, False), (0.49, True), (None, True)])
+def test_a_bandwidth_says_whether_waits_are_in_it(told, included):
+    metrics = {
+        "exposed_communication_ms": 1.9,
+        "exposed_collectives": None,
+        "overlap_room_ms": None,
+        "exposed_transfer_ms": 1.9,
+        "transfer_told_share": told,
+        "bus_bandwidth_gbs": 64.1,
+        "expected_bus_bandwidth_gbs": 211.0,
+        "majority": 0.5,
+    }
+    assert (
+        "waits for other ranks included" in say(BOOK["communication-bound"].says, {**metrics, **ON_GPU})
+    ) == included
 
 
 @pytest.mark.parametrize(("part", "once"), [(0.5, True), (0.49, False), (None, False)])
@@ -104,7 +136,7 @@ def test_a_stall_that_is_a_first_use_is_said_to_happen_once(part, once):
         "stall_causes": "aten::add_ (6.6 ms)",
         "majority": 0.5,
     }
-    assert ("happens once" in say(BOOK["host-stalls"].says, {**metrics, **ON_GPU})) == once
+    assert ("once per start" in say(BOOK["host-stalls"].says, {**metrics, **ON_GPU})) == once
 
 
 def test_something_is_left_to_advise_where_a_fix_is_made_already():

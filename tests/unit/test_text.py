@@ -206,3 +206,17 @@ def test_names_that_occur_several_times_are_told_apart():
 )
 def test_what_got_shorter_is_a_share(ratio, expected):
     assert text.times_as_long(ratio) == expected
+
+
+@pytest.mark.parametrize(
+    ("amounts", "expected"),
+    [
+        ([5, 3, 2, 1], "a (5 ms), b (3 ms), c (2 ms), d (1 ms)"),
+        ([5, 3, 2, 1, 1], "a (5 ms), b (3 ms), c (2 ms), others (2 ms)"),
+        ([1000, 9, 9, 9], "a (1 s), others (27 ms)"),
+        ([1000, 9], "a (1 s)"),
+        ([], ""),
+    ],
+)
+def test_names_and_the_others_add_up(amounts: list[float], expected: str):
+    assert text.largest_first(zip("abcde", amounts, strict=False), text.ms) == expected

@@ -12,7 +12,7 @@ from advisor.analysis.device.op_work import factors, inputs, values_of, work
 from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import FAMILIES
-from advisor.text import ms
+from advisor.text import largest_first, ms
 
 _FLOATS: Final = {
     "float": "fp32",
@@ -23,7 +23,6 @@ _FLOATS: Final = {
 }
 _NO_TENSOR: Final = ("Scalar", "List")
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
-_MOST_NAMES: Final = 3
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
@@ -102,7 +101,7 @@ def extent(view: DeviceView, rows: pl.DataFrame) -> Extent:
 
 
 def largest(view: DeviceView, rows: pl.DataFrame) -> str:
-    """`aten::mm (12.3 ms), ...`: time per step of the three ops (or where no op is known, kernels) with the most.
+    """`aten::mm (12.3 ms), others (1.2 ms)`: time per step of the ops (or where no op is known, kernels) with the most.
 
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
@@ -113,8 +112,7 @@ def largest(view: DeviceView, rows: pl.DataFrame) -> str:
     times: Counter[str] = Counter()
     for of_type, name, ns in of_names.select(op, "name", "dur_ns").rows():
         times[of_type or kernel_name(name)] += ns
-    top = sorted(times.items(), key=lambda item: (-item[1], item[0]))[:_MOST_NAMES]
-    return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top)
+    return largest_first(times.items(), lambda ns: ms(view.per_step_ms(ns)))
 
 
 def longest(rows: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from advisor.analysis.device.user_code import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
-from advisor.text import ms
+from advisor.text import largest_first, ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _MOST_NAMES: Final = 3
@@ -102,12 +102,9 @@ def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
-    """`a (1.2 ms), b (0.3 ms)`: the three of `times_by_name` with the most time per step; empty where there are none.
-
-    What takes under a hundredth of all of it is left out: it is the rest between two ranges.
-    """
-    top = top_three(ran)
-    return ", ".join(f"{name or _NOTHING} ({ms(view.per_step_ms(ns))})" for name, ns in top.rows())
+    """`a (1.2 ms), b (0.3 ms)`: those of `times_by_name` with the most time per step; empty where there are none."""
+    times = ((name or _NOTHING, ns) for name, ns in ran.rows() if ns > 0)
+    return largest_first(times, lambda ns: ms(view.per_step_ms(ns)))
 
 
 def top_three(ran: pl.DataFrame) -> pl.DataFrame:

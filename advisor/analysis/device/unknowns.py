@@ -24,6 +24,8 @@ def no_frames(view: DeviceView) -> Missing | None:
     framework = view.process.get("framework")
     if framework == "pytorch" and view.process.get("cpus") is not None:  # `advisor record` notes them
         return Missing("no_python_calls_recorder")
+    if framework == "pytorch" and view.host["stack"].count():
+        return Missing("no_python_calls_lines")
     return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 

@@ -57,7 +57,7 @@ EXPOSED_COPY_OF = Metric(
     "exposed_copy_of",
     "Range or op in which most of the exposed copies were asked for; empty where none was open.",
     "by time of those copies, the outermost range around the launching call that is no step and takes less than "
-    "half a step, digits apart",
+    "half a step; N for numbers",
     unit="text",
 )
 EXPOSED_COPY_PARAMETER_SHARE = Metric(
@@ -133,7 +133,7 @@ def _purpose(view: DeviceView, copies: pl.DataFrame) -> dict[Metric, Value]:
     """What the ranges around the launching calls tell of the copies."""
     around = _around(view, copies)
     of = around.filter(pl.col("telling")).unique("id", keep="last", maintain_order=True)
-    by_name = of.group_by(pl.col("name").str.replace_all(r"\d+", "#")).agg(pl.sum("copy_ns"))
+    by_name = of.group_by(pl.col("name").str.replace_all(r"\d+", "N")).agg(pl.sum("copy_ns"))
     top = by_name.sort("copy_ns", "name", descending=[True, False])["name"].head(1).to_list()
     gathering = around.filter(pl.col("name").str.contains(_PARAMETERS))["id"]
     parameters = copies.filter(pl.col("id").is_in(gathering.implode()) | pl.col("hlo_module").is_not_null())

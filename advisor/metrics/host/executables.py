@@ -90,7 +90,7 @@ OUTSIDE_COMPILATION_SHARE = Metric(
 OUTSIDE_COMPILATION_OPS = Metric(
     "outside_compilation_ops",
     "The ops that launched kernels outside XLA's modules.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 

@@ -32,7 +32,7 @@ THREAD_WAIT_SHARE = Metric(
 WAITING_CALLS = Metric(
     "waiting_calls",
     "In which functions that is, each with the function of the user's own code around it.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 

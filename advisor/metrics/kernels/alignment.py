@@ -30,7 +30,7 @@ MISALIGNED_PRODUCT_MS = time_of("misaligned_product_ms", MISALIGNED_PRODUCT_SHAR
 MISALIGNED_PRODUCT_OPS = Metric(
     "misaligned_product_ops",
     "The ops that launched misaligned products, with rows x inner side x columns if shapes were recorded.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 MISALIGNED_LEAST_GAIN_MS = Metric(

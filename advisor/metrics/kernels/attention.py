@@ -36,7 +36,7 @@ UNFUSED_ATTENTION_MS = time_of("unfused_attention_ms", UNFUSED_ATTENTION_SHARE, 
 UNFUSED_ATTENTION_OPS = Metric(
     "unfused_attention_ops",
     "The ops that launched attention's separate products.",
-    "the three with the most",
+    "those with the most time, then the others",
     unit="text",
 )
 ATTENTION_LEAST_GAIN_MS = Metric(

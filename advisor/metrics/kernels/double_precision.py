@@ -46,7 +46,10 @@ DOUBLE_PRODUCT_MS = Metric(
     "time of those kernels or ops / steps",
 )
 DOUBLE_PRODUCT_OPS = Metric(
-    "double_product_ops", "The ops whose products are in 64 bits.", "the three with the most time", unit="text"
+    "double_product_ops",
+    "The ops whose products are in 64 bits.",
+    "those with the most time, then the others",
+    unit="text",
 )
 DOUBLE_LEAST_GAIN_MS = Metric(
     "double_least_gain_ms",

@@ -28,7 +28,7 @@ ELEMENTWISE_CHAIN_MS = time_of("elementwise_chain_ms", ELEMENTWISE_CHAIN_SHARE, 
 ELEMENTWISE_CHAIN_OPS = Metric(
     "elementwise_chain_ops",
     "The ops that launched chains of elementwise kernels.",
-    "the three with the most",
+    "those with the most time, then the others",
     unit="text",
 )
 ELEMENTWISE_CHAINS_PER_STEP = Metric("elementwise_chains_per_step", "Such chains per step.", "chains / steps")

@@ -32,7 +32,7 @@ FP8_CAST_MS = time_of("fp8_cast_ms", FP8_CAST_SHARE, "time of those kernels / st
 FP8_CAST_OPS = Metric(
     "fp8_cast_ops",
     "The ops that launched kernels that only cast to 8 bits.",
-    "the three with the most",
+    "those with the most time, then the others",
     unit="text",
 )
 

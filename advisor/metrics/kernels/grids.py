@@ -126,7 +126,7 @@ FEW_BLOCKS_FILL = Metric(
 FEW_BLOCKS_OPS = Metric(
     "few_blocks_ops",
     "The ops that launched kernels with too few blocks.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 TAIL_WAVE_SHARE = Metric(
@@ -141,7 +141,7 @@ TAIL_WAVE_SHARE = Metric(
 TAIL_WAVE_OPS = Metric(
     "tail_wave_ops",
     "The ops that launched kernels with a mostly empty last wave.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 TAIL_WAVE_GAIN_MS = Metric(
@@ -161,7 +161,7 @@ LOW_OCCUPANCY_SHARE = Metric(
 LOW_OCCUPANCY_OPS = Metric(
     "low_occupancy_ops",
     "The ops that launched kernels with low occupancy.",
-    "the three with the most",
+    "those with the most time, then the others",
     needs=_OCCUPANCY,
     unit="text",
 )

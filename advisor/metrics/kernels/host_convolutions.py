@@ -28,7 +28,7 @@ NATIVE_CONVOLUTION_MS = time_of("native_convolution_ms", NATIVE_CONVOLUTION_SHAR
 NATIVE_CONVOLUTION_OPS = Metric(
     "native_convolution_ops",
     "Which convolutions are computed without oneDNN.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 

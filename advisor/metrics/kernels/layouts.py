@@ -29,7 +29,7 @@ LAYOUT_TRANSPOSE_MS = time_of("layout_transpose_ms", LAYOUT_TRANSPOSE_SHARE, "ti
 LAYOUT_TRANSPOSE_OPS = Metric(
     "layout_transpose_ops",
     "The ops that launched conversions between NCHW and NHWC.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 LAYOUT_TRANSPOSES_PER_STEP = Metric("layout_transposes_per_step", "Such kernels per step.", "kernels / steps")

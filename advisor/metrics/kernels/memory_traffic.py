@@ -11,10 +11,10 @@ from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Metric, Values, measures, time_of
-from advisor.text import ms, number, percent
+from advisor.text import largest_first, ms, number, percent
 
 _WORDS: Final = {
-    "copy": "copies and casts",
+    "copy": "copy kernels",
     "elementwise": "elementwise",
     "normalisation": "norms",
     "softmax": "softmax",
@@ -51,7 +51,7 @@ MOVING_MS = Metric(
 MOVING_KINDS = Metric(
     "moving_kinds",
     "Which kinds of kernels only move data, in parts of the kernel time.",
-    "the four with the most",
+    "those with the most, then the others",
     unit="text",
 )
 CHAIN_LINKS = Metric(
@@ -144,8 +144,8 @@ def _links(view: DeviceView) -> pl.DataFrame:
 
 
 def _kinds(rows: pl.DataFrame, all_ns: int) -> str | None:
-    times = rows.group_by(pl.col("family").cast(pl.String)).agg(pl.sum("dur_ns")).sort("dur_ns", descending=True)
-    return ", ".join(f"{_WORDS[family]} {percent(ns / all_ns)}" for family, ns in times.head(_MOST + 1).rows()) or None
+    times = rows.group_by(pl.col("family").cast(pl.String).replace(_WORDS)).agg(pl.sum("dur_ns"))
+    return largest_first(times.rows(), lambda ns: percent(ns / all_ns), "{} {}") or None
 
 
 def _pairs(view: DeviceView, links: pl.DataFrame) -> str | None:

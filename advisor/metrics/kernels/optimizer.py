@@ -58,7 +58,7 @@ OPTIMIZER_KERNEL_MS = Metric(
 OPTIMIZER_OPS = Metric(
     "optimizer_ops",
     "The optimizer's ops with the most time.",
-    "the three with the most time",
+    "those with the most time, then the others",
     needs=_NAMES,
     unit="text",
 )

@@ -40,7 +40,7 @@ _SIXTEEN_SOURCE: Final = (
 
 TF32_OFF_SHARE = Metric(
     "tf32_off_share",
-    "Part of the step in which fp32 matrices are multiplied on the ordinary cores though the device has TF32.",
+    "Part of the step in fp32 matrix kernels that do not use Tensor Cores, although the device has TF32.",
     "time of fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32, without families "
     "of which some kernel runs in TF32 and without convolutions in three or unknown dimensions / step time",
     "kernel names, then the launching op's dtype; peaks from the hardware table",
@@ -49,8 +49,8 @@ TF32_OFF_SHARE = Metric(
 TF32_OFF_MS = time_of("tf32_off_ms", TF32_OFF_SHARE, "time of those kernels / steps")
 TF32_OFF_OPS = Metric(
     "tf32_off_ops",
-    "The ops that launched fp32 products on the ordinary cores.",
-    "the three with the most time",
+    "The ops that launched fp32 products without Tensor Cores.",
+    "those with the most time, then the others",
     unit="text",
 )
 TF32_OFF_SWITCHES = Metric(
@@ -100,14 +100,17 @@ def _switches(kernels: pl.DataFrame) -> str | None:
 
 THIRTY_TWO_BIT_SHARE = Metric(
     "thirty_two_bit_share",
-    "Part of the step in which 32-bit matrices are multiplied that TF32 would make no faster.",
+    "Part of the step in matrix kernels on 32-bit inputs, without those of tf32_off_share.",
     "time of matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share / step time",
     "kernel names, then the launching op's dtype",
     where=lambda view: longest(_thirty_two_bit(view)),
 )
 THIRTY_TWO_BIT_MS = time_of("thirty_two_bit_ms", THIRTY_TWO_BIT_SHARE, "time of those kernels / steps")
 THIRTY_TWO_BIT_OPS = Metric(
-    "thirty_two_bit_ops", "The ops that launched 32-bit products.", "the three with the most time", unit="text"
+    "thirty_two_bit_ops",
+    "The ops that launched 32-bit products.",
+    "those with the most time, then the others",
+    unit="text",
 )
 SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
     "sixteen_bit_least_gain_ms",

@@ -25,7 +25,7 @@ SIXTEEN_BIT_KERNEL_SHARE = Metric(
 SIXTEEN_BIT_KERNEL_OPS = Metric(
     "sixteen_bit_kernel_ops",
     "The ops with the most kernel time on 16-bit floating point.",
-    "the three with the most time",
+    "those with the most time, then the others",
     unit="text",
 )
 

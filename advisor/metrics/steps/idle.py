@@ -62,7 +62,7 @@ DEVICE_BUSY_SHARE = Metric(
 )
 IDLE_SHARE = Metric(
     "idle_share",
-    "Part of the step in which nothing runs on the device; the idle causes below sum to it.",
+    "Part of the step in which nothing runs on the device; its causes are parts of it.",
     "1 - device_busy_share",
     needs=("device_ops", "device_ops.dur_ns"),
 )

@@ -5,6 +5,7 @@ import pytest
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Report, Run, Unreadable
+from advisor.model.source import Workload
 from advisor.present import document as doc
 from advisor.present.charts import charts
 from advisor.present.next_recording import recording
@@ -78,6 +79,15 @@ def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
     assert recording(nsys) == "nsys profile --trace=cuda,nvtx,osrt \\\n    --cuda-memory-usage=true <command>\n"
     assert recording(lacking("nsys", "no_shapes")) is None
     assert recording(lacking("xplane", "no_stacks")) is None
+
+
+def test_an_engine_is_asked_for_options_and_for_no_loop():
+    run = lacking("kineto", "no_memory_profile")
+    serving = changed(run, source=changed(run.source, workload=Workload(kinds=("serving",))))
+    code = recording(serving)
+    assert code is not None
+    assert "    profile_memory=True,  # how full the memory is\n" in code
+    assert "loader" not in code
 
 
 def test_no_text_of_a_document_is_markup_of_a_medium():

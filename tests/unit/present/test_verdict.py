@@ -118,14 +118,17 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
-        "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no sizes."
+        "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no "
+        "sizes. Finding 1 is about another part: kernels."
     )
+    of_both = changed(run.findings[0], saving=won(0, 1.0, "collective", ""))
+    assert "Finding 1" not in verdict(changed(run, findings=(of_both,)))
     assert verdict(losing(0.62)).endswith("No rule knows a cause of it.")
     assert headline(run) == "62 % of each step is communication that no computation overlaps."
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
-    assert verdict(untold) == "62 % of each step is idle time whose cause was not recorded."
+    assert verdict(untold).startswith("62 % of each step is idle time whose cause was not recorded. Finding 1")
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
-    assert verdict(busy) == (
+    assert verdict(busy).startswith(
         "62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine."
     )
 

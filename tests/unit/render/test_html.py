@@ -101,7 +101,7 @@ def test_the_page_tells_what_counts():
         "Ordered by expected saving",
         "fires at 5 %, high at 20 %",
         "recorded without record_shapes=True",
-        "To answer this next time, record with:",
+        "next time, record with:",
         "not recorded from its beginning",
         "cut off after 83 MB",
         "the dataset library cannot pin, fixed upstream",

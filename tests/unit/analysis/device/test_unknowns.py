@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.unknowns import no_frames, unknown_waits
 from advisor.model.missing import Missing
 from tests.tables import kernel, on_host, profile, step, view
 
@@ -28,3 +28,12 @@ def test_idle_edges_of_a_recording_leave_longer_gaps_known(begin: float, is_know
 
 def test_without_a_device_nothing_waited():
     assert unknown_waits(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)]))) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"), [({"stack": "train.py(7): step"}, "no_python_calls_lines"), ({}, "no_python_calls_pytorch")]
+)
+def test_source_lines_of_ops_are_not_said_to_lack_an_option(columns: dict[str, str], code: str):
+    host = [on_host("op", 0, 5, **columns)]
+    workers = [{"worker": 0, "framework": "pytorch"}]
+    assert no_frames(view(profile([kernel(0, 20, 0)], host, [step(1, 0, 20)], workers=workers))) == Missing(code)

@@ -92,7 +92,7 @@ def test_the_outermost_range_that_is_not_around_all_tells_what_is_pinned():
     ran = [pinned(), pinned(320, 420), kernel(420, 1000, 4)]
     ran[0]["call"] |= {"parent": 2}
     values = prefetch(view(profile(ran, ranges, [step(1, 0, 1000)])))
-    assert values[EXPOSED_COPY_OF] == "FSDP::pre_forward (block.#.layer.#)"
+    assert values[EXPOSED_COPY_OF] == "FSDP::pre_forward (block.N.layer.N)"
     assert values[EXPOSED_COPY_PARAMETER_SHARE] == pytest.approx(300 / 400)
 
 

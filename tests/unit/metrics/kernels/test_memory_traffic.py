@@ -23,7 +23,7 @@ def test_a_pair_on_the_same_values_moves_them_twice_too_often(device: Row, gbs: 
     values = data_movement(queued(*ran, ops=OPS, device=device))
     assert values[traffic.MOVING_KERNEL_SHARE] == pytest.approx(805 / 980)
     assert values[traffic.MOVING_MS] == pytest.approx(0.805)
-    assert values[traffic.MOVING_KINDS] == "copies and casts 41 %, norms 41 %"
+    assert values[traffic.MOVING_KINDS] == "copy kernels 41 %, norms 41 %"
     assert values[traffic.CHAIN_LINKS] == "aten::copy_ then aten::native_layer_norm (1 x, 0.4 ms)"
     assert values[traffic.FUSABLE_BYTES] == 2 * N * 4  # written as float, and read
     most_ms = 2 * N * 4 / gbs / 1e6
