@@ -8,10 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from advisor import __version__, excerpts, files, metrics
+from advisor import __version__, metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
-from advisor.files import summed_up, unreadable
 from advisor.inputs.discover import Recording, Rejected, discover
 from advisor.inputs.storage import tidy
 from advisor.metrics import Measurements
@@ -21,12 +20,14 @@ from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
-from advisor.polars_pool import inside_pool
 from advisor.rules.judge import judge
 from advisor.rules.user_config import replaced, rule_book, suppressions
-from advisor.saved_reports import is_report, load_report, load_trials
-from advisor.short_recordings import Outcome, last_cycles, without_last_cycles
-from advisor.summary import summarise
+from advisor.runs import excerpts, files
+from advisor.runs.files import summed_up, unreadable
+from advisor.runs.saved_reports import is_report, load_report, load_trials
+from advisor.runs.short_recordings import Outcome, last_cycles, without_last_cycles
+from advisor.runs.summary import summarise
+from advisor.system.polars_pool import inside_pool
 from advisor.text import did_you_mean
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from advisor.model.profile import Profile  # noqa: E402
 from advisor.model.report import Run  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
 from advisor.rules.user_config import rule_book  # noqa: E402
-from advisor.summary import summarise  # noqa: E402
+from advisor.runs.summary import summarise  # noqa: E402
 
 RULES = rule_book(Config())
 SHARED = ROOT.parent / "shared" / "traces"

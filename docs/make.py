@@ -16,8 +16,8 @@ from advisor.cli import app
 from advisor.errors import BUG_EXIT_CODE
 from advisor.metrics import topics
 from advisor.present.reference import accounting_page, metrics_page, rule_page, rules_index
-from advisor.resources import rules_folder
 from advisor.rules.rule_file import Rule, load
+from advisor.system.resources import rules_folder
 
 HERE = Path(__file__).parent
 SKILL = HERE.parent / "skills/advisor/references"

@@ -69,7 +69,7 @@ def pytest_collection_finish() -> None:
 def _inside_pool(test: Callable[..., object]) -> Callable[..., object]:
     @wraps(test)
     def run(*args: object, **fixtures: object) -> None:
-        from advisor.polars_pool import inside_pool  # noqa: PLC0415 - not every process needs data frames
+        from advisor.system.polars_pool import inside_pool  # noqa: PLC0415 - not every process needs data frames
 
         inside_pool(partial(test, *args, **fixtures))
 
@@ -97,7 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByRoom:
 @pytest.fixture
 def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording that several tests check is read and measured once."""
-    from advisor import files  # noqa: PLC0415 - data frames are slow to import, and not every process needs them
+    from advisor.runs import files  # noqa: PLC0415 - data frames are slow to import, and not every process needs them
     from tests import once  # noqa: PLC0415 - as above
 
     monkeypatch.setattr(files, "parts", once.parts)

@@ -7,12 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
-from advisor import files
 from advisor.inputs.discover import Recording
 from advisor.metrics import Part
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options
+from advisor.runs import files
 
 Outcome: TypeAlias = tuple[list[Part], list[Unreadable]]
 
@@ -22,7 +22,7 @@ _latest: dict[object, Outcome] = {}
 
 
 def parts(recording: Recording, options: Options) -> Outcome:
-    """The measurements of each file, as `advisor.files.parts` has them; those of the latest recordings are at hand.
+    """The measurements of each file, as `files.parts` has them; those of the latest recordings are at hand.
 
     For tests of what is made of measurements, not of how they come about.
     """
@@ -41,7 +41,7 @@ def parts(recording: Recording, options: Options) -> Outcome:
 
 
 def read(file: files._File, _: Callable[[int], object]) -> Profile | Unreadable:
-    """The profile of a file, as `advisor.files._read` has it; those of the latest files are at hand."""
+    """The profile of a file, as `files._read` has it; those of the latest files are at hand."""
     return _at_hand(file, _stamps([file.at]))
 
 

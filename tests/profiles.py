@@ -20,8 +20,8 @@ from advisor.model.comparison import Comparison
 from advisor.model.profile import Profile
 from advisor.model.report import Report
 from advisor.options import Options
-from advisor.resources import rules_folder
 from advisor.rules.rule_file import Rule, load
+from advisor.system.resources import rules_folder
 
 if TYPE_CHECKING:
     from simulator import Case

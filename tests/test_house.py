@@ -74,7 +74,7 @@ def test_the_wheel_ships_nothing_but_the_package(wheel: ZipFile):
 def test_an_installed_wheel_finds_its_own_rules(wheel: ZipFile, tmp_path: Path):
     site = tmp_path / "site"
     wheel.extractall(site)
-    code = "from advisor.resources import rules_folder as f; print(f()); print(*(p.name for p in f().glob('*.yaml')))"
+    code = "from advisor.system.resources import rules_folder as f; print(f()); print(*(p.name for p in f().glob('*')))"
     folder, names = output_of("-c", code, cwd=tmp_path, PYTHONPATH=str(site)).splitlines()
     assert Path(folder).is_relative_to(site)
     assert sorted(names.split()) == sorted(path.name for path in (ROOT / "rules").glob("*.yaml"))

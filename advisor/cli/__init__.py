@@ -38,7 +38,7 @@ from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
-from advisor.processes import spare_garbage
+from advisor.system.processes import spare_garbage
 from advisor.vocabulary.rules import FAIL_ON
 
 if TYPE_CHECKING:

@@ -52,9 +52,9 @@ def rules_test(
     Exit 2 if anything is wrong.
     """
     from advisor import metrics
-    from advisor.resources import rules_folder
     from advisor.rules.lint import lint
     from advisor.rules.rule_file import load
+    from advisor.system.resources import rules_folder
     from advisor.text import count
 
     tested = folder or rules_folder()

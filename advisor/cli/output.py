@@ -82,7 +82,7 @@ MaxSize = Annotated[
 
 def bytes_of(max_size: str | None) -> int | None:
     """The bytes that `--max-size` allows; None where it is not given."""
-    from advisor.file_size import size_of
+    from advisor.system.file_size import size_of
 
     return None if max_size is None else size_of("--max-size", max_size)
 

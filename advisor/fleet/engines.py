@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from advisor.errors import StoreError, UsageError
-from advisor.processes import pool
+from advisor.system.processes import pool
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -27,7 +27,7 @@ from advisor.options import Options
 from advisor.rules.judge import Suppression, judge
 from advisor.rules.rule_file import Rule
 from advisor.rules.user_config import replaced, rule_book, suppressions
-from advisor.summary import judged_again, summarise
+from advisor.runs.summary import judged_again, summarise
 from advisor.text import plain
 
 Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression], str, tuple[Note, ...]]

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.storage import open_file
-from advisor.saved_reports import is_report, load_trials
+from advisor.runs.saved_reports import is_report, load_trials
 from advisor.text import one_line, plain
 
 FILE: Final = "run.yaml"

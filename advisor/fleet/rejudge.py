@@ -20,7 +20,7 @@ from advisor.fleet.store import Store
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.rules.judge import judge
-from advisor.summary import judged_again
+from advisor.runs.summary import judged_again
 from advisor.text import one_line
 
 _FLUSH_RUNS: Final = 256

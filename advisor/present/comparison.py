@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.kernel_words import kernel_name
+from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.comparison import (
     Amount,
     Comparison,

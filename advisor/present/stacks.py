@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from advisor.inputs.names.user_frames import is_of_library, user_line
 from advisor.model.finding import Finding
 from advisor.present.document import SourceLine
-from advisor.user_frames import is_of_library, user_line
 
 _FRAMES: Final = 5
 _SEPARATOR: Final = re.compile(r"[;\n]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from advisor.kernel_words import kernel_name
+from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.finding import OUTLIERS, Finding, Place, Saving
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps

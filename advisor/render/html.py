@@ -18,7 +18,7 @@ from advisor.present import document as doc
 from advisor.present.findings import WEB
 from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
-from advisor.resources import reports_folder
+from advisor.system.resources import reports_folder
 from advisor.vocabulary.parts import PARTS, look, variable
 
 _STYLES: Final[dict[Kind, tuple[str, ...]]] = {

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from advisor.kernel_words import kernel_name
+from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.comparison import Amount, Comparison, WorkChange
 from advisor.model.finding import Value
 from advisor.model.report import Report, Run

@@ -19,7 +19,7 @@ from altair.utils.schemapi import debug_mode
 from advisor.errors import UsageError
 from advisor.present.charts import Chart
 from advisor.present.document import Article, Bars, Segment
-from advisor.resources import reports_folder
+from advisor.system.resources import reports_folder
 from advisor.text import one_line
 from advisor.vocabulary.parts import PARTS, part_short, variable
 

@@ -10,9 +10,9 @@ from advisor import metrics
 from advisor.config import Config
 from advisor.errors import RuleError, UsageError
 from advisor.model.notes import Note
-from advisor.resources import rules_folder
 from advisor.rules.judge import Suppression
 from advisor.rules.rule_file import Rule, load
+from advisor.system.resources import rules_folder
 from advisor.text import did_you_mean
 
 

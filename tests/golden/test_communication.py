@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from advisor import files, metrics
+from advisor import metrics
 from advisor.inputs.discover import discover
 from advisor.metrics import Measurements
 from advisor.model.missing import Missing
 from advisor.options import Options
+from advisor.runs import files
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"

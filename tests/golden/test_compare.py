@@ -11,7 +11,7 @@ from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.model.comparison import Comparison, FailOn
 from advisor.options import Options
 from advisor.render import json
-from advisor.saved_reports import load_report
+from advisor.runs.saved_reports import load_report
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"

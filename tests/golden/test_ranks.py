@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from advisor import files, metrics
+from advisor import metrics
 from advisor.analysis.job.job import Job, job_of
 from advisor.engine import check
 from advisor.inputs.discover import discover
@@ -16,6 +16,7 @@ from advisor.metrics import Part
 from advisor.model.report import Run
 from advisor.options import Options
 from advisor.present.ranks import bandwidth
+from advisor.runs import files
 from tests import profiles
 from tests.effort import soak
 

@@ -18,7 +18,7 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.rules.candidates import CERTAINTY
 from advisor.rules.judge import judge
-from advisor.summary import summarise
+from advisor.runs.summary import summarise
 from tests.metamorphic import kineto_changes, nsys_changes, xplane_changes
 from tests.profiles import book
 

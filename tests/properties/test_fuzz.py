@@ -25,7 +25,7 @@ def test_a_contained_bug_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise ValueError
 
     monkeypatch.setenv("ADVISOR_DEBUG", "1")
-    monkeypatch.setattr("advisor.files.select_steps", fail)
+    monkeypatch.setattr("advisor.runs.files.select_steps", fail)
     path = tmp_path / "a.json"
     path.write_bytes(text(*LAUNCH))
     assert "ValueError" in fault(checked(path))["fault"]

@@ -6,10 +6,10 @@ from functools import cache
 import pytest
 
 from advisor import metrics
-from advisor.resources import rules_folder
 from advisor.rules.evaluation import fixes_in_order
 from advisor.rules.lint import failure, lint, metrics_of
 from advisor.rules.wording import PHRASES, say
+from advisor.system.resources import rules_folder
 from tests import profiles
 
 BOOK = profiles.book()

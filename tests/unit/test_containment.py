@@ -10,11 +10,11 @@ import pytest
 
 from advisor import cli, engine
 from advisor.errors import BUG_EXIT_CODE, UsageError, contained, failure
-from advisor.files import _MOST_LINES, summed_up, unreadable
 from advisor.inputs.readers import kineto
 from advisor.metrics import evaluate
 from advisor.model.report import Report
 from advisor.rules import judge
+from advisor.runs.files import _MOST_LINES, summed_up, unreadable
 from tests.strategies_kineto import LAUNCH, text
 
 SECRET = "\x1b[31mtoken=hunter2"  # noqa: S105 - of nobody

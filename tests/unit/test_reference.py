@@ -9,8 +9,8 @@ import pytest
 from advisor.cli import app
 from advisor.metrics import METRICS, topics
 from advisor.present.reference import metrics_page, rule_page
-from advisor.resources import rules_folder
 from advisor.rules.rule_file import Rule, load
+from advisor.system.resources import rules_folder
 from advisor.text import ns
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, SLOW_CALL_NS
 from tests import profiles

@@ -10,8 +10,8 @@ import polars as pl
 from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.op_work import factors, inputs, values_of, work
 from advisor.analysis.device.view import DeviceView, classes, spans
+from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import FAMILIES
-from advisor.kernel_words import kernel_name
 from advisor.text import largest_first, ms
 
 _FLOATS: Final = {

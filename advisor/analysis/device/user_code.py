@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.user_frames import user_line
+from advisor.inputs.names.user_frames import user_line
 
 _SCRIPT: Final = ": <module>"  # as a whole it tells nothing
 _SCHEMA: Final = {"id": pl.Int64, "caller": pl.String}

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from advisor.inputs.chrome_json.repair import BETWEEN, last_boundary
-from advisor.processes import pool
+from advisor.system.processes import pool
 
 T = TypeVar("T")
 Decode: TypeAlias = Callable[[bytes], tuple[int, T] | None]

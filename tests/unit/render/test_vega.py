@@ -15,7 +15,7 @@ from advisor.model.report import Run
 from advisor.present import document_of
 from advisor.present.charts import charts
 from advisor.render import html, vega
-from advisor.resources import reports_folder
+from advisor.system.resources import reports_folder
 from advisor.vocabulary.parts import PARTS, variable
 from tests.render_samples import RESNET, SAMPLES, changed
 

@@ -22,7 +22,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
-from advisor.file_size import too_large
+from advisor.system.file_size import too_large
 
 Types = Mapping[str, DataTypeClass]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import IO, Final
 
 from advisor.errors import ReadError
-from advisor.file_size import too_large
 from advisor.inputs.readers.xplane.plane import Plane
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
 from advisor.model.notes import Note
+from advisor.system.file_size import too_large
 from advisor.text import one_line
 
 _PIECE_BYTES: Final = 4 << 20

@@ -15,7 +15,6 @@ import polars as pl
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import NothingRecorded, ReadError, contained, failure
-from advisor.file_size import most_bytes, too_large
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import KINETO, reader
 from advisor.inputs.storage import local, open_file, size
@@ -24,8 +23,9 @@ from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options, Progress
-from advisor.polars_pool import inside_pool
-from advisor.processes import pool
+from advisor.system.file_size import most_bytes, too_large
+from advisor.system.polars_pool import inside_pool
+from advisor.system.processes import pool
 from advisor.text import plain, runs_of
 
 if TYPE_CHECKING:

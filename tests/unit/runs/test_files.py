@@ -9,13 +9,13 @@ import pytest
 from advisor.analysis.device.selection import select_steps
 from advisor.engine import read
 from advisor.errors import ReadError
-from advisor.files import are_small, jobs, parts
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.hardware import match
 from advisor.metrics import Part, evaluate, measure_part
 from advisor.model.notes import Note
 from advisor.model.profile import table
 from advisor.options import Options
+from advisor.runs.files import are_small, jobs, parts
 from tests.tables import Row, kernel, on_host, profile, step
 
 

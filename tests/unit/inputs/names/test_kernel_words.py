@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.kernel_words import kernel_name
+from advisor.inputs.names.kernel_words import kernel_name
 
-REAL = yaml.load((Path(__file__).parent / "inputs/names/kernel_names.yaml").read_text("utf-8"), yaml.CSafeLoader)
+REAL = yaml.load((Path(__file__).parent / "kernel_names.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from advisor.polars_pool import inside_pool
+from advisor.system.polars_pool import inside_pool
 
 
 def test_work_runs_on_a_thread_of_the_pool_or_where_it_is_under_a_debugger() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.files import unreadable
 from advisor.inputs.discover import Recording
 from advisor.model.report import Run
-from advisor.short_recordings import last_cycles, without_last_cycles
+from advisor.runs.files import unreadable
+from advisor.runs.short_recordings import last_cycles, without_last_cycles
 from tests.render_samples import RESNET, changed
 
 

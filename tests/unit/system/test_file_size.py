@@ -11,7 +11,6 @@ from zipfile import ZipFile
 import polars as pl
 import pytest
 
-from advisor import file_size
 from advisor.engine import check
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.inputs import storage
@@ -19,6 +18,7 @@ from advisor.inputs.chrome_json import trace
 from advisor.inputs.readers import kineto, nsys, xplane
 from advisor.inputs.storage import listing, local
 from advisor.options import Options
+from advisor.system import file_size
 from tests.strategies_kineto import LAUNCH, text
 from tests.strategies_nsys import FULL, write, write_parquet
 from tests.strategies_xplane import HOST, JAX, field

@@ -7,7 +7,7 @@ from advisor.engine import check
 from advisor.options import Options
 from tests.strategies_kineto import call, kernel, op, text
 
-HEALTHY = str(Path(__file__).parents[2] / "fixtures" / "simulated-healthy-a100")
+HEALTHY = str(Path(__file__).parents[3] / "fixtures" / "simulated-healthy-a100")
 
 
 def test_no_findings_say_how_many_rules_looked_and_why_the_others_could_not():

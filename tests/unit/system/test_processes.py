@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 
-from advisor.processes import pool
+from advisor.system.processes import pool
 
 _AT_ITS_END = """
 import atexit, gc
 atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))  # runs after what is registered later
-from advisor.processes import spare_garbage
+from advisor.system.processes import spare_garbage
 spare_garbage()
 held = [[] for _ in range(5000)]
 """

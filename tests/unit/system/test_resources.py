@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor import resources
+from advisor.system import resources
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_checkout_reads_its_own_files():

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.accounting import account, undelayed
 from advisor.model.finding import Finding, NotEvaluable, Reach, Saving
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting
+from advisor.runs.accounting import account, undelayed
 from advisor.vocabulary.parts import PARTS, POOLS
 from tests.render_samples import INPUT_BOUND, changed
 

@@ -8,7 +8,6 @@ from typing import Final
 
 import polars as pl
 
-from advisor.accounting import account, undelayed
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.recording_cost import unprofiled_steps_ms
@@ -28,6 +27,7 @@ from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, 
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
+from advisor.runs.accounting import account, undelayed
 from advisor.text import bytes_, count, one_line, plain, runs_of
 from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.left_out import LEFT_OUT

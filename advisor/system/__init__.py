@@ -1,0 +1,1 @@
+"""What the machine and the installation give: memory, processes, threads of polars, shipped files."""
