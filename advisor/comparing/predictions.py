@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Final
@@ -20,6 +21,7 @@ _WAITS: Final = frozenset(
 )
 """Parts of the step that disappear behind a longer one."""
 
+_OF_STEP: Final = re.compile(r"Part of .*\bthe (?:recorded )?step\b")  # what such a share means
 _AT_LEAST: Final[Operator] = ">="
 _LOWER: Final = frozenset({_AT_LEAST, ">"})
 
@@ -105,7 +107,7 @@ def _as_long(key: str, run: Run, other: Run) -> tuple[float, float] | None:
 
 def _is_time(item: Evidence) -> bool:
     """Whether a number is time of the step of which the rule asks for enough."""
-    is_of_step = item.unit == "ms" or (item.unit == "share" and item.meaning.startswith("Part of the step"))
+    is_of_step = item.unit == "ms" or (item.unit == "share" and bool(_OF_STEP.match(item.meaning)))
     return is_of_step and item.signs.get("fires", _AT_LEAST) in _LOWER
 
 

@@ -317,7 +317,7 @@ def worth(finding: SideFinding | None) -> str:
     if finding is None:
         return DASH
     if finding.under:
-        return "counted in its cause"
+        return "in its cause"
     if finding.saving is None or finding.saving.high_ms <= 0:
         return "no estimate" if finding.saving is None else "nothing more"
     return interval(finding.saving.low_ms, finding.saving.high_ms)

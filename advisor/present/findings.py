@@ -28,8 +28,7 @@ _LEAST_SAVING: Final = 0.01  # of the step
 
 _SPOTS: Final = 3  # places of one name
 _MOST_RULES: Final = 3
-_WORTH_A_WORD: Final = 0.05  # of a saving: nobody asks where less comes from
-_BESIDE: Final = 0.02  # of it, for the second part: it says why a saving is above the loss that a reader sees
+_WORTH_A_WORD: Final = 0.02  # of a saving: nobody misses less in the sum of its parts
 _MOST_CHARACTERS: Final = 400  # characters of a name
 _QUANTITY: Final = re.compile(r"\d[\d.,]*\s(?:%|[a-zµ]+)")  # a number with its unit
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -75,11 +74,11 @@ def order(run: Run) -> str:
     if len(run.findings) <= 1:
         return ""
     if all(finding.saving is None for finding in run.findings):
-        return "Ordered by severity."
+        return "The highest severity comes first."
     leads = run.findings[0].saving is None  # only a rule that makes other numbers doubtful stands before savings
-    doubt = "Finding 1 makes the numbers of the others doubtful. These are ordered" if leads else "Ordered"
+    doubt = "Finding 1 makes the numbers of the others doubtful. Of those, the" if leads else "The"
     rest = " Those without a saving come last." if any(f.saving is None for f in run.findings[1:]) else ""
-    return f"{doubt} by expected saving: the middle of the interval, weighted by confidence.{rest}"
+    return f"{doubt} largest expected saving comes first.{rest}"
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
@@ -196,11 +195,7 @@ def _sources(won: Saving) -> str:
 def _pools(won: Saving) -> list[tuple[str, float]]:
     """The pools that clearly count in a saving, the largest first, and the milliseconds out of each at most."""
     largest = sorted(won.parts.items(), key=lambda part: -part[1])
-    return [
-        (pool, most_ms)
-        for place, (pool, most_ms) in enumerate(largest)
-        if most_ms >= (_BESIDE if place == 1 else _WORTH_A_WORD) * won.high_ms
-    ]
+    return [(pool, most_ms) for pool, most_ms in largest if most_ms >= _WORTH_A_WORD * won.high_ms]
 
 
 def _measuring(finding: Fact) -> str:

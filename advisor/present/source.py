@@ -90,7 +90,10 @@ def _format(source: Source) -> str:
 
 def signs(source: Source) -> list[tuple[str, str]]:
     """What shows the kinds of work, as pairs of a phrase and an example."""
-    return [(f"{sign.kind}: {SIGNS.get(sign.code, sign.code)}", sign.example or "") for sign in source.workload.signs]
+    return [
+        (f"{sign.kind}, because of {SIGNS.get(sign.code, sign.code)}", sign.example or "")
+        for sign in source.workload.signs
+    ]
 
 
 def _processes(source: Source) -> str:
@@ -128,9 +131,7 @@ def _paced(source: Source) -> str:
     """Whose step the numbers are of, where there are several."""
     if len(source.workers) <= 1 or source.steps.worker is None:
         return ""
-    # one step does not show who is slow and who was only late this once
-    role = "which sets the pace" if source.steps.used > 1 else "the slowest by itself"
-    return f"; numbers are those of {members(source, [source.steps.worker])}, {role}"
+    return f"; numbers are those of {members(source, [source.steps.worker])}, which sets the pace"
 
 
 def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:

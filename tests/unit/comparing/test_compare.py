@@ -753,7 +753,7 @@ def test_a_finding_was_hidden_only_if_its_other_numbers_allowed_it_too(loops: fl
     """Launch gaps of 16 ms in a step of 176 ms, then 18 ms in 125 ms; Python's part of them doubles."""
     shown = (
         Evidence(
-            metric="host_loops_share", value=0.005, unit="share", meaning="Part of the step in which Python", limit=0.07,
+            metric="host_loops_share", value=0.005, unit="share", meaning="Part of the step", limit=0.07,
             signs={"fires": "<"},
         ),
         Evidence(metric="launch_gap_share", value=0.146, unit="share", meaning="Part of the step", limit=0.1),

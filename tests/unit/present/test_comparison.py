@@ -100,7 +100,7 @@ def test_what_a_fix_saves_on_a_side():
     assert worth(None) == "\N{EN DASH}"
     assert worth(side_finding(high_ms=0)) == "nothing more"
     assert worth(side_finding().model_copy(update={"saving": None})) == "no estimate"
-    assert worth(side_finding().model_copy(update={"under": "another"})) == "counted in its cause"
+    assert worth(side_finding().model_copy(update={"under": "another"})) == "in its cause"
 
 
 def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
