@@ -26,6 +26,7 @@ _FIRST: Final = 3
 _LEAST_SAVING: Final = 0.01  # of the step
 """How many findings the one screen shows."""
 
+_OF_ALL_NUMBERS: Final = "too-few-steps"  # whose sentence qualifies all others
 _SPOTS: Final = 3  # places of one name
 _MOST_RULES: Final = 3
 _WORTH_A_WORD: Final = 0.02  # of a saving: nobody misses less in the sum of its parts
@@ -64,9 +65,10 @@ def _is_worth_it(finding: Fact) -> bool:
 def _more(hidden: Sequence[Fact]) -> str:
     """What a screen writes of the findings that it leaves out."""
     rules = [f"`{finding.rule}`" for finding in hidden]
+    doubts = [f" {finding.says}" for finding in hidden if finding.rule == _OF_ALL_NUMBERS]
     if len(rules) > _MOST_RULES:
-        return f"and {count(len(rules), 'more finding')}"
-    return f"Smaller findings: {listing(rules)}." if rules else ""
+        return f"and {count(len(rules), 'more finding')}{'.' if doubts else ''}{''.join(doubts)}"
+    return f"Smaller findings: {listing(rules)}.{''.join(doubts)}" if rules else ""
 
 
 def order(run: Run) -> str:

@@ -99,7 +99,7 @@ def _article(run: Run, number: int) -> doc.Article:
         name=run.name,
         headline=headline(run),
         beside=qualified(run),
-        facts=facts(run.source),
+        facts=facts(run),
         sections=tuple(section for section in (*parts, *rest) if section),
     )
 

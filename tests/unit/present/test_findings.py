@@ -79,6 +79,13 @@ def test_a_saving_of_several_parts_names_them():
     assert "Parts that it" not in only(changed(INPUT_BOUND, saving=alone)).saving.sentence
 
 
+def test_that_all_numbers_rest_on_a_step_is_said_where_its_finding_is_left_out():
+    small = changed(INPUT_BOUND, severity="low", saving=None)
+    few = changed(small, rule="too-few-steps", says="The report rests on 1 step.")
+    more = findings(changed(RESNET, findings=(*(small,) * 4, few))).more
+    assert more == "Smaller findings: `input-bound` and `too-few-steps`. The report rests on 1 step."
+
+
 def test_confidence_is_that_of_a_saving():
     assert only(INPUT_BOUND).beside[0] == f"{INPUT_BOUND.confidence} confidence"
     assert not any("confidence" in word for word in only(changed(INPUT_BOUND, saving=None)).beside)
