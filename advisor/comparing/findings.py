@@ -179,10 +179,9 @@ def _moved(was: _Known, now: _Known, least_ms: float) -> FindingStatus:
 
     A symptom has a severity and no saving. Where both sides have it as one, its cause decides: see `_with_causes`.
     """
-    if was.causes and was.causes.keys() == now.causes.keys():
-        pairs = [(was.causes[metric], now.causes[metric]) for metric in was.causes]
-        if all(_same(before, after, least_ms) for before, after in pairs):
-            return "same"
+    common = was.causes.keys() & now.causes.keys()
+    if common and all(_same(was.causes[metric], now.causes[metric], least_ms) for metric in common):
+        return "same"
     base, head = was.finding, now.finding
     change = 0
     if base.saving and head.saving:

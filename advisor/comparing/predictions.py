@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
 from advisor.model.comparison import Effect, FindingChange, Prediction
-from advisor.model.finding import Evidence, Finding, Value
+from advisor.model.finding import Evidence, Operator, Value
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Run
@@ -19,6 +20,10 @@ _WAITS: Final = frozenset(
     ("input", "launch_gap", "sync_idle", "host_busy", "queued_idle", "dependency_idle", "collective", "memcpy")
 )
 """Parts of the step that disappear behind a longer one."""
+
+_OF_STEP: Final = re.compile(r"Part of .*\bthe (?:recorded )?step\b")  # what such a share means
+_AT_LEAST: Final[Operator] = ">="
+_LOWER: Final = frozenset({_AT_LEAST, ">"})
 
 
 def predictions(
@@ -87,26 +92,39 @@ def _uncovered(change: FindingChange, base: Run, head: Run) -> FindingChange:
 
 
 def _as_long(key: str, run: Run, other: Run) -> tuple[float, float] | None:
-    """The time behind a run's finding and the same of the other run, if that is as long or longer; else None."""
+    """The time behind a run's finding and the same of the other run, if that is as long or longer; else None.
+
+    Every other number that decides whether the rule fires has to be within its limit there too.
+    """
     finding = next((finding for finding in run.findings if finding.key == key), None)
-    limits = _limited(finding) if finding else []
-    times = [(_ms(run, item.metric, item.unit), _ms(other, item.metric, item.unit)) for item in limits]
+    numbers = [item for item in finding.evidence if item.limit is not None] if finding else []
+    times = [(_ms(run, item), _ms(other, item)) for item in numbers if _is_time(item)]
     both = [(here, there) for here, there in times if here and there is not None]
     is_as_long = bool(both) and all(there >= _AS_LONG * here for here, there in both)
-    return both[0] if is_as_long else None
+    is_within = all(_is_within(item, other) for item in numbers if not _is_time(item))
+    return both[0] if is_as_long and is_within else None
 
 
-def _limited(finding: Finding) -> list[Evidence]:
-    """The numbers that decide whether the rule fires."""
-    return [item for item in finding.evidence if item.limit is not None and item.unit in {"share", "ms"}]
+def _is_time(item: Evidence) -> bool:
+    """Whether a number is time of the step of which the rule asks for enough."""
+    is_of_step = item.unit == "ms" or (item.unit == "share" and bool(_OF_STEP.match(item.meaning)))
+    return is_of_step and item.signs.get("fires", _AT_LEAST) in _LOWER
 
 
-def _ms(run: Run, metric: str, unit: str) -> float | None:
-    """A metric of the worker that sets the run's pace, in ms of the recorded step."""
-    value = _pace_row(run).get(metric)
+def _is_within(item: Evidence, run: Run) -> bool:
+    """Whether the run's number is on the side of the limit on which the rule fires; true where it has none."""
+    value, sign = _pace_row(run).get(item.metric), item.signs.get("fires", _AT_LEAST)
+    if not isinstance(value, int | float) or item.limit is None:
+        return True
+    return value >= item.limit if sign in _LOWER else value <= item.limit
+
+
+def _ms(run: Run, item: Evidence) -> float | None:
+    """A number of the worker that sets the run's pace, in ms of the recorded step."""
+    value = _pace_row(run).get(item.metric)
     if not isinstance(value, int | float):
         return None
-    return float(value) if unit == "ms" else float(value) * (run.source.steps.step_mean_ms or 0.0)
+    return float(value) if item.unit == "ms" else float(value) * (run.source.steps.step_mean_ms or 0.0)
 
 
 def _pace_row(run: Run) -> Mapping[str, Value]:

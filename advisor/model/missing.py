@@ -34,7 +34,9 @@ REASONS: Final = {
     "no_shapes": "recorded without `record_shapes=True`",
     "no_stacks": "neither stacks nor Python calls were recorded (`with_stack=True` records them)",
     "no_device_description": "the profile does not describe its devices",
-    "no_sync_events": "no synchronisation was recorded (_ExperimentalConfig(enable_cuda_sync_events=True) records it)",
+    "no_sync_events": (
+        "no event of a synchronisation was recorded (_ExperimentalConfig(enable_cuda_sync_events=True) records it)"
+    ),
     "no_memory_profile": "recorded without `profile_memory=True`",
     "none_though_on": "`{option}` was on, but the file holds no {what}",
     "no_memory_totals": "the profiler recorded no totals of the memory in use (PyTorch before 1.10)",
@@ -131,8 +133,8 @@ REASONS: Final = {
         "request or a lock)"
     ),
     "result_wait": (
-        "in {share:percent} of the time the device idles while the host waits in `{range}` for a result; what is late "
-        "was not recorded"
+        "it was not recorded what is late while the host waits in `{range}` for a result and the device idles, for "
+        "{share:percent} of the time"
     ),
     "thread_wait": (
         "in {share:percent} of the time the host waits in `{range}` for another thread or process, or for time to pass"
@@ -196,9 +198,9 @@ REASONS: Final = {
     "no_rank_awaited_most": "no single rank causes half of the waiting",
     "ranks_missing": (
         "only 1 rank{world:? of }{world} was recorded; to see who waits for whom, put the files of the other ranks "
-        "into its folder"
+        "into the same folder"
     ),
-    "no_shared_collective": "no collective was recorded in which the ranks meet",
+    "no_shared_collective": "no collective was recorded in which ranks or devices meet",
     "groups_never_meet": (
         "{share:percent} of the time in collectives is in groups of ranks that never meet, so their files may be of "
         "different jobs"
@@ -278,7 +280,7 @@ REASONS: Final = {
         "({here:count} of {world} ranks recorded); the shortest calls reach {share:percent} of what the links allow"
     ),
     "broadcast_launch_not_recorded": "the calls that launched the broadcasts were not recorded",
-    "groups_not_recorded": "which ranks the groups hold, or how many GPUs a host has, is not recorded",
+    "groups_not_recorded": "the recording lacks the ranks of each group, or the number of GPUs per host",
     "no_pairs_of_known_size": "no pairs of ranks with messages of known size, so links cannot be compared",
     "operation_unknown": "the collective's operation is unknown",
     "barrier": "a barrier moves no data",

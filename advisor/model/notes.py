@@ -8,10 +8,11 @@ from advisor.model.clause import Clause
 from advisor.text import ns
 from advisor.vocabulary.limits import QUEUED_GAP_NS
 
-_AS_STEPS: Final = 'the {ranges:count} ranges "{label}" of one thread count as the steps: they'
+_AS_STEPS: Final = (
+    'the {ranges:count} ranges "{label}" of one thread count as the steps: between the first and the last'
+)
 _COVER: Final = (
-    "between the first and the last{of_all:?, and }{of_all:percent}{of_all:? of all that was recorded}"
-    "{option:?; --step-range names others}"
+    "{of_all:?, and }{of_all:percent}{of_all:? of all that was recorded}{option:?; --step-range chooses other ranges}"
 )
 _BY_CALLS: Final = "no steps are marked, so a step lasts from one"
 _TO_NEXT: Final = "to the next ({confidence} confidence that this is a step)"
@@ -90,8 +91,8 @@ NOTES: Final = {
     ),
     # steps
     "no_step_range": "a process has no range called like --step-range {pattern}",
-    "ranges_launch": f"{_AS_STEPS} launched {{inside:percent}} of the device's work {_COVER}",
-    "ranges_hold": f"{_AS_STEPS} hold {{inside:percent}} of the ops' time {_COVER}",
+    "ranges_launch": f"{_AS_STEPS} they launched {{inside:percent}} of the device's work{_COVER}",
+    "ranges_hold": f"{_AS_STEPS} they hold {{inside:percent}} of the ops' time{_COVER}",
     "steps_by_optimizer": f"{_BY_CALLS} call of Optimizer.step {_TO_NEXT}",
     "steps_by_requests": f"{_BY_CALLS} request for a batch {_TO_NEXT}",
     "steps_by_calls": f"{_BY_CALLS} call of {{call}} {_TO_NEXT}",
@@ -109,8 +110,8 @@ NOTES: Final = {
     ),
     "pauses": "{pauses:count pause} between steps ({total:ms} in all, after {after}) left out",
     "start_up": (
-        "start-up is left out: it takes {length:ms}{copied:?, with copies of }{copied:bytes}, until the first kernel"
-        "{warm:? after the warm-up}"
+        "start-up is left out: {length:ms}, up to the first kernel{warm:? after the warm-up}"
+        "{copied:?; it copies }{copied:bytes}"
     ),
     # ranks
     "rank_repeated": "more than one file claims rank {ranks}: taken as different jobs; keep one job per folder",

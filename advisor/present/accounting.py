@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -63,12 +64,18 @@ def _without_kernels(run: Run) -> str:
 def _in_brief(known: Accounting, unrecorded: float, of: str) -> str:
     """`Useful 74 %, lost 26 %.`, and how far fixes may shorten the useful work too: beside the bar."""
     work = sum(part.share for part in known.parts if part.is_useful)
-    loss = f", lost {percent(1 - work)}" if work < 1 else ""
-    if unrecorded:
-        loss = f", lost {percent(1 - work - unrecorded)}, not recorded {percent(unrecorded)}"
+    of_all = {"Useful": work, "lost": 1 - work - unrecorded, "not recorded": unrecorded}
     rest = work - known.useful_share
     doubt = f" The fixes{_whose(known)} may also shorten useful work: by up to {percent(rest)} of the {of}."
-    return f"Useful {percent(work)}{loss}.{doubt if rest > _NOTHING else ''}"
+    return f"{', '.join(_adding_up(of_all))}.{doubt if rest > _NOTHING else ''}"
+
+
+def _adding_up(shares: Mapping[str, float]) -> list[str]:
+    """`Useful 90.3 %`, `lost 9.7 %`: with a decimal each where one has it, so that they add up; none of nothing."""
+    texts = {what: percent(share) for what, share in shares.items() if what == "Useful" or share > _NOTHING}
+    if any("." in text for text in texts.values()) and not any(text[0] in "<>" for text in texts.values()):
+        texts = {what: f"{100 * shares[what]:.1f} %" for what in texts}
+    return [f"{what} {text}" for what, text in texts.items()]
 
 
 def _whose(known: Accounting) -> str:

@@ -99,7 +99,7 @@ def _job(report: Report, number: int, room: Room) -> model.Job:
         path=room.short(run.source.path),
         verdict=room.short(run.verdict),
         outcome=run.outcome.code,
-        facts=room.short(", ".join(facts(run.source))),
+        facts=room.short(", ".join(facts(run))),
         steps=_times(run),
         accounting=_accounting(run, room),
         phases=tuple(map(_phase, of_pace(run)[: room.details])),

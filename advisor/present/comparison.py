@@ -15,6 +15,7 @@ from advisor.model.comparison import (
     Prediction,
     Side,
     SideFinding,
+    StepChange,
     Verdict,
     WorkChange,
     WorkStatus,
@@ -22,7 +23,7 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.text import DASH, capital, count, interval, listing, ms, number, us, without_shared_unit
+from advisor.text import DASH, capital, count, interval, listing, ms, number, percent, us, without_shared_unit
 from advisor.vocabulary.parts import part_short
 
 _VERDICTS: Final[dict[Verdict, tuple[str, doc.Tone]]] = {
@@ -51,12 +52,14 @@ _WORK: Final[dict[WorkStatus, str]] = {
 }
 _NO_INTERVAL: Final = frozenset({"hardware", "world-size"})  # obstacles that make a ratio meaningless
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ, as where changes are sought
+_OTHER_MEAN: Final = 0.05  # by which the ratio of the means has to differ from that of the medians
 _FEW_FINDINGS: Final = 5
 _FEW_ADVICE: Final = 3
 _FEW_CHANGES: Final = 5
 _FEW_NOTES: Final = 3
 _FEW_RUNS: Final = 3
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
+_TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _BEHIND: Final = doc.Level.BEHIND
 _SCREEN: Final = doc.Level.SCREEN
 
@@ -130,10 +133,25 @@ def _span(comparison: Comparison) -> str:
     change = comparison.change
     if change is None or comparison.one_recording or comparison.obstacle in _NO_INTERVAL:
         return ""
-    middle, low, high = (signed_share(ratio - 1) for ratio in (change.ratio, change.low, change.high))
+    step = f"The {change.of} step is {_longer(change.ratio)}"
     if min(comparison.base.steps, comparison.head.steps) < 2:  # noqa: PLR2004 - a single step does not vary
-        return f"The {change.of} step changes by {middle}."
-    return f"The {change.of} step changes by {middle} (95 % confidence: {low} to {high})."
+        return f"{step}."
+    low, high = (signed_share(ratio - 1) for ratio in (change.low, change.high))
+    return f"{step} (95 % confidence: {low} to {high}).{_mean(comparison, change)}"
+
+
+def _longer(ratio: float) -> str:
+    """`28 % shorter`."""
+    by = percent(abs(ratio - 1))
+    return f"{by} {'longer' if ratio > 1 else 'shorter'}" if by != percent(0) else "as long as before"
+
+
+def _mean(comparison: Comparison, change: StepChange) -> str:
+    """By how much the mean of all steps differs, where that is clearly not what the median says."""
+    before, after = comparison.base.mean_ms, comparison.head.mean_ms
+    if change.of != "median" or not before or not after or abs(after / before - change.ratio) < _OTHER_MEAN:
+        return ""
+    return f" The mean of all steps is {_longer(after / before)}."
 
 
 def _cautions(comparison: Comparison) -> doc.Section | None:
@@ -181,7 +199,7 @@ def _every_step(comparison: Comparison) -> doc.Section | None:
         return (time - low) / (high - low)
 
     strips = tuple(doc.Strip(name, tuple(map(at, times[name])), at(of.median_ms or low)) for name, of in sides.items())
-    title = "Every step, outliers included; the dark mark is the median"
+    title = "Every step, long ones included; the dark mark is the median"
     return doc.Section(title, (doc.Strips(strips, ms(low), ms(high)),), id="steps", level=_BEHIND)
 
 
@@ -299,7 +317,7 @@ def worth(finding: SideFinding | None) -> str:
     if finding is None:
         return DASH
     if finding.under:
-        return "with its cause"
+        return "in its cause"
     if finding.saving is None or finding.saving.high_ms <= 0:
         return "no estimate" if finding.saving is None else "nothing more"
     return interval(finding.saving.low_ms, finding.saving.high_ms)
@@ -343,7 +361,7 @@ def work_size(change: WorkChange) -> str:
 
 def amount(of: Amount | None) -> str:
     """How often per step and how long each: `2 x 0.38 ms`; a dash where there is none."""
-    return DASH if of is None else f"{number(round(of.per_step, 2))} \N{MULTIPLICATION SIGN} {us(of.mean_us)}"
+    return DASH if of is None else f"{number(round(of.per_step, 2))} {_TIMES} {us(of.mean_us)}"
 
 
 def _work(comparison: Comparison) -> doc.Section:
@@ -351,8 +369,10 @@ def _work(comparison: Comparison) -> doc.Section:
     if not comparison.work:
         none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
         return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
-    lead = "Times are of a step, the largest change first. The time of an op is without the ops inside it."
+    each = f"Base and head: calls per step {_TIMES} time of each. The size of a kernel is grid {_TIMES} block."
+    lead = "The largest change comes first. The time of an op is without the ops inside it."
     blocks = (
+        doc.Text(each, "quiet"),
         _changes(comparison.work, _SCREEN),
         doc.Text(lead, "quiet", level=_BEHIND),
         _changes(comparison.work, _BEHIND),

@@ -26,10 +26,10 @@ _FIRST: Final = 3
 _LEAST_SAVING: Final = 0.01  # of the step
 """How many findings the one screen shows."""
 
+_OF_ALL_NUMBERS: Final = "too-few-steps"  # whose sentence qualifies all others
 _SPOTS: Final = 3  # places of one name
 _MOST_RULES: Final = 3
-_WORTH_A_WORD: Final = 0.05  # of a saving: nobody asks where less comes from
-_BESIDE: Final = 0.02  # of it, for the second part: it says why a saving is above the loss that a reader sees
+_WORTH_A_WORD: Final = 0.02  # of a saving: nobody misses less in the sum of its parts
 _MOST_CHARACTERS: Final = 400  # characters of a name
 _QUANTITY: Final = re.compile(r"\d[\d.,]*\s(?:%|[a-zµ]+)")  # a number with its unit
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -65,9 +65,10 @@ def _is_worth_it(finding: Fact) -> bool:
 def _more(hidden: Sequence[Fact]) -> str:
     """What a screen writes of the findings that it leaves out."""
     rules = [f"`{finding.rule}`" for finding in hidden]
+    doubts = [f" {finding.says}" for finding in hidden if finding.rule == _OF_ALL_NUMBERS]
     if len(rules) > _MOST_RULES:
-        return f"and {count(len(rules), 'more finding')}"
-    return f"Smaller findings: {listing(rules)}." if rules else ""
+        return f"and {count(len(rules), 'more finding')}{'.' if doubts else ''}{''.join(doubts)}"
+    return f"Smaller findings: {listing(rules)}.{''.join(doubts)}" if rules else ""
 
 
 def order(run: Run) -> str:
@@ -75,11 +76,11 @@ def order(run: Run) -> str:
     if len(run.findings) <= 1:
         return ""
     if all(finding.saving is None for finding in run.findings):
-        return "Ordered by severity."
+        return "The highest severity comes first."
     leads = run.findings[0].saving is None  # only a rule that makes other numbers doubtful stands before savings
-    doubt = "Finding 1 makes the numbers of the others doubtful. These are ordered" if leads else "Ordered"
+    doubt = "Finding 1 makes the numbers of the others doubtful. Of those, the" if leads else "The"
     rest = " Those without a saving come last." if any(f.saving is None for f in run.findings[1:]) else ""
-    return f"{doubt} by expected saving: the middle of the interval, weighted by confidence.{rest}"
+    return f"{doubt} largest expected saving comes first.{rest}"
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
@@ -199,11 +200,7 @@ def _sources(won: Saving) -> str:
 def _pools(won: Saving) -> list[tuple[str, float]]:
     """The pools that clearly count in a saving, the largest first, and the milliseconds out of each at most."""
     largest = sorted(won.parts.items(), key=lambda part: -part[1])
-    return [
-        (pool, most_ms)
-        for place, (pool, most_ms) in enumerate(largest)
-        if most_ms >= (_BESIDE if place == 1 else _WORTH_A_WORD) * won.high_ms
-    ]
+    return [(pool, most_ms) for pool, most_ms in largest if most_ms >= _WORTH_A_WORD * won.high_ms]
 
 
 def _measuring(finding: Fact) -> str:

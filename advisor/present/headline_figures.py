@@ -45,5 +45,5 @@ def figures(run: Run) -> tuple[Figure, ...]:
         if isinstance(share, int | float)
     ]
     peak, part = row.get("peak_memory_bytes"), row.get("peak_memory_share")
-    of_all = f" ({percent(part)})" if isinstance(part, float) else ""
+    of_all = f" ({percent(part)} of the device's memory)" if isinstance(part, float) else ""
     return (*known, *([Figure("memory peak", bytes_(peak) + of_all)] if isinstance(peak, int) else []))

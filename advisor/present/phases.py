@@ -15,20 +15,20 @@ if TYPE_CHECKING:  # a check does without what compares
     from advisor.model.comparison import Comparison, PhaseChange
 
 _UNKNOWN: Final = "?"
-_AMOUNTS: Final = {"steps": "steps", "requests": "requests", "tokens": "tokens"}
+_AMOUNTS: Final = {"steps": "steps", "requests": "requests per step", "tokens": "tokens per step"}
 _SHARES: Final = {
-    "idle_share": "idle",
-    "host_share": "idle due to the host",
+    "idle_share": "device idle",
+    "host_share": "because of the host",
     "launch_share": "launch calls",
     "communication_share": "communication",
 }
 _SHARES_COMPARED: Final = {name: words for name, words in _SHARES.items() if name != "host_share"}
 _NONE: Final = "none"
 _ARROW: Final = " \N{RIGHTWARDS ARROW} "
-_HEADS: Final = ("phase", *_AMOUNTS.values(), "step", *_SHARES.values(), "graph launches")
+_HEADS: Final = ("phase", *_AMOUNTS.values(), "step time", *_SHARES.values(), "graph launches")
 _MEANS: Final = (
-    "All but the number of steps are means of one step. Launch calls are the host's time in calls that launch work. "
-    "Communication is a share of the time in which the device works; the other shares are of the step."
+    "All numbers except the count of steps are means per step. Launch calls are the host's time in calls that launch "
+    "work. Communication is a share of the time in which the device works; the other shares are of the step."
 )
 _SPECULATION: Final = "Speculative decoding: drafts of tokens are checked."
 
@@ -66,7 +66,7 @@ def changes(comparison: Comparison) -> doc.Section | None:
     """Each phase on both sides; None where neither has steps of a server."""
     if not comparison.phases:
         return None
-    heads = tuple(doc.Head(words) for words in ("phase", "steps", "step", *_SHARES_COMPARED.values()))
+    heads = tuple(doc.Head(words) for words in ("phase", "steps", "step time", *_SHARES_COMPARED.values()))
     table = doc.Table(heads, tuple(doc.Row(_changed(phase)) for phase in comparison.phases))
     return doc.Section("Phases of the server", (table,), id="phases")
 

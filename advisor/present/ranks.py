@@ -30,19 +30,25 @@ class _Pace(NamedTuple):
 
 
 def pace(run: Run) -> str | None:
-    """One sentence on a job of several ranks: which sets the pace, which is the slowest, which the others wait for.
+    """A sentence on a job of several ranks: which sets the pace, which takes longest, which the others wait for.
 
-    `Rank 3 sets the pace: it is the slowest (20 ms a step without waits, 2.9 ms more than the typical rank). The
-    others wait for it most (7.8 ms a step, the sum of all ranks).` None where the ranks' own times are not known.
+    `Rank 3 sets the pace: without waits it takes longest, 20 ms a step, 2.9 ms more than the typical rank. The others
+    wait longest for it: 7.8 ms a step, the sum of all ranks.` None where the ranks' own times are not known.
     """
     slowest, setter = _slowest(run), run.source.steps.worker
     if slowest is None or setter is None:
         return None
     who, first = rank_name(run.source, setter), owner(run, slowest.row)
     is_same = slowest.row["worker"] == setter
-    more = f", {ms(slowest.excess_ms)} more than the typical {whose(run.source)}" if _is_odd(slowest) else ""
-    slow = f"{'it' if is_same else first} is the slowest ({ms(slowest.own_ms)}{_per(run)} without waits{more})"
+    more = f", {_more(run, slowest)}" if _is_odd(slowest) else ""
+    slow = f"without waits {'it' if is_same else first} takes longest, {ms(slowest.own_ms)}{_per(run)}{more}"
     return capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
+
+
+def _more(run: Run, rank: _Pace) -> str:
+    """`2.9 ms more than the typical rank`."""
+    side = "more" if rank.excess_ms > 0 else "less"
+    return f"{ms(abs(rank.excess_ms))} {side} than the typical {whose(run.source)}"
 
 
 def _per(run: Run) -> str:
@@ -64,10 +70,9 @@ def _awaited(run: Run, setter: str) -> str:
     least_ms = _CLEAR * (run.source.steps.step_mean_ms or 0.0)
     if awaited is None or waits[awaited] <= least_ms:
         return f". The {whose(run.source)}s hardly wait for each other" if waits else ""
-    together = f"({ms(waits[awaited])}{_per(run)}, the sum of all {whose(run.source)}s)"
-    if awaited == setter:
-        return f". The others wait for it most {together}"
-    return f". The others wait most for {awaited}, the last to arrive {together}"
+    together = f"{ms(waits[awaited])}{_per(run)}, the sum of all {whose(run.source)}s"
+    whom = "it" if awaited == setter else f"{awaited}, the last to arrive"
+    return f". The others wait longest for {whom}: {together}"
 
 
 def each_rank(run: Run) -> list[str]:
@@ -104,8 +109,8 @@ def odd_ranks(run: Run) -> list[str]:
     here = len(run.source.workers)
     rest = " for those recorded" if run.source.world_size and run.source.world_size > here else ""
     return [
-        f"{owner(run, rank.row)}: {ms(rank.own_ms + rank.wait_ms)}{_per(run)}, {ms(rank.wait_ms)} of it waits{rest};"
-        f" without them {ms(abs(rank.excess_ms))} {'more' if rank.excess_ms > 0 else 'less'} than the typical rank"
+        f"{owner(run, rank.row)}: {ms(rank.own_ms)}{_per(run)} without waits, {_more(run, rank)};"
+        f" waits {ms(rank.wait_ms)}{rest}"
         for rank in sorted(filter(_is_odd, _paces(run)), key=lambda rank: -abs(rank.excess_ms))
         if rank != slowest
     ]
@@ -146,8 +151,8 @@ def slowest_link(run: Run) -> str | None:
 def _reached(run: Run) -> str | None:
     reached, allowed, share = (run_row(run).get(name) for name in _BANDWIDTH)
     if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
-        links = f"the links allow {_gbs(allowed)} ({percent(share)})"
-        return f"collectives of 4 MiB and more reach a bus bandwidth of {_gbs(reached)}; {links}"
+        links = f"{percent(share)} of the {_gbs(allowed)} that the links allow"
+        return f"collectives of 4 MiB and more reach a bus bandwidth of {_gbs(reached)}, {links}"
     large = [c for c in run.metrics.get("collective", ()) if number(c, "bytes") >= _LARGE and number(c, "bus_gbs")]
     return _largest(max(large, key=lambda c: (number(c, "bytes"), number(c, "bus_gbs")))) if large else None
 

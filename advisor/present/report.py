@@ -58,16 +58,19 @@ def overview(report: Report) -> str:
 
 
 def tally(run: Run) -> str:
-    """How the rules came out, so that silence does not pass for health: `34 rules: 2 fired, 31 did not, ...`."""
-    fired = {finding.rule for finding in run.findings} | {s.rule for finding in run.findings for s in finding.symptoms}
+    """How the rules came out, so that silence is not taken for health: `34 rules apply here: 3 fired, ...`."""
+    findings = {finding.rule for finding in run.findings}
+    symptoms = {symptom.rule for finding in run.findings for symptom in finding.symptoms} - findings
     outcomes = {
-        "fired": len(fired),
+        f"fired{f' ({len(symptoms)} as a symptom)' if symptoms else ''}": len(findings) + len(symptoms),
         "did not fire": len(run.passed),
         "could not be judged": len(run.not_evaluable),
         "suppressed": len(run.suppressed),
     }
     parts = [f"{amount:,} {outcome}" for outcome, amount in outcomes.items() if amount]
-    return f"{count(sum(outcomes.values()), 'rule')}: {listing(parts)}." if parts else "No rule applies here."
+    here = sum(outcomes.values())
+    apply = f"{count(here, 'rule')} {'applies' if here == 1 else 'apply'} here"
+    return f"{apply}: {listing(parts)}." if parts else "No rule applies here."
 
 
 def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
@@ -96,7 +99,7 @@ def _article(run: Run, number: int) -> doc.Article:
         name=run.name,
         headline=headline(run),
         beside=qualified(run),
-        facts=facts(run.source),
+        facts=facts(run),
         sections=tuple(section for section in (*parts, *rest) if section),
     )
 
@@ -283,13 +286,11 @@ def _folds(run: Run) -> Iterator[doc.Fold]:
 
 def _members(source: Source) -> Iterator[doc.Pair]:
     for worker in source.workers:
-        rank = f", rank {worker.rank}" if worker.rank is not None else ""
-        yield doc.Pair(f"{worker.name}{rank}", "", codes=(worker.file,))
+        yield doc.Pair(f"rank {worker.rank}" if worker.rank is not None else worker.name, "", codes=(worker.file,))
     for device in source.devices:
         size = bytes_(device.memory_bytes) if device.memory_bytes is not None else ""
-        yield doc.Pair(
-            f"Device {device.device} of {members(source, [device.worker])}", device.name or "unnamed", value=size
-        )
+        of = f" of {members(source, [device.worker])}" if len(source.workers) > 1 else ""
+        yield doc.Pair(f"Device {device.device}{of}", device.name or "unnamed", value=size)
 
 
 def _hint(run: Run) -> doc.Section | None:

@@ -139,7 +139,7 @@ def rows(comparison: Comparison) -> list[Row]:
         return [*parts, verdict]
     return [
         *parts,
-        Row("sum", "mean of used steps", f"without outliers{_rank(comparison) if is_job else ''}", base, head),
+        Row("sum", "mean without long steps", _rank(comparison) if is_job else "", base, head),
         Row("rest", mover, f"added to that mean, this gives the {middle}", before - base, after - head),
         verdict,
     ]
@@ -149,7 +149,7 @@ def _mover(comparison: Comparison, middle: str) -> str:
     """What leads from the mean of the recorded steps to the times of the verdict."""
     if comparison.base.is_unprofiled:
         return "without profiler and waits for other programs"
-    return "outliers" if middle == "mean" else "from mean to median"
+    return "long steps" if middle == "mean" else "difference to the median"
 
 
 def _parts(comparison: Comparison) -> list[Row]:
@@ -177,8 +177,8 @@ def _rank(comparison: Comparison) -> str:
         for side in (comparison.base, comparison.head)
     )
     if base == head:
-        return f", of rank {runs_of(base)}" if base else ""
-    return f", of rank {runs_of(base) or UNKNOWN} on the base and {runs_of(head) or UNKNOWN} on the head"
+        return f"of rank {runs_of(base)}" if base else ""
+    return f"of rank {runs_of(base) or UNKNOWN} on the base and {runs_of(head) or UNKNOWN} on the head"
 
 
 def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:

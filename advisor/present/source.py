@@ -12,14 +12,15 @@ from advisor.text import count, listing, ms, plural, runs_of
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
 
 
-def facts(source: Source) -> tuple[str, ...]:
+def facts(run: Run) -> tuple[str, ...]:
     """Format, kind of work, processes, devices and steps, a phrase each."""
+    source = run.source
     return (
         _format(source),
         *(WORKLOADS.get(kind, kind) for kind in source.workload.kinds),
         _processes(source),
         _devices(source),
-        f"{_steps(source.steps)}{_paced(source)}",
+        f"{_steps(source.steps)}{_paced(run)}",
     )
 
 
@@ -90,7 +91,10 @@ def _format(source: Source) -> str:
 
 def signs(source: Source) -> list[tuple[str, str]]:
     """What shows the kinds of work, as pairs of a phrase and an example."""
-    return [(f"{sign.kind}: {SIGNS.get(sign.code, sign.code)}", sign.example or "") for sign in source.workload.signs]
+    return [
+        (f"{sign.kind}, because of {SIGNS.get(sign.code, sign.code)}", sign.example or "")
+        for sign in source.workload.signs
+    ]
 
 
 def _processes(source: Source) -> str:
@@ -124,13 +128,15 @@ def _lengths(steps: Steps) -> str:
     return f" ({' and '.join(each)})" if each else ""
 
 
-def _paced(source: Source) -> str:
-    """Whose step the numbers are of, where there are several."""
-    if len(source.workers) <= 1 or source.steps.worker is None:
+def _paced(run: Run) -> str:
+    """Whose step the numbers are of, where there are several processes, or devices of one."""
+    source, pace = run.source, run.source.steps.worker
+    if len(source.workers) > 1 and pace is not None:
+        return f"; numbers are those of {members(source, [pace])}, which sets the pace"
+    device = next((row.get("device") for row in run.metrics.get("worker", ())), None)
+    if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:
         return ""
-    # one step does not show who is slow and who was only late this once
-    role = "which sets the pace" if source.steps.used > 1 else "the slowest by itself"
-    return f"; numbers are those of {members(source, [source.steps.worker])}, {role}"
+    return f"; numbers are those of {whose(source)} {device}"
 
 
 def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:

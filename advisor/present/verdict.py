@@ -171,8 +171,8 @@ def _subject(place: Place) -> str | None:
 def saving(finding: Finding, steps: Steps) -> str | None:
     """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
 
-    Where the first fix is another recording: `Up to 59 ms of each 178 ms step may be saved: another recording shows
-    how.`
+    From nothing on: `Fixing this saves up to 59 ms of each 178 ms step, perhaps nothing.` Where the first fix is
+    another recording: `35-59 ms of each 178 ms step may be saved; this recording does not show how.`
     """
     if finding.saving is None:
         return None
@@ -181,8 +181,8 @@ def saving(finding: Finding, steps: Steps) -> str | None:
     saved = f"{saved_time(finding.saving)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
         comma = "," if "," in saved else ""
-        return f"{capital(saved)}{comma} may be saved: another recording shows how."
-    return f"Fixing this saves {saved}."
+        return f"{capital(saved)}{comma} may be saved; this recording does not show how."
+    return f"Fixing this saves {saved}{', perhaps nothing' if finding.saving.low_ms <= 0 else ''}."
 
 
 def saving_in_brief(finding: Finding, steps: Steps) -> str | None:

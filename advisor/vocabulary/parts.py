@@ -225,6 +225,10 @@ WORK: Final = frozenset(pool for part in PARTS.values() if part.is_useful for po
 """Pools of useful work: a model says how much faster it can be. Of the others the recording shows the time itself."""
 
 
+_BESIDE: Final = {"outliers": "long steps"}
+"""Pools that are no part of a usual step, in one or two words."""
+
+
 def part_short(code: str) -> str:
     """A part of the period in one or two words; a code of another version stands for itself."""
     return PARTS[code].short if code in PARTS else code
@@ -232,7 +236,7 @@ def part_short(code: str) -> str:
 
 def pool_short(pool: str) -> str:
     """The part of the bar that savings of a pool come out of, in one or two words."""
-    return next((part.short for part in PARTS.values() if pool in part.pools), POOLS.get(pool, pool))
+    return next((part.short for part in PARTS.values() if pool in part.pools), _BESIDE.get(pool, pool))
 
 
 def part_gloss(code: str) -> str:

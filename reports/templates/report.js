@@ -68,7 +68,7 @@ themeButton?.addEventListener("click", () => {
   const root = document.documentElement, now = root.dataset.theme ?? "";
   const next = themes[(themes.indexOf(now) + 1) % themes.length];
   if (next) root.dataset.theme = next; else delete root.dataset.theme;
-  themeButton.textContent = `Theme: ${next || "as the system"}`;
+  themeButton.textContent = `Theme: ${next || "same as the system"}`;
   tellTheme();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tellTheme);

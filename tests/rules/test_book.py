@@ -175,3 +175,9 @@ def test_where_nothing_was_recorded_between_ops_the_first_thing_is_to_record_it(
 def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_gpu():
     told = [fix for fix in BOOK["step-outliers"].fixes if fix.framework != "pytorch"]
     assert not [fix.do for fix in told if re.search("torch|nvidia-smi", f"{fix.do} {fix.code} {fix.link}")]
+
+
+def test_a_capture_saves_nothing_of_gaps_over_1_ms():
+    """It is at most the gaps of up to 1 ms and the pauses between queued kernels."""
+    captured = [rule.saving for rule in BOOK.values() if rule.saving and "capture_gain_ms" in str(rule.saving.high_ms)]
+    assert [(of.of, of.beyond) for of in captured] == [("launch_gap", ("queued_idle",))] * 4

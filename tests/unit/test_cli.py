@@ -71,7 +71,7 @@ def test_an_error_is_json_where_json_is_asked_for(advisor, format_):
 def test_the_kind_of_work_is_what_the_option_says(advisor, kind: str):
     done = advisor("check", "-v", ROOT / "fixtures" / "torch-cpu-none", "--workload", kind)
     assert done.returncode == 0
-    assert f"Workload: {kind}: the option" in " ".join(done.stdout.split())
+    assert f"Workload: {kind}, because of the option" in " ".join(done.stdout.split())
 
 
 def test_check_prints_the_verdict_and_exits_with_0(advisor):

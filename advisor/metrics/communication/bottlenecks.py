@@ -41,7 +41,7 @@ _GAIN: Final = "in every step: longest own_step of all ranks, less the longest t
 
 EXPOSED_TRANSFER_MS = Metric(
     "exposed_transfer_ms",
-    "How much shorter the step gets if kernels hide every transfer; waits for late ranks left out.",
+    "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
     f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
 )
 HIDEABLE_TRANSFER_MS = Metric(

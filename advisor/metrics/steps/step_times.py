@@ -15,7 +15,7 @@ STEPS_CUT = Metric(
 )
 STEP_MS = Metric("step_ms", "Typical step time.", "median over the used steps of (next step's start - its own start)")
 STEP_MEAN_MS = Metric(
-    "step_mean_ms", "Mean step time; what shares and savings are relative to.", "sum of the periods / steps"
+    "step_mean_ms", "Mean step time. Shares and savings are parts of it.", "sum of the periods / steps"
 )
 MARK_MS = Metric(
     "mark_ms",

@@ -504,6 +504,20 @@ def test_a_finding_whose_own_numbers_did_not_move_is_as_before():
     assert [f.status for f in held(amp(0.495, 125, 40), amp(0.7, 178, 80)).findings] == ["worse"]
 
 
+def test_a_finding_is_no_worse_because_another_took_its_saving_on_the_base():
+    """Copies of 1.9 and 2.9 ms: on the base all but 0.4 ms of their saving is another finding's."""
+
+    def copies(length: float, step_ms: float, high_ms: float) -> Run:
+        numbers = (("pageable_copy_share", length / step_ms, "share"), ("pageable_copy_exposed_ms", length, "ms"))
+        shown = tuple(Evidence(metric=m, value=v, unit=u, meaning="") for m, v, u in numbers)
+        saved = finding("copies", high_share=high_ms / 100).model_copy(update={"evidence": shown})
+        return run([step_ms] * 6, findings=[saved])
+
+    base = copies(1.9, 176, 0.36)
+    assert [f.status for f in held(base, copies(2.9, 125, 2.9)).findings] == ["same"]
+    assert [f.status for f in held(base, copies(12, 125, 12)).findings] == ["worse"]
+
+
 # ------------------------------------------------------------------------------------------ sides without steps
 
 
@@ -713,7 +727,7 @@ def launching(step_ms: float, share: float) -> tuple[dict[str, object], ...]:
 
 def test_a_finding_whose_time_is_still_there_is_hidden_and_not_gone():
     """Launch gaps of 10 ms in steps of 100 ms, then in steps of 300 ms: 3 % are below the rule's limit."""
-    gaps = Evidence(metric="launch_gap_share", value=0.1, unit="share", meaning="", limit=0.05)
+    gaps = Evidence(metric="launch_gap_share", value=0.1, unit="share", meaning="Part of the step", limit=0.05)
     before = promised("launch-bound", 0.05, 0.1, "launch_gap").model_copy(update={"evidence": (gaps,)})
     base, head = run(findings=[before]), run(times(3), findings=[finding("loader")], passed=("launch-bound",))
     base.metrics["worker"], head.metrics["worker"] = launching(100, 0.1), launching(300, 0.1 / 3)
@@ -729,6 +743,28 @@ def test_a_finding_whose_time_is_still_there_is_hidden_and_not_gone():
     changes = {change.key: change.status for change in held(base, head).findings}
     assert changes["launch-bound"] == "gone"
     assert {change.key: change.status for change in held(head, base).findings}["launch-bound"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("loops", "small", "status"),
+    [(0.002, 0.62, "uncovered"), (0.002, 0.4, "new"), (0.09, 0.62, "new")],
+)
+def test_a_finding_was_hidden_only_if_its_other_numbers_allowed_it_too(loops: float, small: float, status: str):
+    """Launch gaps of 16 ms in a step of 176 ms, then 18 ms in 125 ms; Python's part of them doubles."""
+    shown = (
+        Evidence(
+            metric="host_loops_share", value=0.005, unit="share", meaning="Part of the step", limit=0.07,
+            signs={"fires": "<"},
+        ),
+        Evidence(metric="launch_gap_share", value=0.146, unit="share", meaning="Part of the step", limit=0.1),
+        Evidence(metric="small_kernel_share", value=0.63, unit="share", meaning="Part of the kernels", limit=0.5),
+    )  # fmt: skip
+    numbers = {"worker": 0, "launch_gap_share": 0.09, "host_loops_share": loops, "small_kernel_share": small}
+    after = promised("small-kernels", 0, 0.16, "launch_gap").model_copy(update={"evidence": shown})
+    base, head = run(times(1.76), passed=("small-kernels",)), run(times(1.25), findings=[after])
+    base.metrics["worker"] = (numbers,)
+    head.metrics["worker"] = ({item.metric: item.value for item in shown} | {"worker": 0},)
+    assert [change.status for change in held(base, head).findings] == [status]
 
 
 @pytest.mark.parametrize(("by", "status"), [(1.0, "hidden"), (0.95, "gone")])

@@ -49,11 +49,30 @@ def test_the_verdict_has_the_tone_of_its_news(sample: str, tone: str):
 def test_the_certainty_has_the_reason_and_the_interval():
     assert certainty(slower()) == (
         "The steps differ by more than their noise (p = 0.041, 3 against 3 steps). "
-        "The median step changes by +39 % (95 % confidence: +3.3 % to +47 %)."
+        "The median step is 39 % longer (95 % confidence: +3.3 % to +47 %). "
+        "The mean of all steps is 28 % longer."
     )
     base = SAMPLES["same"].base
     again = SAMPLES["same"].model_copy(update={"head": base, "reason": remark("one_recording")})
     assert certainty(again) == "Both sides are the same recording."
+
+
+def test_the_mean_of_all_steps_stands_beside_a_median_that_long_steps_do_not_move():
+    """Two of six steps on the head are long."""
+    sides = [of.model_copy(update={"mean_ms": mean}) for of, mean in ((slower().base, 100), (slower().head, 80))]
+    change = slower().change
+    assert change is not None
+    faster = slower().model_copy(
+        update={
+            "base": sides[0],
+            "head": sides[1],
+            "change": change.model_copy(update={"ratio": 0.72, "low": 0.7, "high": 0.98}),
+        }
+    )
+    assert "The median step is 28 % shorter (95 % confidence: " in certainty(faster)
+    assert certainty(faster).endswith(" The mean of all steps is 20 % shorter.")
+    alike = faster.model_copy(update={"head": sides[1].model_copy(update={"mean_ms": 73})})
+    assert certainty(alike).endswith("%).")
 
 
 def test_a_side_in_one_line():
@@ -81,7 +100,7 @@ def test_what_a_fix_saves_on_a_side():
     assert worth(None) == "\N{EN DASH}"
     assert worth(side_finding(high_ms=0)) == "nothing more"
     assert worth(side_finding().model_copy(update={"saving": None})) == "no estimate"
-    assert worth(side_finding().model_copy(update={"under": "another"})) == "with its cause"
+    assert worth(side_finding().model_copy(update={"under": "another"})) == "in its cause"
 
 
 def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
@@ -216,10 +235,10 @@ def test_of_many_ranks_the_breakdown_says_whose_it_is():
 
     both = slower().model_copy(update={"base": of(slower().base, 1), "head": of(slower().head, 3)})
     meanings = {row.name: row.meaning for row in shifts.rows(both)}
-    assert meanings["mean of used steps"] == "without outliers, of rank 1 on the base and 3 on the head"
-    assert meanings["from mean to median, slowest rank"] == "added to that mean, this gives the median"
+    assert meanings["mean without long steps"] == "of rank 1 on the base and 3 on the head"
+    assert meanings["difference to the median, slowest rank"] == "added to that mean, this gives the median"
     alike = both.model_copy(update={"head": of(slower().head, 1)})
-    assert {row.name: row.meaning for row in shifts.rows(alike)}["mean of used steps"] == "without outliers, of rank 1"
+    assert {row.name: row.meaning for row in shifts.rows(alike)}["mean without long steps"] == "of rank 1"
 
 
 def test_the_parts_that_make_up_the_change_stand_out():

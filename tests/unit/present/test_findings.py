@@ -73,17 +73,24 @@ def test_a_saving_says_what_other_findings_count_of_it():
 
 
 def test_a_saving_of_several_parts_names_them():
-    """One that is under a twentieth of the saving is left out; the second from a fiftieth on."""
-    several = changed(
-        saving(0, 23.6, "input", "m"), parts={"input": 17.4, "host_ops": 3.1, "host_work": 2.3, "gc_idle": 0.8}
-    )
+    """One that is under a fiftieth of the saving is left out."""
+    parts = {"input": 17.4, "outliers": 0.9, "host_ops": 3.1, "host_work": 2.3, "gc_idle": 0.4}
+    several = changed(saving(0, 24.1, "input", "m"), parts=parts)
     assert only(changed(INPUT_BOUND, saving=several)).saving.sentence.endswith(
-        " Parts that it shortens: input (up to 17 ms), ops (up to 3.1 ms) and outside of ops (up to 2.3 ms)."
+        " Parts that it shortens: input (up to 17 ms), ops (up to 3.1 ms), outside of ops (up to 2.3 ms) and long steps"
+        " (up to 0.9 ms)."
     )
     two = changed(several, parts={"input": 23.1, "gc_idle": 0.5})
     assert only(changed(INPUT_BOUND, saving=two)).saving.sentence.endswith(" and garbage collection (up to 0.5 ms).")
     alone = changed(several, parts={"input": 23.2, "gc_idle": 0.4})
     assert "Parts that it" not in only(changed(INPUT_BOUND, saving=alone)).saving.sentence
+
+
+def test_that_all_numbers_rest_on_a_step_is_said_where_its_finding_is_left_out():
+    small = changed(INPUT_BOUND, severity="low", saving=None)
+    few = changed(small, rule="too-few-steps", says="The report rests on 1 step.")
+    more = findings(changed(RESNET, findings=(*(small,) * 4, few))).more
+    assert more == "Smaller findings: `input-bound` and `too-few-steps`. The report rests on 1 step."
 
 
 def test_confidence_is_that_of_a_saving():
@@ -128,21 +135,23 @@ def test_places_of_one_name_and_stack_stand_together_three_at_most():
 
 
 def test_the_order_is_stated():
-    assert order(RESNET) == "Ordered by expected saving: the middle of the interval, weighted by confidence."
+    assert order(RESNET) == "The largest expected saving comes first."
     unestimated = changed(RESNET, findings=(*RESNET.findings, changed(INPUT_BOUND, saving=None)))
-    assert order(unestimated).endswith("weighted by confidence. Those without a saving come last.")
+    assert order(unestimated).endswith("comes first. Those without a saving come last.")
     assert order(changed(RESNET, findings=RESNET.findings[:1])) == ""
-    assert order(changed(RESNET, findings=(changed(INPUT_BOUND, saving=None),) * 2)) == "Ordered by severity."
+    assert (
+        order(changed(RESNET, findings=(changed(INPUT_BOUND, saving=None),) * 2)) == "The highest severity comes first."
+    )
 
 
 def test_a_finding_that_makes_the_others_doubtful_is_explained():
     """Savings in ms are no proof: those of long steps and of usual ones are of different steps."""
-    ordered = "rdered by expected saving: the middle of the interval, weighted by confidence."
+    ordered = " largest expected saving comes first."
     leads = changed(LAUNCH_BOUND, saving=None)
-    doubtful = "Finding 1 makes the numbers of the others doubtful. These are o" + ordered
+    doubtful = "Finding 1 makes the numbers of the others doubtful. Of those, the" + ordered
     assert order(changed(RESNET, findings=(leads, INPUT_BOUND))) == doubtful
     small = changed(LAUNCH_BOUND, saving=saving(1, 2, "input", ""))
-    assert order(changed(RESNET, findings=(small, INPUT_BOUND))) == "O" + ordered
+    assert order(changed(RESNET, findings=(small, INPUT_BOUND))) == "The" + ordered
 
 
 def test_findings_that_a_screen_leaves_out_are_named():

@@ -23,26 +23,26 @@ def job(setter: int, own_ms: tuple[float, ...], waits: dict[int, float]) -> Run:
 
 def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
     assert pace(job(3, (100.0, 100.0, 100.0, 110.0), {3: 24.0})) == (
-        "Rank 3 sets the pace: it is the slowest (110 ms a step without waits, 10 ms more than the typical rank). "
-        "The others wait for it most (24 ms a step, the sum of all ranks)."
+        "Rank 3 sets the pace: without waits it takes longest, 110 ms a step, 10 ms more than the typical rank. "
+        "The others wait longest for it: 24 ms a step, the sum of all ranks."
     )
     assert pace(job(1, (100.0, 100.0, 100.0, 110.0), {2: 24.0, 3: 5.0})) == (
-        "Rank 1 sets the pace; rank 3 is the slowest (110 ms a step without waits, 10 ms more than the typical rank). "
-        "The others wait most for rank 2, the last to arrive (24 ms a step, the sum of all ranks)."
+        "Rank 1 sets the pace; without waits rank 3 takes longest, 110 ms a step, 10 ms more than the typical rank. "
+        "The others wait longest for rank 2, the last to arrive: 24 ms a step, the sum of all ranks."
     )
 
 
 def test_ranks_that_are_alike_are_not_blamed():
     assert pace(job(0, (100.0, 100.0), {1: 0.001})) == (
-        "Rank 0 sets the pace: it is the slowest (100 ms a step without waits). The ranks hardly wait for each other."
+        "Rank 0 sets the pace: without waits it takes longest, 100 ms a step. The ranks hardly wait for each other."
     )
-    assert pace(job(0, (100.0, 100.0), {})) == "Rank 0 sets the pace: it is the slowest (100 ms a step without waits)."
+    assert pace(job(0, (100.0, 100.0), {})) == "Rank 0 sets the pace: without waits it takes longest, 100 ms a step."
     assert pace(RESNET) is None
 
 
 def test_the_other_odd_ranks_have_a_line_each():
     run = job(3, (80.0, 100.0, 100.0, 110.0), {})
-    assert each_rank(run) == ["rank 0: 81 ms a step, 1 ms of it waits; without them 20 ms less than the typical rank"]
+    assert each_rank(run) == ["rank 0: 80 ms a step without waits, 20 ms less than the typical rank; waits 1 ms"]
 
 
 def test_reach_is_for_several_workers():
@@ -70,7 +70,7 @@ def test_what_the_links_reach_is_one_line():
         return bandwidth(changed(EIGHT, metrics={"run": (run,), "collective": collectives}))
 
     assert line(known, large) == (
-        "collectives of 4 MiB and more reach a bus bandwidth of 64.1 GB/s; the links allow 211 GB/s (30 %)"
+        "collectives of 4 MiB and more reach a bus bandwidth of 64.1 GB/s, 30 % of the 211 GB/s that the links allow"
     )
     assert line(known | {"link_reached_share": None}, small, large) == (
         "the largest all_reduce, 32 MiB between 2 ranks: at least 13 GB/s algorithm and 13 GB/s bus bandwidth (this "

@@ -18,10 +18,13 @@ EIGHT = SAMPLES["many-workers"].runs[0]
 @pytest.mark.parametrize(
     ("sample", "expected"),
     [
-        ("resnet", "9 rules: 4 fired, 2 did not fire, 2 could not be judged and 1 suppressed."),
-        ("cpu-only", "6 rules: 2 did not fire and 4 could not be judged."),
-        ("healthy", "11 rules: 11 did not fire."),
-        ("unknown", "4 rules: 4 could not be judged."),
+        (
+            "resnet",
+            "9 rules apply here: 4 fired (1 as a symptom), 2 did not fire, 2 could not be judged and 1 suppressed.",
+        ),
+        ("cpu-only", "6 rules apply here: 2 did not fire and 4 could not be judged."),
+        ("healthy", "11 rules apply here: 11 did not fire."),
+        ("unknown", "4 rules apply here: 4 could not be judged."),
     ],
 )
 def test_silence_does_not_pass_for_health(sample: str, expected: str):

@@ -24,18 +24,18 @@ EIGHT = SAMPLES["many-workers"].runs[0]
     ],
 )
 def test_what_was_read(sample: str, expected: tuple[str, ...]):
-    assert facts(SAMPLES[sample].runs[0].source) == expected
+    assert facts(SAMPLES[sample].runs[0]) == expected
 
 
 def test_an_nsight_export_is_no_profile_of_the_frameworks_profiler():
     source = RESNET.source
-    assert facts(changed(source, format="nsys"))[0] == "nsys profile of pytorch"
-    assert facts(changed(source, format="nsys", framework="cuda"))[0] == "CUDA program (nsys)"
-    assert facts(changed(source, format="nsys", framework=None))[0] == "nsys profile"
+    assert facts(changed(RESNET, source=changed(source, format="nsys")))[0] == "nsys profile of pytorch"
+    assert facts(changed(RESNET, source=changed(source, format="nsys", framework="cuda")))[0] == "CUDA program (nsys)"
+    assert facts(changed(RESNET, source=changed(source, format="nsys", framework=None)))[0] == "nsys profile"
 
 
 def test_many_ranks_and_devices_are_counted():
-    assert facts(EIGHT.source)[1:3] == ("8 of 16 ranks", "8 \N{MULTIPLICATION SIGN} NVIDIA H100 80GB HBM3")
+    assert facts(EIGHT)[1:3] == ("8 of 16 ranks", "8 \N{MULTIPLICATION SIGN} NVIDIA H100 80GB HBM3")
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,27 @@ def test_many_ranks_and_devices_are_counted():
     [(8, "8 steps, 178 ms on average"), (0, "0 of 8 steps used"), (1, "1 of 8 steps used, 178 ms")],
 )
 def test_steps_that_were_used(used: int, expected: str):
-    assert facts(changed(RESNET.source, steps=Steps(**MARKED | {"used": used})))[-1] == expected
+    assert facts(changed(RESNET, source=changed(RESNET.source, steps=Steps(**MARKED | {"used": used}))))[-1] == expected
 
 
 def test_steps_of_two_lengths_say_both():
     lengths = (StepLength(steps=4, mean_ms=36.0), StepLength(steps=4, mean_ms=320.0))
     steps = Steps(**MARKED | {"used": 8, "lengths": lengths})
-    said = facts(changed(RESNET.source, steps=steps))[-1]
+    said = facts(changed(RESNET, source=changed(RESNET.source, steps=steps)))[-1]
     assert said == "8 steps, 178 ms on average (4 of 36 ms and 4 of 320 ms)"
 
 
-@pytest.mark.parametrize(("used", "role"), [(8, "which sets the pace"), (1, "the slowest by itself")])
-def test_of_several_workers_one_gives_the_numbers(used: int, role: str):
+@pytest.mark.parametrize("used", [8, 1])
+def test_of_several_workers_one_gives_the_numbers(used: int):
     steps = Steps(**MARKED | {"used": used, "worker": 5})
-    assert facts(changed(EIGHT.source, steps=steps))[-1].endswith(f"; numbers are those of rank 5, {role}")
+    paced = changed(EIGHT, source=changed(EIGHT.source, steps=steps))
+    assert facts(paced)[-1].endswith("; numbers are those of rank 5, which sets the pace")
+
+
+def test_of_several_devices_of_a_process_one_gives_the_numbers():
+    source = changed(RESNET.source, devices=RESNET.source.devices * 2)
+    several = changed(RESNET, source=source, metrics={"worker": ({"worker": 0, "device": 1},)})
+    assert facts(several)[-1].endswith("; numbers are those of GPU 1")
 
 
 def test_what_shares_are_of():

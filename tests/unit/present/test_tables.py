@@ -65,7 +65,7 @@ def test_what_the_frameworks_tools_put_first():
     assert figures(run) == (
         doc.Figure("device at work", "70 %", "of the step"),
         doc.Figure("Tensor Cores", "0 %", "of kernel time"),
-        doc.Figure("memory peak", "6 GiB (38 %)"),
+        doc.Figure("memory peak", "6 GiB (38 % of the device's memory)"),
     )
     of_tensorflow = changed(run, source=changed(run.source, framework="tensorflow"))
     assert doc.Figure("ops that use the device", "54 %", "of all ops") in figures(of_tensorflow)

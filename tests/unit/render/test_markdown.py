@@ -81,7 +81,10 @@ def opened(text: str) -> str:
 def test_the_table_comes_first_and_the_first_fix_is_open():
     text = rendered(SAMPLES["resnet"])
     assert text.splitlines()[2].startswith("|  | Finding |")
-    assert "9 rules: 4 fired, 2 did not fire, 2 could not be judged and 1 suppressed. Ordered by expected" in text
+    assert (
+        "9 rules apply here: 4 fired (1 as a symptom), 2 did not fire, 2 could not be judged and 1 suppressed. The"
+        in text
+    )
     assert "num_workers=4" in opened(text)
     assert "torch.autocast" in text
     assert "torch.autocast" not in opened(text)
