@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Tests and modules stay to the end: no search for garbage, which hypothesis makes for each thread, looks at them."""
+    """Tests and modules stay to the end: no search for garbage, of which hypothesis makes many, looks at them."""
     gc.collect()
     gc.freeze()
 

@@ -69,7 +69,7 @@ def test_a_saving_says_what_other_findings_count_of_it():
     won = saving(0.1, 0.36, "memcpy", "High end: all copy time.")
     shared = changed(INPUT_BOUND, saving=changed(won, shared_ms=1.55))
     assert "High end: all copy time. The saving leaves out 1.6 ms that other findings count." in method(shared)
-    assert "other findings" not in method(changed(INPUT_BOUND, saving=changed(won, shared_ms=0.01)))
+    assert "other findings" not in method(changed(INPUT_BOUND, saving=changed(won, shared_ms=0.005)))
 
 
 def test_a_saving_of_several_parts_names_them():
