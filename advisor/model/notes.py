@@ -48,7 +48,6 @@ NOTES: Final = {
     ),
     "several_formats": "this folder holds {formats} profiles: each format is a separate run, even if of one job",
     # what the recording holds
-    "old_pytorch": "recorded with PyTorch before 1.10: update it first, because `torch.compile` needs PyTorch 2",
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",
     "fragment": (
         "kernels were recorded in only {kernels:ms} of the {host:ms} in which the host runs ops, so some may be "

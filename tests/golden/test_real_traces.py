@@ -70,8 +70,6 @@ NOTES = {  # the notes of these; the others have none
     "ddp-resnet18-mi300": "steps_by_optimizer",
     "param-linear-2080ti": "steps_by_optimizer",
     "kernels-not-recorded": "kernels_not_recorded",
-    "resnet50-v100-workers0": "old_pytorch",
-    "resnet50-v100-workers4": "old_pytorch",
 }
 SMALL = sorted(  # quick to read twice
     set(FACTS)

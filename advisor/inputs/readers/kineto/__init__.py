@@ -153,7 +153,6 @@ def _profile(
         cause,
         checked(host, name),
         busy_machine(noted(header.advisor)),
-        _old_version(tables["allocations"]),
         *notes(chosen.steps, step_rows),
     )
     salvaged = [*trace.salvaged, *aligned.notes, *filter(None, maybe)]
@@ -315,11 +314,6 @@ def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFr
     ran, owners = ops["device"].unique().to_list(), rows["device"].drop_nulls().unique().to_list()
     same = len(ran) == len(owners) == 1
     return rows.with_columns(pl.col("device").replace(owners[0], ran[0])) if same else rows
-
-
-def _old_version(allocations: pl.DataFrame) -> Note | None:
-    """That PyTorch was older than 1.10, which first wrote totals into memory events."""
-    return Note("old_pytorch") if allocations.height and not allocations["allocated_bytes"].count() else None
 
 
 def _lacks(profile: Profile, *, cut_off: bool, on: Container[str]) -> dict[str, Missing]:

@@ -290,7 +290,6 @@ def test_allocations_of_2021_bear_no_category_and_no_totals():
     made = profile(*LAUNCH, old)
     assert only(made.allocations, *COLUMNS) == (0, THREAD, 5_000, -512, 64, None, None)
     assert "no totals" in made.lacks["allocations.allocated_bytes"].words
-    assert [note.code for note in made.salvaged] == ["old_pytorch"]
 
 
 def test_the_hosts_memory_belongs_to_no_device():
