@@ -17,7 +17,7 @@ from advisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.inputs.saved import Kind
+    from advisor.inputs.saved_kinds import Kind
     from advisor.render.registry import Value
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
 from advisor.inputs.readers import FORMATS, NSYS, VIEWER, Format
-from advisor.inputs.saved import is_saved
+from advisor.inputs.saved_kinds import is_saved
 from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
 from advisor.model.notes import Note
 from advisor.text import listing as in_words

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from advisor.inputs.saved import Kind
+from advisor.inputs.saved_kinds import Kind
 
 Tone: TypeAlias = Literal["plain", "strong", "quiet", "good", "warning", "bad"]
 Severity: TypeAlias = Literal["high", "medium", "low"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
-from advisor.inputs.saved import kind_of
+from advisor.inputs.saved_kinds import kind_of
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
 from advisor.model.report import Report

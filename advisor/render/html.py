@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from advisor import text
-from advisor.inputs.saved import Kind
+from advisor.inputs.saved_kinds import Kind
 from advisor.present import document as doc
 from advisor.present.findings import WEB
 from advisor.render.markdown import code_spans

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from advisor.inputs.saved import Kind
+    from advisor.inputs.saved_kinds import Kind
     from advisor.model.comparison import Comparison
     from advisor.model.report import Report
     from advisor.model.trials import Trials

@@ -17,10 +17,10 @@ from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.rules.candidates import Candidate, candidate
-from advisor.rules.causes import ranked
 from advisor.rules.evaluation import Verdict, verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
+from advisor.rules.order import ranked
 from advisor.rules.pools import shares
 from advisor.rules.rule_file import Applies, Rule
 from advisor.rules.stand_ins import with_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from advisor.errors import ReadError
-from advisor.inputs.saved import is_saved, kind_of
+from advisor.inputs.saved_kinds import is_saved, kind_of
 from advisor.inputs.storage import HEAD_BYTES, listing, open_file
 from advisor.model.report import Report
 from advisor.render import json

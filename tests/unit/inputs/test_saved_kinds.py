@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.inputs.saved import is_saved, kind_of
+from advisor.inputs.saved_kinds import is_saved, kind_of
 
 
 @pytest.mark.parametrize(
