@@ -168,7 +168,7 @@ def saving(finding: Finding, steps: Steps) -> str | None:
     if finding.saving is None:
         return None
     if finding.saving.high_ms <= 0:
-        return "Fixing this saves nothing more: the findings above already count that time."
+        return "Fixing this alone saves nothing: another rank or part of the job takes as long."
     saved = f"{saved_time(finding.saving)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
         comma = "," if "," in saved else ""
@@ -182,14 +182,14 @@ def saving_in_brief(finding: Finding, steps: Steps) -> str | None:
     if won is None:
         return None
     if won.high_ms <= 0:
-        return "nothing more"
+        return "nothing"
     shares = f" ({percents(won.low_share, won.high_share)})" if won.high_share > 0 else ""
     return f"{saved_time(won)}{_of(finding, steps)}{shares}"
 
 
 def saved_time(won: Saving) -> str:
     """`35-59 ms`."""
-    return interval(won.low_ms, won.high_ms) if won.high_ms > 0 else "nothing more"
+    return interval(won.low_ms, won.high_ms) if won.high_ms > 0 else "nothing"
 
 
 def _of(finding: Finding, steps: Steps) -> str:

@@ -51,10 +51,10 @@ def test_a_recording_saves_nothing_by_itself():
     assert saving(changed(finding, fixes=(first, again)), STEPS) == saving(INPUT_BOUND, STEPS)
 
 
-def test_a_saving_that_others_have_claimed_says_so():
+def test_a_saving_of_nothing_says_so():
     finding = changed(INPUT_BOUND, saving=won(0, 0, "input", ""))
-    assert saving(finding, STEPS) == "Fixing this saves nothing more: the findings above already count that time."
-    assert saving_in_brief(finding, STEPS) == "nothing more"
+    assert saving(finding, STEPS) == "Fixing this alone saves nothing: another rank or part of the job takes as long."
+    assert saving_in_brief(finding, STEPS) == "nothing"
 
 
 def test_outlier_steps_are_named_where_the_saving_is_of_them():
