@@ -123,7 +123,7 @@ def qualified(run: Run) -> str:
     """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
-        return " ".join(filter(None, (cause(run), place(run.unexplained))))
+        return " ".join(filter(None, (cause(run), place(run.unexplained), _saved_of_loss(run))))
     if known.code == "finding" or known.reason is None or run.source.steps.are_cut:
         return ""
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
@@ -134,6 +134,15 @@ def qualified(run: Run) -> str:
     if known.reason_rules == known.not_evaluable:
         return f"{unjudged}: {known.reason.words}."
     return f"{unjudged}. The most common reason ({count(known.reason_rules, 'rule')}): {known.reason.words}."
+
+
+def _saved_of_loss(run: Run) -> str:
+    """What the findings save of that loss, which none of them explains; empty where all are small."""
+    part = run.unexplained
+    if part is None or all(finding.severity == "low" for finding in run.findings):
+        return ""
+    saved = f"up to {percent(part.saved_ms / part.ms)}" if part.saved_ms else "none"
+    return f"The {'findings save' if len(run.findings) > 1 else 'finding saves'} {saved} of it."
 
 
 def title(finding: Finding, run: Run) -> str:
