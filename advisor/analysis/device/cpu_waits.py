@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.inputs.names.calls import OWN_LOADING
+from advisor.inputs.names.calls import FILE_READ, OWN_LOADING
 
 _WORKLESS: Final = (
     r"^(?:aten::(?:view|as_strided|alias|detach|resolve_conj|resolve_neg|_unsafe_view|_reshape_alias)|detach)$"
@@ -70,7 +70,7 @@ def delayed_part(view: DeviceView, *delays: str) -> float:
     sample = view.once(cpu_waits)
     if sample is not None:
         return sample.least_share
-    loads = view.host_spans("input") - spans(view.host_like(OWN_LOADING, "input"))
+    loads = view.host_spans("input") - spans(view.host_like(f"{OWN_LOADING}|{FILE_READ}", "input"))
     waits = loads | host_exposed(view, view.once(host_collectives))
     works_ns = view.total_ns - int(waits.within(view.starts, view.ends).sum())
     noted_ns = 1e6 * view.steps.height * sum(noted_ms(view, delay) for delay in delays)

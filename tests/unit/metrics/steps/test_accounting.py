@@ -114,11 +114,14 @@ def test_ops_beside_a_collective_share_the_waits_for_a_cpu_with_the_others():
     assert times == {"collective": 10, "operators": 25, "between": 20, "other_programs": 45}
 
 
-def test_loading_in_the_main_process_waits_for_a_cpu_as_other_work_does():
+@pytest.mark.parametrize(
+    "loading",
+    ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "numpy/lib/_npyio_impl.py(311): load"],
+)
+def test_loading_in_the_main_process_waits_for_a_cpu_as_other_work_does(loading: str):
     # us       0              60       80   100
     # input    ================                  in the main process; half of all work waits, input's stays in it
     # op                       =========
-    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     host = [on_host("input", 0, 60, name=loading), on_host("op", 60, 80)]
     waiting = view(profile([], host, [step(1, 0, 100, device=None)]))
     waiting.process.update({"run_delay_ms": 0.040, "own_delay_ms": 0.010})
