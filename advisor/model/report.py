@@ -136,7 +136,8 @@ class Run(Frozen):
     @property
     def _is_worth_a_verdict(self) -> bool:
         explains = self.accounting is None or self.accounting.useful_share < HEALTHY_SHARE
-        return any(f.saving or (f.loss and explains) or f.severity != "low" for f in self.findings)
+        saves = any(f.saving and f.saving.high_ms > 0 for f in self.findings)
+        return saves or any((f.loss and explains) or f.severity != "low" for f in self.findings)
 
     @property
     def unexplained(self) -> Part | None:

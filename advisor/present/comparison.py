@@ -319,7 +319,7 @@ def worth(finding: SideFinding | None) -> str:
     if finding.under:
         return "in its cause"
     if finding.saving is None or finding.saving.high_ms <= 0:
-        return "no estimate" if finding.saving is None else "nothing more"
+        return "no estimate" if finding.saving is None else "nothing"
     return interval(finding.saving.low_ms, finding.saving.high_ms)
 
 

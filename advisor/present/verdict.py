@@ -12,7 +12,7 @@ from advisor.model.source import Steps
 from advisor.present.source import rank_name
 from advisor.text import capital, count, interval, ms, one_line, percent, percents
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import PARTS, part_words, pool_short
+from advisor.vocabulary.parts import PARTS, part_words
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -123,7 +123,7 @@ def qualified(run: Run) -> str:
     """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
-        return " ".join(filter(None, (cause(run), place(run.unexplained), _aside(run))))
+        return " ".join(filter(None, (cause(run), place(run.unexplained), _saved_of_loss(run))))
     if known.code == "finding" or known.reason is None or run.source.steps.are_cut:
         return ""
     if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
@@ -136,13 +136,13 @@ def qualified(run: Run) -> str:
     return f"{unjudged}. The most common reason ({count(known.reason_rules, 'rule')}): {known.reason.words}."
 
 
-def _aside(run: Run) -> str:
-    """That the first finding is about another part than the loss of the headline; empty where it may be about both."""
-    loss_part, won = run.unexplained, run.findings[0].saving if run.findings else None
-    if loss_part is None or won is None or loss_part.part not in PARTS:
+def _saved_of_loss(run: Run) -> str:
+    """What the findings save of that loss, which none of them explains; empty where all are small."""
+    part = run.unexplained
+    if part is None or all(finding.severity == "low" for finding in run.findings):
         return ""
-    is_of_both = {won.of, *won.parts} & set(PARTS[loss_part.part].pools)
-    return "" if is_of_both else f"Finding 1 is about another part: {pool_short(won.of)}."
+    saved = f"up to {percent(part.saved_ms / part.ms)}" if part.saved_ms else "none"
+    return f"The {'findings save' if len(run.findings) > 1 else 'finding saves'} {saved} of it."
 
 
 def title(finding: Finding, run: Run) -> str:
@@ -177,7 +177,7 @@ def saving(finding: Finding, steps: Steps) -> str | None:
     if finding.saving is None:
         return None
     if finding.saving.high_ms <= 0:
-        return "Fixing this saves nothing more: the findings above already count that time."
+        return "Fixing this alone saves nothing: another rank or part of the job takes as long."
     saved = f"{saved_time(finding.saving)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
         comma = "," if "," in saved else ""
@@ -191,14 +191,14 @@ def saving_in_brief(finding: Finding, steps: Steps) -> str | None:
     if won is None:
         return None
     if won.high_ms <= 0:
-        return "nothing more"
+        return "nothing"
     shares = f" ({percents(won.low_share, won.high_share)})" if won.high_share > 0 else ""
     return f"{saved_time(won)}{_of(finding, steps)}{shares}"
 
 
 def saved_time(won: Saving) -> str:
     """`35-59 ms`."""
-    return interval(won.low_ms, won.high_ms) if won.high_ms > 0 else "nothing more"
+    return interval(won.low_ms, won.high_ms) if won.high_ms > 0 else "nothing"
 
 
 def _of(finding: Finding, steps: Steps) -> str:

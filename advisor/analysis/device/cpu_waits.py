@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.inputs.names.calls import OWN_LOADING
+from advisor.inputs.names.calls import FILE_READ, OWN_LOADING
 
 _WORKLESS: Final = (
     r"^(?:aten::(?:view|as_strided|alias|detach|resolve_conj|resolve_neg|_unsafe_view|_reshape_alias)|detach)$"
@@ -63,17 +64,15 @@ def delay_share(view: DeviceView) -> float:
 def delayed_part(view: DeviceView, *delays: str) -> float:
     """The part of the host's working time that waits for a CPU; `delays` are those noted that count.
 
-    The host works where it does not wait for another rank or for processes that load: all of its work waits alike.
+    The host works where it does not wait for another rank or for processes that load: all of its work waits alike. Ops
+    beside a collective are work: those of a busy machine that waited for a CPU did so there, hardly in the collective.
     """
     sample = view.once(cpu_waits)
     if sample is not None:
         return sample.least_share
-    own_loading = spans(view.host_like(OWN_LOADING, "input"))
-    either, own = (
-        int(when.within(view.starts, view.ends).sum())
-        for when in (own_loading | view.host_spans("input", "collective"), own_loading)
-    )
-    works_ns = view.total_ns - (either - own)
+    loads = view.host_spans("input") - spans(view.host_like(f"{OWN_LOADING}|{FILE_READ}", "input"))
+    waits = loads | host_exposed(view, view.once(host_collectives))
+    works_ns = view.total_ns - int(waits.within(view.starts, view.ends).sum())
     noted_ns = 1e6 * view.steps.height * sum(noted_ms(view, delay) for delay in delays)
     return min(1.0, noted_ns / works_ns) if works_ns else 0.0
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView, by_start, inside, spans
 from advisor.inputs.names.calls import (
+    FILE_READ,
     JIT_CALL,
     LOGGING,
     NODE,
@@ -137,6 +138,11 @@ def logging_frames(view: DeviceView) -> pl.DataFrame:
 def saving_frames(view: DeviceView) -> pl.DataFrame:
     """Functions of Python that save files, on the training threads."""
     return view.once(training_ops).filter(pl.col("kind") == "python", matches(SAVING))
+
+
+def reading_frames(view: DeviceView) -> pl.DataFrame:
+    """Functions of Python that read files, on the training threads."""
+    return view.once(training_ops).filter(pl.col("kind") == "python", matches(FILE_READ))
 
 
 def between_nodes(view: DeviceView) -> Union:

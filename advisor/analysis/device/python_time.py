@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -13,6 +15,7 @@ from advisor.analysis.device.host_work import (
     logging_frames,
     optimizer_work,
     own_ns,
+    reading_frames,
     saving_frames,
     step_ops,
     thread_waits,
@@ -110,8 +113,9 @@ def silent_ns(view: DeviceView, time: PythonTime) -> int:
 
 
 def _between(view: DeviceView) -> Union:
-    """When no op runs, nor anything that other rules judge."""
-    others = view.once(optimizer_work) | spans(saving_frames(view)) | spans(logging_frames(view))
+    """When no op runs, nor anything that other rules judge, nor what reads files: no other Python shortens that."""
+    frames = (saving_frames(view), logging_frames(view), reading_frames(view))
+    others = reduce(or_, map(spans, frames), view.once(optimizer_work))
     return between_ops(view, view.steps) - (others | between_nodes(view))
 
 

@@ -68,6 +68,16 @@ SAVING: Final = (
 )
 """Functions of Python that save files."""
 
+FILE_READ: Final = (
+    r"(?:^|/)(?:numpy/lib/_?npyio\w*\.py\(\d+\): (?:load|loadtxt|genfromtxt|fromregex|__getitem__)"
+    r"|PIL/Image\.py\(\d+\): open|PIL/ImageFile\.py\(\d+\): load|torchvision/io/\w+\.py\(\d+\): (?:read|decode)_\w+"
+    r"|h5py/_hl/(?:dataset\.py\(\d+\): __getitem__|files\.py\(\d+\): __init__)|torch/serialization\.py\(\d+\): load"
+    r"|pandas/io/[\w/]+\.py\(\d+\): read_\w+|pyarrow/\w+(?:/\w+)?\.py\(\d+\): read\w*|soundfile\.py\(\d+\): read"
+    r"|(?:gzip|bz2|lzma|zipfile(?:/__init__)?)\.py\(\d+\): read\w*|json/__init__\.py\(\d+\): load)$"
+    r"|^<built-in (?:function|method) (?:imread|fromfile)\b"
+)
+"""Functions of Python that read and decode a file, as Kineto names them."""
+
 JIT_CALL: Final = r"^PjitFunction\("
 """The range in which JAX calls a compiled function; on a CPU too it may return before the program has run."""
 

@@ -54,10 +54,10 @@ PYTHON_BOUND_SHARE = Metric(
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, but for calls of jitted functions / step time; "
     "without a device, time outside framework ops, input, compilation, "
-    "collectives, updates of parameters, logging, saving and stretches of over {dispatch} in which nothing was "
-    "recorded or a thread waits, and moments between nodes of autograd, plus that of ops that themselves take under "
-    "10 µs (of TensorFlow and JAX of eager ones) / step time; unknown without 8 passes or 5 % in loops over small ops "
-    "if those stretches are longer, and 5 % of the step",
+    "collectives, updates of parameters, logging, saving, functions that read files and stretches of over "
+    "{dispatch} in which nothing was recorded or a thread waits, and moments between nodes of autograd, plus "
+    "that of ops that themselves take under 10 µs (of TensorFlow and JAX of eager ones) / step time; unknown "
+    "without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
     "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
     where=_python_places,
 )

@@ -15,7 +15,7 @@ from advisor.analysis.device.iterators import lasting, lasting_of_workers, reque
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
-from advisor.inputs.names.calls import OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
+from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
@@ -26,6 +26,7 @@ _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sam
 _TAKES: Final = (
     r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
 )
+_BUILT_IN: Final = r"^<built-in \w+ ([^ >]+).*>$"
 _MOST_WORKERS: Final = 16
 _FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
 _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
@@ -42,6 +43,15 @@ UNNAMED_INPUT = Metric(
     "name of the input ranges with the most time in the used steps, if it holds none of "
     "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
     "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
+    unit="text",
+)
+FILE_INPUT = Metric(
+    "file_input",
+    "The function that reads files for the longest in the steps' own thread, where no data loader was recorded; else "
+    "empty.",
+    "name of the input ranges with the most time in the used steps, if it is such a function: numpy, PIL, torch.load, "
+    "h5py, pandas, pyarrow, gzip, zipfile, json.load, torchvision.io, soundfile, cv2",
+    "PyTorch's profiler with_stack=True; where each step reads, outside of modules and ops",
     unit="text",
 )
 SINGLE_PROCESS_INPUT_SHARE = Metric(
@@ -148,6 +158,7 @@ EPOCH_WAIT_PART = Metric(
 
 @measures(
     UNNAMED_INPUT,
+    FILE_INPUT,
     SINGLE_PROCESS_INPUT_SHARE,
     WORKER_INPUT_SHARE,
     LOADING_MS,
@@ -180,6 +191,7 @@ def loader(view: DeviceView) -> Values:
     advised = min(_MOST_WORKERS, advised) if isinstance(advised, int) else advised
     return {
         UNNAMED_INPUT: _unnamed(view),
+        FILE_INPUT: _file_input(view),
         SINGLE_PROCESS_INPUT_SHARE: of_single,
         WORKER_INPUT_SHARE: of_workers,
         LOADING_MS: loading_ms,
@@ -292,11 +304,21 @@ def _pace_ms(loading_ms: float | Missing, advised: int | Missing | None, cores_m
     return max(loading_ms / max(1, advised), cores_ms)
 
 
-def _unnamed(view: DeviceView) -> str:
+def _most_input(view: DeviceView) -> str:
+    """The name of the input ranges with the most time; empty where there are none."""
     asks = view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect()
     inputs = asks.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    most = inputs.sort("dur_ns", "name", descending=[True, False])["name"].first()
-    if not isinstance(most, str) or re.search(_LOADS, most):
+    return str(inputs.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
+
+
+def _file_input(view: DeviceView) -> str:
+    most = view.once(_most_input)
+    return re.sub(_BUILT_IN, r"\1 (built-in)", most) if re.search(FILE_READ, most) else ""
+
+
+def _unnamed(view: DeviceView) -> str:
+    most = view.once(_most_input)
+    if not most or re.search(_LOADS, most) or re.search(FILE_READ, most):
         return ""
     frame = re.fullmatch(PYTHON_CALL, most)
     return f"{frame[2]} ({frame[1]})" if frame else most

@@ -98,7 +98,7 @@ def test_a_symptom_on_both_sides_has_no_row():
 def test_what_a_fix_saves_on_a_side():
     assert worth(side_finding()) == "30\N{EN DASH}59 ms"
     assert worth(None) == "\N{EN DASH}"
-    assert worth(side_finding(high_ms=0)) == "nothing more"
+    assert worth(side_finding(high_ms=0)) == "nothing"
     assert worth(side_finding().model_copy(update={"saving": None})) == "no estimate"
     assert worth(side_finding().model_copy(update={"under": "another"})) == "in its cause"
 

@@ -52,10 +52,10 @@ def test_a_recording_saves_nothing_by_itself():
     assert saving(changed(finding, fixes=(first, again)), STEPS) == saving(INPUT_BOUND, STEPS)
 
 
-def test_a_saving_that_others_have_claimed_says_so():
+def test_a_saving_of_nothing_says_so():
     finding = changed(INPUT_BOUND, saving=won(0, 0, "input", ""))
-    assert saving(finding, STEPS) == "Fixing this saves nothing more: the findings above already count that time."
-    assert saving_in_brief(finding, STEPS) == "nothing more"
+    assert saving(finding, STEPS) == "Fixing this alone saves nothing: another rank or part of the job takes as long."
+    assert saving_in_brief(finding, STEPS) == "nothing"
 
 
 def test_outlier_steps_are_named_where_the_saving_is_of_them():
@@ -120,18 +120,28 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
         "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no "
-        "sizes. Finding 1 is about another part: kernels."
+        "sizes. The finding saves none of it."
     )
-    of_both = changed(run.findings[0], saving=won(0, 1.0, "collective", ""))
-    assert "Finding 1" not in verdict(changed(run, findings=(of_both,)))
     assert verdict(losing(0.62)).endswith("No rule knows a cause of it.")
     assert headline(run) == "62 % of each step is communication that no computation overlaps."
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
-    assert verdict(untold).startswith("62 % of each step is idle time whose cause was not recorded. Finding 1")
-    busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
-    assert verdict(busy).startswith(
-        "62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine."
+    assert (
+        verdict(untold) == "62 % of each step is idle time whose cause was not recorded. The finding saves none of it."
     )
+    busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
+    assert verdict(busy) == (
+        "62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine. The finding saves "
+        "none of it."
+    )
+
+
+def test_beside_a_loss_without_a_cause_the_verdict_says_what_the_findings_save_of_it():
+    run = losing(0.62, first_ms=1.0)
+    (first,) = run.findings
+    some = changed(run.accounting, parts=(part("compute", 0.38), part("collective", 0.62, saved_ms=11.0)))
+    two = changed(run, accounting=some, findings=(first, changed(first, severity="low")))
+    assert qualified(two) == "No rule knows a cause of it. The findings save up to 10 % of it."  # 11 of 110 ms
+    assert qualified(changed(two, findings=two.findings[1:])) == "No rule knows a cause of it."
 
 
 @pytest.mark.parametrize(

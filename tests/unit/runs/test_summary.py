@@ -5,6 +5,8 @@ from pathlib import Path
 
 from advisor.engine import check
 from advisor.options import Options
+from tests.render_samples import changed
+from tests.render_samples import saving as won
 from tests.strategies_kineto import call, kernel, op, text
 
 HEALTHY = str(Path(__file__).parents[3] / "fixtures" / "simulated-healthy-a100")
@@ -33,6 +35,10 @@ def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
     assert run.outcome.code == "minor"
     judged = f"the {run.outcome.judged} rules that could be judged"
     assert run.verdict.startswith(f"Only small findings by {judged}, none with a saving: ")
+    (remark,) = run.findings
+    for high_ms, code in ((0, "minor"), (1, "finding")):
+        saves = changed(remark, saving=won(0, high_ms, "input", ""))
+        assert run.model_copy(update={"findings": (saves,)}).outcome.code == code
 
 
 def test_the_environment_is_what_the_job_ran_on_and_how_it_was_recorded(tmp_path: Path):

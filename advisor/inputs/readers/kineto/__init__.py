@@ -20,6 +20,7 @@ from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.fields import KINETO, Device, Distributed, Event, Header
+from advisor.inputs.readers.kineto.file_reads import with_file_reads
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.processes import outsiders
 from advisor.inputs.readers.kineto.recorder_block import busy_machine, noted
@@ -138,7 +139,7 @@ def _profile(
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
-        "host_ops": with_requests(host, device, step_rows),
+        "host_ops": with_requests(with_file_reads(host, step_rows), device, step_rows),
         "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
         "collectives": _collectives(device, host),
         "allocations": _allocations(columns, device, base_ns),

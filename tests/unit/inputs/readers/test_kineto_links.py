@@ -286,6 +286,42 @@ def test_a_dataset_of_the_same_name_is_no_loader():
     assert requests(profile(frame(0, 50, "mine/dataloader.py(7): _next_data"), op(50, 10, "aten::mm"))) == []
 
 
+READ = "numpy/lib/_npyio_impl.py(239): __getitem__"
+
+
+def stepping(*of_each: Event, steps: int = 3, length: float = 100) -> list[Event]:
+    """Steps of 100 us, each with these events and a product at 80."""
+    alike = [*of_each, op(80, 10, "aten::addmm")]
+    moved = [each | {"ts": each["ts"] + number * length} for number in range(steps) for each in alike]
+    return [*(step(number, number * length, length) for number in range(steps)), *moved]
+
+
+def test_files_that_each_step_reads_before_its_products_are_its_input():
+    """What reads inside of another such function is part of that."""
+    nested = [frame(10, 40, READ), frame(12, 30, "zipfile.py(930): read"), frame(60, 5, "<built-in function imread>")]
+    made = requests(profile(*stepping(*nested)))
+    expected = [(READ, 10), ("<built-in function imread>", 60)]
+    assert made == [(name, at + 100 * number) for number in range(3) for name, at in expected]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [*stepping(steps=3), frame(10, 60, READ)],  # a checkpoint
+        stepping(frame(91, 8, READ)),  # a reference that the results are held against
+        stepping(event("python_function", "nn.Module: Mine_0", 5, 60), frame(10, 40, READ)),  # weights on a disk
+        stepping(frame(10, 4.9, "json/__init__.py(274): load")),  # a twentieth of the step is 5 us
+        stepping(frame(10, 40, READ), steps=2),
+        stepping(frame(10, 40, READ) | {"tid": OTHER_THREAD}),  # it reads ahead
+        stepping(frame(10, 40, "json/__init__.py(299): loads")),  # text of any origin
+        [*stepping(frame(10, 40, READ)), event("user_annotation", "enumerate(DataLoader)#A.__next__", 5, 2)],
+    ],
+)
+def test_files_that_may_be_anything_are_no_input(events: list[Event]):
+    assert READ not in [name for name, _ in requests(profile(*events))]
+    assert not any("json" in name for name, _ in requests(profile(*events)))
+
+
 # ------------------------------------------------------------------------------------------------ several processes
 
 

@@ -236,6 +236,15 @@ def test_a_loop_is_python_however_long_nothing_was_recorded():
     assert other[python.PYTHON_BOUND_SHARE] == Missing("silent_host", share=pytest.approx(1, abs=0.1))
 
 
+def test_reading_of_files_is_no_python_that_could_be_written_anew():
+    # us    0         40                     90   100
+    # op    ==========
+    # load            =======================          it reads; the rest is Python
+    host = [on_host("op", 0, 40), on_host("python", 40, 90, name="numpy/lib/_npyio_impl.py(311): load")]
+    values = python_bound(view(profile([], host, [step(1, 0, 100, device=None)], workers=PYTORCH)))
+    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(0.10)
+
+
 def test_what_eager_ops_need_may_not_be_saved_at_all():
     trace = profile([], passes(2), [step(1, 0, 80, device=None)], workers=PYTORCH)
     values = python_bound(view(trace))

@@ -6,6 +6,7 @@ from advisor.metrics.input.loader import (
     BATCHES_AT_ONCE,
     CPUS,
     EPOCH_WAIT_PART,
+    FILE_INPUT,
     LOADER_WORKERS,
     LOADING_MS,
     LOADING_THREAD_PART,
@@ -252,3 +253,17 @@ def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():
     steps = [step(i, *window, host=(50 * i, 50 * i + 50)) for i, window in enumerate(windows)]
     kernels = [kernel(start, start + 10, start) for start in (0, 90, 100, 190)]
     assert loader(view(profile(kernels, asks, steps)))[EPOCH_WAIT_PART] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("numpy/lib/_npyio_impl.py(311): load", "numpy/lib/_npyio_impl.py(311): load"),
+        ("<built-in function imread>", "imread (built-in)"),
+        (ALONE, ""),
+    ],
+)
+def test_files_that_the_step_reads_itself_have_their_function_s_name(name: str, expected: str):
+    host = [on_host("input", 0, 400, name=name), on_host("op", 400, 500)]
+    values = loader(view(profile([], host, [step(1, 0, 500, device=None)])))
+    assert (values[FILE_INPUT], values[UNNAMED_INPUT]) == (expected, "")

@@ -103,11 +103,25 @@ def test_waits_for_a_cpu_are_no_work_of_the_ops_that_they_lengthen():
     assert sum(row["time_ns"] for row in accounting(waiting).to_dicts()) == 100_000
 
 
-def test_loading_in_the_main_process_waits_for_a_cpu_as_other_work_does():
+def test_ops_beside_a_collective_share_the_waits_for_a_cpu_with_the_others():
+    # us          0    20         70   80   100
+    # op                ==========               on the thread that waits; half of the 90 us of work are noted
+    # collective            ===========          10 us beside no op: a thread that sleeps needs no CPU
+    host = [on_host("op", 20, 70), on_host("collective", 40, 80, name="gloo:all_reduce", thread=4)]
+    waiting = view(profile([], host, [step(1, 0, 100, device=None)]))
+    waiting.process["run_delay_ms"] = 0.045
+    times = {row["part"]: row["time_ns"] / 1e3 for row in accounting(waiting).to_dicts()}
+    assert times == {"collective": 10, "operators": 25, "between": 20, "other_programs": 45}
+
+
+@pytest.mark.parametrize(
+    "loading",
+    ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "numpy/lib/_npyio_impl.py(311): load"],
+)
+def test_loading_in_the_main_process_waits_for_a_cpu_as_other_work_does(loading: str):
     # us       0              60       80   100
     # input    ================                  in the main process; half of all work waits, input's stays in it
     # op                       =========
-    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     host = [on_host("input", 0, 60, name=loading), on_host("op", 60, 80)]
     waiting = view(profile([], host, [step(1, 0, 100, device=None)]))
     waiting.process.update({"run_delay_ms": 0.040, "own_delay_ms": 0.010})
