@@ -142,15 +142,19 @@ def _in_the_bar(won: Saving) -> str:
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
     whose = "" if fix.framework in {framework, "any"} else fix.framework
-    brief = first_sentence(fix.do) + (" This changes results." if fix.numerics else "")
+    brief = " ".join([first_sentence(fix.do), *_change(fix)])
     return doc.Fix(" ".join(_instruction(fix, beside)), brief, whose, fix.code, web_link(fix.link))
+
+
+def _change(fix: Fix) -> Iterator[str]:
+    if fix.numerics:
+        yield f"This changes results: {fix.numerics}."
 
 
 def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
     """What to do, how it changes results, and whether another fix beside it excludes it."""
     yield fix.do
-    if fix.numerics:
-        yield f"This changes results: {fix.numerics}."
+    yield from _change(fix)
     if not fix.is_estimated:
         yield "The saving above is not of this fix alone, which may save less or nothing: try it."
     if fix.choice and any(other.choice == fix.choice for other in beside if other != fix):
