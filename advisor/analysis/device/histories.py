@@ -46,10 +46,10 @@ def history_copies(view: DeviceView) -> pl.DataFrame:
     """
     calls = _concatenations(view)
     growing = _growing(view, calls)
-    found = [growing, _sliding(view, calls.join(growing, on="id", how="anti"))]
+    groups = [growing, _sliding(view, calls.join(growing, on="id", how="anti"))]
     used = view.used_like(CONCATENATION, "op").select("id")
     columns = [*calls.columns, "length", "added", "slides"]
-    return pl.concat([part.select(columns) for part in found]).join(used, on="id", how="semi").sort("start_ns")
+    return pl.concat([part.select(columns) for part in groups]).join(used, on="id", how="semi").sort("start_ns")
 
 
 def _concatenations(view: DeviceView) -> pl.DataFrame:
@@ -68,15 +68,15 @@ class _Joined(NamedTuple):
     parts: tuple[_Shape, ...]
 
     @property
-    def whole(self) -> _Shape:
-        whole = [*self.parts[0]]
-        whole[self.dimension] = sum(part[self.dimension] for part in self.parts)
-        return tuple(whole)
+    def result(self) -> _Shape:
+        result = [*self.parts[0]]
+        result[self.dimension] = sum(part[self.dimension] for part in self.parts)
+        return tuple(result)
 
     @property
     def added(self) -> int:
         """What is not of the longest."""
-        return self.whole[self.dimension] - max(part[self.dimension] for part in self.parts)
+        return self.result[self.dimension] - max(part[self.dimension] for part in self.parts)
 
 
 def _joined(shapes: str) -> _Joined | None:
@@ -88,7 +88,7 @@ def _joined(shapes: str) -> _Joined | None:
     if len(differs) != 1:
         return None
     joined = _Joined(int(differs[0]), tuple(tensors))
-    return joined if 0 < 2 * joined.added < joined.whole[joined.dimension] else None
+    return joined if 0 < 2 * joined.added < joined.result[joined.dimension] else None
 
 
 def _tensors(shapes: str) -> list[list[int]]:
@@ -112,7 +112,7 @@ def _growing(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     calls = calls.filter(pl.col("history").is_in(growing)).with_columns(slides=pl.lit(value=False))
     if not calls.height:  # the rest looks at all ops
         return calls
-    others = _features(view, joins) | _made_anew(view, joins)
+    others = _features(view, joins) | _new_tensors(view, joins)
     is_other = pl.col("shapes").is_in(others) | pl.col("id").is_in(_after_repeats(view).implode())
     return calls.filter((~is_other).mean().over("history") >= _MOST_GROW)
 
@@ -125,9 +125,9 @@ def _is_appended(joined: _Joined) -> bool:
 
 def _as_history(joined: _Joined) -> tuple[str, int, int]:
     """The other dimensions and what is added, in which calls for one history agree; the length; what is added."""
-    others = [*joined.whole]
+    others = [*joined.result]
     others[joined.dimension] = -1
-    return f"{others} + {joined.added}", joined.whole[joined.dimension] - joined.added, joined.added
+    return f"{others} + {joined.added}", joined.result[joined.dimension] - joined.added, joined.added
 
 
 def _grows(lengths: Sequence[int], added: int) -> bool:
@@ -152,24 +152,24 @@ def _features(view: DeviceView, joins: dict[str, _Joined]) -> set[str]:
     return {
         shapes
         for shapes, joined in joins.items()
-        if (joined.dimension, joined.whole) in read
-        or (has_images and len(joined.whole) >= _IMAGE and joined.dimension == _CHANNELS)
+        if (joined.dimension, joined.result) in read
+        or (has_images and len(joined.result) >= _IMAGE and joined.dimension == _CHANNELS)
     }
 
 
-def _made_anew(view: DeviceView, joins: dict[str, _Joined]) -> set[str]:
+def _new_tensors(view: DeviceView, joins: dict[str, _Joined]) -> set[str]:
     """Calls whose first tensor some op fills, cuts, makes of others or brings from the host, or that add a constant."""
-    constants, anew = ({shape for (shape,) in _inputs(view, pattern, 1)} for pattern in (_CONSTANT, _RANDOM))
-    anew |= constants | _from_host(view)
-    anew |= {(*indices, table[-1]) for table, indices in _inputs(view, _EMBEDDING, 2)}
-    anew |= {(*samples[:-1], weights[0]) for samples, weights in _inputs(view, _LINEAR, 2)}
+    constants, outputs = ({shape for (shape,) in _inputs(view, pattern, 1)} for pattern in (_CONSTANT, _RANDOM))
+    outputs |= constants | _from_host(view)
+    outputs |= {(*indices, table[-1]) for table, indices in _inputs(view, _EMBEDDING, 2)}
+    outputs |= {(*samples[:-1], weights[0]) for samples, weights in _inputs(view, _LINEAR, 2)}
     cuts = set(_cuts(view))
     return {
         shapes
         for shapes, joined in joins.items()
-        if joined.parts[0] in anew
+        if joined.parts[0] in outputs
         or constants.issuperset(joined.parts[1:])
-        or any(left == joined.parts[0] and of != joined.whole for of, left in cuts)
+        or any(rest == joined.parts[0] and of != joined.result for of, rest in cuts)
     }
 
 
@@ -210,10 +210,10 @@ def _from_host(view: DeviceView) -> set[_Shape]:
 def _cuts(view: DeviceView) -> Iterator[tuple[_Shape, _Shape]]:
     """What slices are of, and what is left."""
     for shapes, details in view.once(_kinds).filter(name=_SLICE).select("shapes", "details").rows():
-        whole = tuple(_first(shapes))
-        if whole and (cut := _cut(details, whole)):
-            side, left = cut
-            yield whole, (*whole[:side], left, *whole[side + 1 :])
+        shape = tuple(_first(shapes))
+        if shape and (cut := _cut(details, shape)):
+            side, rest = cut
+            yield shape, (*shape[:side], rest, *shape[side + 1 :])
 
 
 def _first(shapes: str | None) -> list[int]:
@@ -251,31 +251,31 @@ def _sliding(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _slides(view: DeviceView, joined: _Joined, calls: int) -> bool:
     """Whether each call keeps a slice of a tensor of its result's size, and all else that reads one reads little."""
-    side, whole = joined.dimension, joined.whole
-    text = str([*whole]).replace(" ", "")
+    side, result = joined.dimension, joined.result
+    text = str([*result]).replace(" ", "")
     shapes = pl.col("shapes").str.replace_all(" ", "", literal=True)
-    kept, read = 0, 0.0
+    slices, read = 0, 0.0
     for name, inputs, details, count in view.once(_kinds).filter(shapes.str.contains(text, literal=True)).rows():
-        part = _part_read(name, inputs, details, whole)
+        part = _part_read(name, inputs, details, result)
         if part is None:
             return False
-        if name == _SLICE and _cut(details, whole) == (side, whole[side] - joined.added):
-            kept += count
+        if name == _SLICE and _cut(details, result) == (side, result[side] - joined.added):
+            slices += count
         else:
             read += count * part
-    return kept >= calls - 1 and read <= _MOST_READ * calls
+    return slices >= calls - 1 and read <= _MOST_READ * calls
 
 
-def _part_read(name: str, shapes: str, details: str | None, whole: _Shape) -> float | None:
+def _part_read(name: str, shapes: str, details: str | None, shape: _Shape) -> float | None:
     """The part of a tensor that an op reads at most; None where that is not known."""
     if name in _INNER:
         return 0.0  # within the others
-    if tuple(_first(shapes)) != whole:
+    if tuple(_first(shapes)) != shape:
         return None
     if name == _SLICE:
-        cut = _cut(details, whole)
-        return cut[1] / whole[cut[0]] if cut else None
-    return 1 / min(whole) if name == _SELECT else None
+        cut = _cut(details, shape)
+        return cut[1] / shape[cut[0]] if cut else None
+    return 1 / min(shape) if name == _SELECT else None
 
 
 def unseen_growth(view: DeviceView) -> pl.DataFrame:

@@ -323,12 +323,12 @@ def _in_words(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
 def _first_cause(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
     cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
     is_slower = cause in _WITHOUT_EVIDENCE and view.device is None and _same_work(view)
-    if is_slower and _held_up(view, cause, int(beyond[cause].sum())):
+    if is_slower and _may_be_of_machine(view, cause, int(beyond[cause].sum())):
         return "machine"
     return "host" if cause == "unknown" and view.once(_other_work) is not None else cause
 
 
-def _held_up(view: DeviceView, cause: str, longer_ns: int) -> bool:
+def _may_be_of_machine(view: DeviceView, cause: str, longer_ns: int) -> bool:
     """Whether other programs may be what makes the same ops take so much longer.
 
     They kept the CPU from the job for half of it, or the ops themselves take longer, which another program's use of the

@@ -105,7 +105,7 @@ def test_features_that_a_layer_reads_are_no_history(name: str):
 
 
 @pytest.mark.parametrize(
-    "made",
+    "output",
     [
         lambda n: op("aten::fill_", [1, 8, n, 64]),
         lambda n: op("aten::normal_", [1, 8, n, 64]),
@@ -114,10 +114,10 @@ def test_features_that_a_layer_reads_are_no_history(name: str):
         lambda n: op("aten::slice", [1, 8, 99, 64], [], [], [], [], options=["", "2", "0", str(n), "1"]),
     ],
 )
-def test_a_tensor_that_another_op_makes_is_no_history(made):
+def test_a_tensor_that_another_op_makes_is_no_history(output):
     lengths = range(10, 20)
-    assert share(caches(lengths), *(made(n) | {"id": 1_000 + n} for n in lengths)) == 0
-    assert share(caches(lengths), made(10)) > 0  # the first is made, the others grow
+    assert share(caches(lengths), *(output(n) | {"id": 1_000 + n} for n in lengths)) == 0
+    assert share(caches(lengths), output(10)) > 0  # the first is made, the others grow
 
 
 def test_a_constant_is_nothing_new():
@@ -138,10 +138,10 @@ def test_a_value_that_is_repeated_is_nothing_new():
     assert histories(on_cpu(calls, *views))[HISTORY_COPY_SHARE] == 0
 
 
-def window(*reads: Row, kept: Sequence[str] = ("", "0", "", "-32", "1")) -> float:
+def window(*reads: Row, cut: Sequence[str] = ("", "0", "", "-32", "1")) -> float:
     """The share of four calls that each put 32 new rows before 992 of 1024."""
     calls = [cat(100 * i, [32, 128], [992, 128], id=i) for i in range(4)]
-    slices = [op("aten::slice", [1024, 128], [], [], [], [], options=kept, id=100 + i) for i in range(4)]
+    slices = [op("aten::slice", [1024, 128], [], [], [], [], options=cut, id=100 + i) for i in range(4)]
     return histories(on_cpu(calls, *slices, *reads))[HISTORY_COPY_SHARE]
 
 
@@ -168,8 +168,8 @@ def test_a_window_slides_if_little_of_it_is_read(reads: Sequence[Row], expected:
 
 
 def test_a_window_keeps_all_but_what_is_new():
-    assert window(kept=["", "0", "", "-33", "1"]) == 0
-    assert window(kept=["", "1", "", "-32", "1"]) == 0
+    assert window(cut=["", "0", "", "-33", "1"]) == 0
+    assert window(cut=["", "1", "", "-32", "1"]) == 0
     values = histories(on_cpu([cat(0, [32, 128], [992, 128])]))
     assert values[HISTORY_COPY_SHARE] == values[HISTORY_WINDOW_PART] == 0
 
