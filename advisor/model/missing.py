@@ -32,6 +32,10 @@ REASONS: Final = {
     ),
     "no_cpu_activity": "no host activity was recorded (ProfilerActivity.CPU was not given)",
     "no_shapes": "recorded without `record_shapes=True`",
+    "long_lists": (
+        "PyTorch records no shapes of more than 30 tensors, and what `torch.cat` makes of such a list grows from call "
+        "to call; look in the code whether the list is ever emptied"
+    ),
     "no_stacks": "neither stacks nor Python calls were recorded (`with_stack=True` records them)",
     "no_device_description": "the profile does not describe its devices",
     "no_sync_events": (

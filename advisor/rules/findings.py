@@ -110,7 +110,8 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
     rule = candidate.rule
     if share is None or rule.saving is None:
         return None
-    of = candidate.pool or rule.saving.of
+    outliers_ms = share.parts.get(OUTLIERS, 0.0)
+    of = OUTLIERS if outliers_ms > share.high_ms / 2 else candidate.pool or rule.saving.of
     step_ms = candidate.row.get("complete_step_mean_ms") if of == OUTLIERS else None
     step_ms = step_ms or candidate.row["step_mean_ms"]
     if not isinstance(step_ms, float) or not step_ms:

@@ -111,7 +111,8 @@ OUTLIER_CAUSE = Metric(
     "The first cause of long steps in one word; empty where there are no long steps.",
     f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
     "that and Python, without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used "
-    "one does at most",
+    "one does at most, and other programs kept the CPU from the job for half of it, or what takes longer is ops (or "
+    "Python, if nobody noted that)",
     _SOURCE,
     unit="text",
 )
@@ -321,9 +322,22 @@ def _in_words(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
 
 def _first_cause(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
     cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
-    if cause in _WITHOUT_EVIDENCE and view.device is None and _same_work(view):
+    is_slower = cause in _WITHOUT_EVIDENCE and view.device is None and _same_work(view)
+    if is_slower and _may_be_of_machine(view, cause, int(beyond[cause].sum())):
         return "machine"
     return "host" if cause == "unknown" and view.once(_other_work) is not None else cause
+
+
+def _may_be_of_machine(view: DeviceView, cause: str, longer_ns: int) -> bool:
+    """Whether other programs may be what makes the same ops take so much longer.
+
+    They kept the CPU from the job for half of it, or the ops themselves take longer, which another program's use of the
+    memory makes them too. What takes longer while nothing is recorded may be the program's own.
+    """
+    delay_ms = view.process.get("run_delay_ms")
+    if delay_ms is not None and 2 * delay_ms * 1e6 * view.complete.height >= longer_ns:
+        return True
+    return delay_ms is None if cause == "python" else view.once(_other_work) is not None
 
 
 def _same_work(view: DeviceView) -> bool:

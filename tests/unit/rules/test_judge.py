@@ -327,6 +327,15 @@ def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
     assert (won.low_share, won.high_share) == (0.1, 0.2)
 
 
+@pytest.mark.parametrize(("pauses_ms", "of", "share"), [(61, "outliers", 61 / 150), (60, "input", 0.6)])
+def test_a_saving_that_is_mostly_of_uneven_steps_is_of_the_mean_with_them(pauses_ms: int, of: str, share: float):
+    """Of each step of 100 ms, 30 ms wait for input; of 150 ms, outlier steps included, they add 50."""
+    found = measured({"input_share": 0.3, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
+    spread = {"of": "input", "beyond": ["outliers"], "low_ms": 20, "high_ms": pauses_ms, "method": "m"}
+    (finding,) = judged(found, rule("slow", saving=spread)).findings
+    assert (finding.saving.of, finding.saving.high_share) == (of, pytest.approx(share))
+
+
 @pytest.mark.parametrize(("unprofiled", "low_share"), [(None, 0.06), (80.0, 0.10)])
 def test_what_waits_for_other_programs_is_not_sure_to_be_saved(unprofiled, low_share):
     """Unless the step without the profiler was timed: the recorder takes the waits out of that."""

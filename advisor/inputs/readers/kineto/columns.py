@@ -24,7 +24,7 @@ _LONGEST_NS: Final = 2**50  # 13 days
 _NO_STREAM: Final = [-1, 0xFFFFFFFF]  # CUPTI's "no stream" or "all of them", with and without a sign
 _NO_ARGS: Final = Args()
 _NO_RAW: Final = msgspec.Raw()
-_WITH_OPTIONS: Final = re.compile(r"conv|att(?:entio)?n|index_select")
+_WITH_OPTIONS: Final = re.compile(r"conv|att(?:entio)?n|index_select|^aten::slice$")
 
 Integer: TypeAlias = type[pl.Int32] | type[pl.Int64]
 
@@ -263,7 +263,7 @@ def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:
 
 
 def _options(events: Sequence[Event], args: Sequence[Args]) -> list[msgspec.Raw]:
-    """The values of inputs that are no tensors, of ops whose arithmetic depends on them."""
+    """The values of inputs that are no tensors, of ops whose work depends on them."""
     names = {event.name for event in events}
     depends = {name for name in names if name and _WITH_OPTIONS.search(name)}
     return [a.options if event.name in depends else _NO_RAW for event, a in zip(events, args, strict=True)]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.host.garbage import pauses
+from advisor.model.missing import Missing
 from tests.tables import by_name, cpu_steps, kernel, on_host, profile, step, worker_row
 
 CALLED = "<built-in function collect>"
@@ -34,8 +35,27 @@ def test_without_a_device_a_collection_counts_while_no_op_runs():
         on_host("gc", 60, 70, name="Python GC"),
     ]
     assert by_name(pauses)(cpu_steps(ops, 3)) == pytest.approx(
-        {"gc_pause_ms": 0.020, "gc_pauses_ms": 0.030, "gc_called_part": 2 / 3}
-    )
+        {"gc_pause_ms": 0.020, "gc_pauses_ms": 0.030, "gc_recurring_ms": 0.070 / 3, "gc_called_part": 2 / 3}
+    )  # 90 us in three steps, 70 without the longest
+
+
+@pytest.mark.parametrize(
+    ("end_us", "others", "expected"),
+    [
+        (95, [], Missing("no_python_calls")),  # 5 us of 100 in which nothing was recorded
+        (96, [], 0.0),  # less: no pauses that are worth a finding
+        (50, [on_host("python", 90, 95, name="main.py(3): train")], 0.0),  # they would have been recorded
+        (50, [on_host("input", 50, 98, name="next")], 0.0),
+        (50, [on_host("annotation", 0, 100, name="epoch")], Missing("no_python_calls")),  # shows nothing of what runs
+    ],
+)
+def test_pauses_are_unknown_where_they_may_lie_in_time_of_which_nothing_was_recorded(end_us, others, expected):
+    values = pauses(cpu_steps([on_host("op", 0, end_us, name="aten::mm"), *others], 3))
+    assert (
+        values
+        if isinstance(expected, Missing)
+        else {metric.name: value for metric, value in values.items()}["gc_pauses_ms"]
+    ) == expected
 
 
 def test_without_collections_there_is_no_pause():

@@ -13,6 +13,7 @@ from advisor.metrics.kernels.concatenations import (
     HISTORY_GAIN_MS,
     HISTORY_LEAST_GAIN_MS,
     HISTORY_LENGTH,
+    HISTORY_WINDOW_PART,
     histories,
 )
 from advisor.model.missing import Missing
@@ -63,7 +64,8 @@ def test_a_cache_that_grows_by_a_token_is_copied_for_each():
     [
         (caches(range(10, 20), layers=4), 0.4),
         (caches([*range(30, 50), *range(30, 50)]), 0.4),  # a second text begins: 1 of 39 changes
-        ([[[1, 8, 1, 64], [1, 8, n, 64]] for n in range(10, 20)], 0.4),  # the new part comes first
+        ([[[1, 8, 1, 64], [1, 8, n, 64]] for n in range(10, 20)], 0),  # a token before each text; texts grow
+        (caches([n for n in range(10, 20) for _ in range(1 + n % 3)]), 0),  # sorted by length, some of each
         ([[[n, 64], [32, 64]] for n in range(320, 640, 32)], 0.4),  # 32 rows a step
         ([[[n], [1], [1]] for n in range(10, 20, 2)], 0.4),  # two parts at a time
         (caches([10, 11, 12]), 0),  # too few to tell
@@ -85,6 +87,120 @@ def test_layers_of_convolutions_may_add_channels():
     convolution = on_host("op", 60, 90, name="aten::conv2d", id=1_000)
     assert share(inputs) > 0  # keys whose second dimension is the text
     assert share(inputs, convolution) == 0
+
+
+def op(name: str, *inputs: Sequence[int], options: Sequence[str] = (), **columns: object) -> Row:
+    details = {"details": json.dumps(options)} if options else {}
+    return on_host("op", 50, 60, name=name, shapes=json.dumps(inputs), **{"id": 1_000} | details | columns)
+
+
+@pytest.mark.parametrize("name", ["aten::linear", "aten::matmul"])
+def test_features_that_a_layer_reads_are_no_history(name: str):
+    """A layer that reads 96 columns has weights for 96: no history could grow there."""
+    inputs = [[[512, n], [512, 32]] for n in range(64, 640, 32)]
+    layers = [op(name, [512, n + 32], [32, n + 32], id=1_000 + n) for n in range(64, 640, 32)]
+    assert share(inputs) > 0
+    assert share(inputs, *layers) == 0
+    assert share([[[n, 512], [32, 512]] for n in range(64, 640, 32)], *layers) > 0  # rows that a layer reads
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda n: op("aten::fill_", [1, 8, n, 64]),
+        lambda n: op("aten::normal_", [1, 8, n, 64]),
+        lambda n: op("aten::embedding", [1000, 64], [1, 8, n]),
+        lambda n: op("aten::linear", [1, 8, n, 32], [64, 32], [64]),
+        lambda n: op("aten::slice", [1, 8, 99, 64], [], [], [], [], options=["", "2", "0", str(n), "1"]),
+    ],
+)
+def test_a_tensor_that_another_op_makes_is_no_history(output):
+    lengths = range(10, 20)
+    assert share(caches(lengths), *(output(n) | {"id": 1_000 + n} for n in lengths)) == 0
+    assert share(caches(lengths), output(10)) > 0  # the first is made, the others grow
+
+
+def test_a_constant_is_nothing_new():
+    """Zeros that make a text longer, or the mask of a history, which is small."""
+    assert share(caches(range(10, 20)), op("aten::zero_", [1, 8, 1, 64])) == 0
+    assert share(caches(range(10, 20)), op("aten::zero_", [1, 8, 2, 64])) > 0
+
+
+def test_a_value_that_is_repeated_is_nothing_new():
+    """`cat((text, end.expand(8, 1, 64)), 1)`: a parameter of the model, for each of the samples."""
+    calls = [cat(100 * i, [8, 10 + i, 64], [8, 1, 64], id=i) for i in range(5)]
+    views = [
+        on_host("op", 100 * i - 20 + k, 100 * i - 10, name=f"aten::{name}", id=100 + 10 * i + k)
+        for i in range(1, 5)
+        for k, name in enumerate(["expand", "as_strided"])
+    ]
+    assert histories(on_cpu(calls))[HISTORY_COPY_SHARE] > 0
+    assert histories(on_cpu(calls, *views))[HISTORY_COPY_SHARE] == 0
+
+
+def window(*reads: Row, cut: Sequence[str] = ("", "0", "", "-32", "1")) -> float:
+    """The share of four calls that each put 32 new rows before 992 of 1024."""
+    calls = [cat(100 * i, [32, 128], [992, 128], id=i) for i in range(4)]
+    slices = [op("aten::slice", [1024, 128], [], [], [], [], options=cut, id=100 + i) for i in range(4)]
+    return histories(on_cpu(calls, *slices, *reads))[HISTORY_COPY_SHARE]
+
+
+def read(rows: int, count: int = 4) -> list[Row]:
+    options = ["", "0", "0", str(rows), "1"]
+    return [op("aten::slice", [1024, 128], [], [], [], [], options=options, id=200 + i) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [
+        ([], 0.4),
+        (read(512), 0.4),
+        (read(513), 0),  # more than half: it may be a batch, shifted by some rows
+        (read(128, 20), 0),  # 5 reads of an eighth for each call
+        ([op("aten::select", [1024, 128], [], [], id=300)], 0.4),  # one row, or one of 128 columns
+        ([op("aten::mm", [1024, 128], [128, 64], id=300)], 0),  # all of it
+        ([op("aten::mm", [64, 1024], [1024, 128], id=300)], 0),
+        ([op("aten::slice", [1024, 128], [], id=300)], 0),  # not known how much
+    ],
+)
+def test_a_window_slides_if_little_of_it_is_read(reads: Sequence[Row], expected: float):
+    assert window(*reads) == pytest.approx(expected)
+
+
+def test_a_window_keeps_all_but_what_is_new():
+    assert window(cut=["", "0", "", "-33", "1"]) == 0
+    assert window(cut=["", "1", "", "-32", "1"]) == 0
+    values = histories(on_cpu([cat(0, [32, 128], [992, 128])]))
+    assert values[HISTORY_COPY_SHARE] == values[HISTORY_WINDOW_PART] == 0
+
+
+def test_what_a_concatenation_calls_is_no_reader():
+    """Without a fast path it copies into slices of its result."""
+    inner = [
+        op("aten::slice", [1024, 128], [], [], [], [], options=["", "0", "0", "992", "1"], id=400 + i) for i in range(4)
+    ]
+    inner = [row | {"start_ns": 100_000 * i + 1_000, "dur_ns": 1_000} for i, row in enumerate(inner)]
+    calls = [cat(100 * i, [992, 128], [32, 128], id=i) for i in range(4)]
+    assert histories(on_cpu(calls, *inner))[HISTORY_COPY_SHARE] == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([1280, 1408, 1536, 1664], Missing("long_lists")),
+        ([1280, 1280, 1280, 1280], 0.0),  # always as many
+        ([1280, 1408, 1500, 1664], 0.0),  # batches
+        ([1280, 1408, 1536], 0.0),  # too few to tell
+    ],
+)
+def test_a_list_too_long_for_its_shapes_is_unknown_if_it_grows(lengths: Sequence[int], expected: float | Missing):
+    calls = [cat(100 * i, [7], id=i) | {"shapes": "[[], []]"} for i in range(len(lengths))]
+    means = [
+        on_host("op", 100 * i + 50, 100 * i + 60, name="aten::mean", shapes=json.dumps([[n, 64], []]), id=100 + i)
+        for i, n in enumerate(lengths)
+    ]
+    values = histories(on_cpu(calls, *means))
+    assert values == expected if isinstance(expected, Missing) else values[HISTORY_COPY_SHARE] == expected
 
 
 def test_what_a_backward_pass_needs_is_no_mere_history():

@@ -217,3 +217,21 @@ def test_a_long_step_that_runs_as_many_other_ops_is_not_the_machine_s():
     steps = [row | {"device": None} for row in STEPS]
     validation = on_host("op", 500, 790, name="evaluate")
     assert outliers(view(profile([], [*ops, validation], steps), "steady"))["outlier_cause"] == "host"
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "cause"),
+    [
+        (None, "unknown"),  # nobody noted whether the job had its CPU
+        (0.0, "unknown"),
+        (0.099, "unknown"),  # in each of six steps: less than half of the 1.2 ms
+        (0.101, "machine"),
+    ],
+)
+def test_time_of_which_nothing_was_recorded_is_the_machine_s_only_if_it_kept_the_cpu(delay_ms, cause):
+    """A long step runs the same ops in the same time, and 1.2 ms more in which nothing was recorded."""
+    ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(6)]
+    steps = [row | {"device": None} for row in STALLED]
+    process = [{"worker": 0, "run_delay_ms": delay_ms}]
+    made = profile([], ops, steps, workers=process)
+    assert outliers(view(made, "steady"))["outlier_cause"] == cause
