@@ -37,3 +37,9 @@ def test_source_lines_of_ops_are_not_said_to_lack_an_option(columns: dict[str, s
     host = [on_host("op", 0, 5, **columns)]
     workers = [{"worker": 0, "framework": "pytorch"}]
     assert no_frames(view(profile([kernel(0, 20, 0)], host, [step(1, 0, 20)], workers=workers))) == Missing(code)
+
+
+def test_who_used_nsys_is_told_of_no_option_of_another_profiler():
+    workers = [{"worker": 0, "framework": "pytorch", "producer": "Nsight Systems 2026.2.1"}]
+    made = profile([kernel(0, 20, 0)], [on_host("op", 0, 5)], [step(1, 0, 20)], workers=workers)
+    assert no_frames(view(made)) == Missing("no_python_calls")
