@@ -26,7 +26,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     known, has_marks = run.accounting, run.source.steps.marked
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
-    bars = (doc.Bar("step" if has_marks else "recorded", _segments(known)),)
+    bars = (doc.Bar("step" if has_marks else "used", _segments(known)),)
     of = "step" if has_marks else "recording"
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (
