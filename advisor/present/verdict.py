@@ -224,7 +224,7 @@ def _of(finding: Finding, steps: Steps) -> str:
     length = ms(won.high_ms / won.high_share)
     if not steps.marked:
         return f" of the {length} used"
-    return f" of each {length} step{', outlier steps included' if won.of == OUTLIERS else ''}"
+    return f" of each {length} step{', long steps included' if won.of == OUTLIERS else ''}"
 
 
 def first_sentence(text: str) -> str:

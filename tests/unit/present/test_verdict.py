@@ -48,7 +48,7 @@ def test_a_recording_saves_nothing_by_itself():
     assert saving(open_ended, STEPS) == f"Up to 59 ms of each 178 ms step may be saved; {how}"
     uneven = changed(finding, saving=won(0, 59.3, "outliers", ""))
     assert saving(uneven, STEPS) == (
-        "Up to 59 ms of each 178 ms step, outlier steps included, may be saved; this recording does not show how."
+        "Up to 59 ms of each 178 ms step, long steps included, may be saved; this recording does not show how."
     )
     assert saving(changed(finding, fixes=(first, again)), STEPS) == saving(INPUT_BOUND, STEPS)
 
@@ -61,7 +61,7 @@ def test_a_saving_that_others_have_claimed_says_so():
 
 def test_outlier_steps_are_named_where_the_saving_is_of_them():
     finding = changed(INPUT_BOUND, saving=won(10, 20, "outliers", ""))
-    assert saving(finding, STEPS) == f"Fixing this saves 10{DASH}20 ms of each 178 ms step, outlier steps included."
+    assert saving(finding, STEPS) == f"Fixing this saves 10{DASH}20 ms of each 178 ms step, long steps included."
 
 
 def test_without_marked_steps_nothing_is_called_a_step():
