@@ -17,7 +17,7 @@ from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
 from advisor.model.finding import CERTAINTY, Finding, Place, Value
 from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.notes import FRAGMENT, Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
@@ -100,6 +100,11 @@ class Stored:
     def pace(self) -> int:
         """The worker that sets the job's pace."""
         return int(self.rows("run")["worker"].item())
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether kernels were recorded in only a small part of the host's time."""
+        return any(note.code == FRAGMENT for note in self.run.source.salvaged)
 
     @cached_property
     def reasons(self) -> Mapping[str, Missing]:

@@ -32,6 +32,7 @@ from advisor.metrics.metric import (
     dtypes,
 )
 from advisor.model.missing import Missing
+from advisor.model.notes import FRAGMENT
 from advisor.model.profile import join
 
 MOST_PLACES: Final = 10
@@ -116,6 +117,11 @@ class Measurements:
     def pace(self) -> int:
         """The worker that sets the job's pace."""
         return int(self.rows("run")["worker"].item())
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether kernels were recorded in only a small part of the host's time."""
+        return any(note.code == FRAGMENT for note in self.selection.profile.salvaged)
 
     def of_kind(self, workload: str | None) -> Measurements:
         """The same, of a job that is known to do this kind of work; unchanged where that is None."""

@@ -159,10 +159,7 @@ REASONS: Final = {
     "no_python_calls_lines": "of Python only the source lines of ops were recorded (recent PyTorch records calls, too)",
     "no_python_calls_pytorch": "no Python calls were recorded (`with_stack=True` records them in recent PyTorch)",
     "no_python_calls": "no Python calls were recorded",
-    "waiting_unexplained": (
-        "neither the scheduler's reasons nor OS calls were recorded, so a thread that waits looks like one that is "
-        "held up"
-    ),
+    "waiting_unexplained": "whether a thread waited or had no CPU core was not recorded (`--trace=osrt` records it)",
     "started_amid_work": "the recorder was started amid the work",
     "measured_by_newer_version": (
         "the run was ingested by a version that did not measure this; ingest its profile again"
@@ -204,7 +201,7 @@ REASONS: Final = {
         "only 1 rank{world:? of }{world} was recorded; to see who waits for whom, put the files of the other ranks "
         "into the same folder"
     ),
-    "no_shared_collective": "no collective was recorded in which ranks or devices meet",
+    "no_shared_collective": "no collective between ranks or devices was recorded",
     "groups_never_meet": (
         "{share:percent} of the time in collectives is in groups of ranks that never meet, so their files may be of "
         "different jobs"
@@ -294,7 +291,7 @@ REASONS: Final = {
     "spans_nodes": "the group spans nodes, and their network is not in the profile",
     "gpu_unknown_link": "it is unknown which GPU this is, and so what links it",
     "no_size": "the collective has no size",
-    "links_of_variants": "variants of the {model} have different links",
+    "links_of_variants": "it is unknown which variant of the {model} this is, and so what links it",
     "no_ring_bandwidth": "the table has no ring bandwidth of the {model}",
     "wired_in_pairs": (
         "boards of {board:count} {model} are wired pair by pair, and the link between {size:count} of them is not "

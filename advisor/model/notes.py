@@ -16,6 +16,7 @@ _COVER: Final = (
 )
 _BY_CALLS: Final = "no steps are marked, so a step lasts from one"
 _TO_NEXT: Final = "to the next ({confidence} confidence that this is a step)"
+FRAGMENT: Final = "fragment"
 _ONE_JOB: Final = "may be of different jobs; keep one job per folder"
 
 NOTES: Final = {
@@ -49,10 +50,9 @@ NOTES: Final = {
     "several_formats": "this folder holds {formats} profiles: each format is a separate run, even if of one job",
     # what the recording holds
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",
-    "fragment": (
-        "kernels were recorded in only {kernels:ms} of the {host:ms} in which the host runs ops, so some may be "
-        "missing: "
-        "record again"
+    FRAGMENT: (
+        "kernels were recorded in only {kernels:ms} of the {host:ms} in which the host runs ops; the numbers may not "
+        "be those of a usual step"
     ),
     "whole_graphs": (
         "CUDA graphs recorded as a whole ({times:count time}): what runs, waits or idles inside one is unknown; "

@@ -16,6 +16,7 @@ from advisor.vocabulary.parts import part_gloss, part_short
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
 _NO_KERNELS: Final = "kernels_not_exported"
+_UNKNOWN: Final = "unknown"  # its name says that the cause is not known
 _FEW: Final = 3  # findings: nobody reads more names in one line
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
@@ -25,7 +26,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     known, has_marks = run.accounting, run.source.steps.marked
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
-    bars = (doc.Bar("step" if has_marks else "recorded", _segments(known)),)
+    bars = (doc.Bar("step" if has_marks else "used", _segments(known)),)
     of = "step" if has_marks else "recording"
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (
@@ -46,7 +47,7 @@ def _segments(known: Accounting) -> tuple[doc.Segment, ...]:
 
 def _label(part: Part) -> str:
     is_open = not (part.is_useful or part.is_explained) and part.share >= 1 - HEALTHY_SHARE
-    return f"{part_short(part.part)}{' (unexplained)' if is_open else ''}"
+    return f"{part_short(part.part)}{' (cause unknown)' if is_open and part.part != _UNKNOWN else ''}"
 
 
 def _unrecorded(run: Run, known: Accounting) -> float:
@@ -101,4 +102,4 @@ def _explained(part: Part) -> str:
         return f"useful work{where}"
     if part.share < _WORTH_A_WORD:
         return ""
-    return f"unexplained{f': {part.reasons[0].words}' if part.reasons else ''}{where}"
+    return f"cause unknown{f': {part.reasons[0].words}' if part.reasons else ''}{where}"

@@ -23,7 +23,7 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.text import DASH, capital, count, interval, listing, ms, number, percent, us, without_shared_unit
+from advisor.text import DASH, capital, count, interval, listing, ms, number, percent, precise_ms, without_shared_unit
 from advisor.vocabulary.parts import part_short
 
 _VERDICTS: Final[dict[Verdict, tuple[str, doc.Tone]]] = {
@@ -91,20 +91,20 @@ def document(comparison: Comparison) -> doc.Document:
 
 
 def headline(comparison: Comparison) -> str:
-    """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59 ms)`."""
+    """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59.3 ms)`."""
     (title, _), change = _VERDICTS[comparison.verdict], comparison.change
     if comparison.verdict == "inconclusive" or change is None:
         return f"{title}: {comparison.reason.words}"
     by = signed_share(change.ratio - 1)
     if comparison.verdict == "same":
-        return f"{title}: {ms(comparison.times_ms[1])} per step ({by})"
+        return f"{title}: {precise_ms(comparison.times_ms[1])} per step ({by})"
     cause = _cause(comparison)
     return f"{title}: {_times(comparison)} per step ({by}){f', {cause}' if cause else ''}"
 
 
 def _times(comparison: Comparison) -> str:
     """Both sides' times with one unit: `127 → 177 ms`."""
-    before, after = map(ms, comparison.times_ms)
+    before, after = map(precise_ms, comparison.times_ms)
     return f"{without_shared_unit(before, after)} {_ARROW} {after}"
 
 
@@ -181,7 +181,7 @@ def side(of: Side) -> str:
     """`resnet50: 6 steps, median 177 ms, mean 178 ms · Tesla V100`."""
     names = [series.run for series in of.series[:_FEW_RUNS]]
     names += [f"{len(of.series) - _FEW_RUNS} more"] if len(of.series) > _FEW_RUNS else []
-    times = f"{count(of.steps, 'step')}, median {ms(of.median_ms)}, mean {ms(of.mean_ms)}"
+    times = f"{count(of.steps, 'step')}, median {precise_ms(of.median_ms)}, mean {precise_ms(of.mean_ms)}"
     return f"{listing(names)}: {times if of.steps else 'no step times'} · {listing(of.devices) or 'no device'}"
 
 
@@ -360,8 +360,8 @@ def work_size(change: WorkChange) -> str:
 
 
 def amount(of: Amount | None) -> str:
-    """How often per step and how long each: `2 x 0.38 ms`; a dash where there is none."""
-    return DASH if of is None else f"{number(round(of.per_step, 2))} {_TIMES} {us(of.mean_us)}"
+    """How often per step and how long each: `2 x 0.382 ms`; a dash where there is none."""
+    return DASH if of is None else f"{number(round(of.per_step, 2))} {_TIMES} {precise_ms(of.mean_us / 1e3)}"
 
 
 def _work(comparison: Comparison) -> doc.Section:
@@ -418,7 +418,7 @@ def _flame(comparison: Comparison) -> doc.Section | None:
     )
     top = [frame for frame in comparison.frames if frame.parent is None]
     base, head = sum(frame.base_ms for frame in top), sum(frame.head_ms for frame in top)
-    everything = f"{whose} time of a step: {ms(head)}, was {ms(base)}"
+    everything = f"{whose} time of a step: {precise_ms(head)}, was {precise_ms(base)}"
     words = (everything, "takes longer", "takes less time", "as before")
     widget = doc.Widget("flame", "flame", title, says, words)
     return doc.Section(title, (widget,), id="flame", level=_BEHIND, is_wide=True)

@@ -7,13 +7,13 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
-from advisor.text import UNKNOWN, listing, ms, number, percent, runs_of
+from advisor.text import UNKNOWN, listing, number, percent, precise_ms, runs_of
 from advisor.vocabulary.parts import part_gloss, part_short
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
 _VISIBLE: Final = 0.005  # of the longer step: a shorter part is no bar that anybody could see
-_SAME: Final = 0.005  # of the step: two digits hardly show less
+_SAME: Final = 0.001  # of the step: three digits hardly show less
 _LARGE: Final = 0.2  # of the largest change: a row that changes so much stands out
 
 Kind: TypeAlias = Literal["part", "sum", "rest", "share"]
@@ -104,10 +104,10 @@ def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_t
     for part, time in parts:
         if time > 0 and longest:
             share = time / longest
-            value = ms(time) if has_time else percent(share)
+            value = precise_ms(time) if has_time else percent(share)
             segments.append(doc.Segment(part, start, share, time if has_time else None, part_short(part), value))
             start += share
-    return doc.Bar(name, tuple(segments), ms(sum(time for _, time in parts)) if has_time else "")
+    return doc.Bar(name, tuple(segments), precise_ms(sum(time for _, time in parts)) if has_time else "")
 
 
 # -------------------------------------------------------------------------------------------------------------- table
@@ -202,7 +202,7 @@ def cells(row: Row) -> tuple[str, str, str]:
         points = number(round(100 * abs(row.change_ms), 1))
         sign = _sign(row.change_ms if points != "0" else 0)
         return percent(row.base_ms), percent(row.head_ms), f"{sign}{points} points"
-    word = signed_ms if row.kind == "rest" else ms
+    word = signed_ms if row.kind == "rest" else precise_ms
     return word(row.base_ms), word(row.head_ms), signed_ms(row.change_ms)
 
 
@@ -214,7 +214,7 @@ def is_large(row: Row, lines: Sequence[Row]) -> bool:
 def signed_ms(change: float) -> str:
     """A difference of durations with its sign; recordings count whole nanoseconds, so that less is none."""
     change = change if abs(change) >= _NANOSECOND else 0.0
-    return f"{_sign(change)}{ms(abs(change))}"
+    return f"{_sign(change)}{precise_ms(abs(change))}"
 
 
 def signed_share(change: float) -> str:

@@ -112,7 +112,7 @@ def _devices(source: Source) -> str:
 
 def _steps(steps: Steps) -> str:
     if not steps.marked:
-        return f"no steps marked, {ms(steps.step_ms)} recorded" if steps.step_ms is not None else "no steps marked"
+        return f"no steps marked, {ms(steps.step_ms)} used" if steps.step_ms is not None else "no steps marked"
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
     if steps.step_mean_ms is None or not steps.used:
         return used

@@ -7,10 +7,11 @@ from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.finding import OUTLIERS, Finding, Place, Saving
+from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.source import rank_name
-from advisor.text import capital, count, interval, ms, one_line, percent, percents
+from advisor.text import capital, count, interval, ms, one_line, percent, percents, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words
 
@@ -50,7 +51,7 @@ def headline(run: Run) -> str:
 
 
 def largest_loss(run: Run) -> str:
-    """The largest loss, `69 % of the 43 s recorded is start-up.`; empty for a healthy job, or where it is not known."""
+    """The largest loss, `69 % of the 43 s used is start-up.`; empty for a healthy job, or where it is not known."""
     known = run.accounting
     losses = known.losses if known and known.useful_share < HEALTHY_SHARE else ()
     return _of_step(run, losses[0]) if losses else ""
@@ -114,13 +115,27 @@ def useful(run: Run) -> str:
 
 
 def each_step(run: Run) -> str:
-    """`each step`, or `the 13 ms recorded`."""
+    """`each step`, or `the 13 ms used`."""
     steps = run.source.steps
-    return "each step" if steps.marked or steps.step_mean_ms is None else f"the {ms(steps.step_mean_ms)} recorded"
+    return "each step" if steps.marked or steps.step_mean_ms is None else f"the {ms(steps.step_mean_ms)} used"
 
 
 def qualified(run: Run) -> str:
-    """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
+    """That the recording is a fragment; the cause of a loss, or why that many rules could not be judged."""
+    return " ".join(filter(None, (_fragment(run), _qualified(run))))
+
+
+def _fragment(run: Run) -> str:
+    """`Kernels were recorded in only 21 ms of 705 ms: record again.`; empty where that is not so."""
+    spans = next((note.facts for note in run.source.salvaged if note.code == FRAGMENT), None)
+    if spans is None:
+        return ""
+    kernels, host = (quantity(spans[of], "ms") for of in ("kernels", "host"))
+    return f"Kernels were recorded in only {kernels} of {host}: record again."
+
+
+def _qualified(run: Run) -> str:
+    """Empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
         return " ".join(filter(None, (cause(run), place(run.unexplained), _saved_of_loss(run))))
@@ -208,8 +223,8 @@ def _of(finding: Finding, steps: Steps) -> str:
         return ""
     length = ms(won.high_ms / won.high_share)
     if not steps.marked:
-        return f" of the {length} recorded"
-    return f" of each {length} step{', outlier steps included' if won.of == OUTLIERS else ''}"
+        return f" of the {length} used"
+    return f" of each {length} step{', long steps included' if won.of == OUTLIERS else ''}"
 
 
 def first_sentence(text: str) -> str:

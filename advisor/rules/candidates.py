@@ -33,7 +33,7 @@ class Candidate:
 
     `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one. `least`
     is the least severity of its finding, however little is saved. `is_limited` says whether another rank sets the pace
-    once that is saved: what the job saves then is the estimated difference of two ranks.
+    once that is saved: what the job saves then is the estimated difference of two ranks. `is_fragment` is the run's.
     """
 
     rule: Rule
@@ -46,6 +46,7 @@ class Candidate:
     says: str = ""
     least: Severity = "low"
     is_limited: bool = False
+    is_fragment: bool = False
 
     @property
     def worker(self) -> int:
@@ -77,12 +78,14 @@ class Candidate:
 
     @property
     def confidence(self) -> Confidence:
-        """The rule's confidence, one level lower in case of doubt.
+        """The rule's confidence, one level lower in case of doubt, and low in a fragment.
 
         Of what is estimated it is medium at most; of a loss that is measured, high and not medium.
         """
         levels: Sequence[Confidence] = list(CERTAINTY)
         level = levels.index(self.rule.confidence)
+        if self.is_fragment:
+            return "low"
         if self.verdict.doubted:
             return levels[min(level + 1, len(levels) - 1)]
         if self.pool in _ESTIMATED or self.is_limited:

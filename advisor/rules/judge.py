@@ -102,7 +102,7 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
     of_rows = verdicts(rule, applicable)
     if any(verdict.outcome == "fired" for verdict in of_rows):
         silent = candidate(rule, of_rows, applicable, run.pace)
-        return replace(silent, says=sentence(silent, run))
+        return replace(silent, says=sentence(silent, run), is_fragment=run.is_fragment)
     if missing := [verdict for verdict in of_rows if verdict.outcome == "not_evaluable"]:
         return _not_evaluable(rule, missing, run)
     return "passed"

@@ -27,6 +27,10 @@ class MeasuredRun(Protocol):
         """The worker that sets the job's pace."""
 
     @property
+    def is_fragment(self) -> bool:
+        """Whether kernels were recorded in only a small part of the host's time."""
+
+    @property
     def reasons(self) -> Mapping[str, Missing]:
         """Per metric that is unknown, why."""
 

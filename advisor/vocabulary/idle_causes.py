@@ -71,8 +71,8 @@ IDLE_CAUSES: Final = {
         ),
         IdleCause(
             "dependency",
-            "the next op is queued but waits for another stream or rank",
-            "waits for another stream or rank",
+            "the next op is queued but waits for another stream, device or rank",
+            "waits for another stream, device or rank",
             f"that call returned before the device ran dry and over {QUEUED_GAP} ago, or later and "
             f"over {SLOW_CALL} before the op",
         ),

@@ -26,7 +26,7 @@ POOLS: Final[Mapping[str, str]] = {
     "launch_gap": f"the time in which the GPU waits up to {LAUNCH_GAP} for a launch",
     "host_busy": "the time in which the GPU waits longer for a launch",
     "queued_idle": "the pauses between queued kernels",
-    "dependency_idle": "the time in which the GPU waits for another stream or rank",
+    "dependency_idle": "the time in which the GPU waits for another stream, device or rank",
     "outliers": "what uneven steps add to the mean step",
     "callback": "the time in which compiled code calls Python",
     "host_ops": "the framework's ops on the CPU",

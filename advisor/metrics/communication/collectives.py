@@ -120,7 +120,7 @@ COMMUNICATION_MS = Metric(
 )
 EXPOSED_COMMUNICATION_MS = Metric(
     "exposed_communication_ms",
-    "Time per step in which a collective runs on the device and no kernel does.",
+    "Time per step in which a collective runs on the device and no other kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
     where=_most_exposed,
 )
@@ -143,7 +143,7 @@ SHORT_COLLECTIVES_PER_STEP = Metric(
 )
 SHORT_COLLECTIVES_MS = Metric(
     "short_collectives_ms",
-    "Time per step in which a collective of less than 50 µs runs and no kernel does.",
+    "Time per step in which a collective of less than 50 µs runs and no other kernel does.",
     "(union of them - its overlap with kernels) inside the steps / steps",
 )
 

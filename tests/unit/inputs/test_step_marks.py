@@ -66,7 +66,10 @@ def test_ranges_of_a_job_without_a_device_hold_its_ops():
     ops = [on_host("op", at + i, at + i + 2) for at in range(0, 400, 100) for i in range(5, 85, 8)]
     starts, how = told(*ranges, *ops)
     assert starts == [0, 100, 200, 300]
-    assert "between the first and the last they hold 100 % of the ops' time; --step-range" in (how and how.words)
+    assert (
+        '"sample #" of one thread count as the steps: between the first and the last they hold 100 % of the ops\' time'
+        in (how and how.words)
+    )
     assert told(*ranges, *(op | {"thread": 1} for op in ops[::2])) == ([], None)  # five ops are no step
 
 

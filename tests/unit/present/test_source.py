@@ -19,7 +19,7 @@ EIGHT = SAMPLES["many-workers"].runs[0]
             "resnet",
             ("pytorch profile (kineto)", "1 process", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
         ),
-        ("cpu-only", ("pytorch profile (kineto)", "1 process", "no device", "no steps marked, 2.31 s recorded")),
+        ("cpu-only", ("pytorch profile (kineto)", "1 process", "no device", "no steps marked, 2.31 s used")),
         ("unknown", ("kineto profile", "0 processes", "no device", "no steps marked")),
     ],
 )

@@ -45,10 +45,11 @@ def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
 
 
 def test_a_large_loss_that_no_finding_explains_is_marked_so():
-    loss = changed(ACCOUNTING, parts=(part("compute", 0.4), part("sync", 0.6)))
+    loss = changed(ACCOUNTING, parts=(part("compute", 0.4), part("sync", 0.3), part("unknown", 0.3)))
     assert [of.label for of in accounting(changed(RESNET, accounting=loss))[0].bars[0].segments] == [
         "kernels",
-        "synchronising (unexplained)",
+        "synchronising (cause unknown)",
+        "cause not recorded",
     ]
 
 

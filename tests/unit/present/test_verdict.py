@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.present.verdict import (
@@ -47,7 +48,7 @@ def test_a_recording_saves_nothing_by_itself():
     assert saving(open_ended, STEPS) == f"Up to 59 ms of each 178 ms step may be saved; {how}"
     uneven = changed(finding, saving=won(0, 59.3, "outliers", ""))
     assert saving(uneven, STEPS) == (
-        "Up to 59 ms of each 178 ms step, outlier steps included, may be saved; this recording does not show how."
+        "Up to 59 ms of each 178 ms step, long steps included, may be saved; this recording does not show how."
     )
     assert saving(changed(finding, fixes=(first, again)), STEPS) == saving(INPUT_BOUND, STEPS)
 
@@ -60,12 +61,12 @@ def test_a_saving_of_nothing_says_so():
 
 def test_outlier_steps_are_named_where_the_saving_is_of_them():
     finding = changed(INPUT_BOUND, saving=won(10, 20, "outliers", ""))
-    assert saving(finding, STEPS) == f"Fixing this saves 10{DASH}20 ms of each 178 ms step, outlier steps included."
+    assert saving(finding, STEPS) == f"Fixing this saves 10{DASH}20 ms of each 178 ms step, long steps included."
 
 
 def test_without_marked_steps_nothing_is_called_a_step():
     steps = cpu_only().runs[0].source.steps
-    assert saving(INPUT_BOUND, steps) == f"Fixing this saves 30{DASH}59 ms of the 178 ms recorded."
+    assert saving(INPUT_BOUND, steps) == f"Fixing this saves 30{DASH}59 ms of the 178 ms used."
 
 
 def test_no_estimate_has_no_sentence():
@@ -260,3 +261,9 @@ def test_a_finding_says_where_the_part_lies_that_it_saves_from():
         "70 % of the copies that no kernel overlaps lies in `to_gpu`."
     )
     assert inside(INPUT_BOUND, changed(RESNET, accounting=known)) == ""
+
+
+def test_the_verdict_on_a_fragment_says_how_little_was_recorded():
+    note = Reason.of(Note("fragment", kernels=21.0, host=705.0))
+    run = changed(RESNET, source=changed(RESNET.source, salvaged=(note,)))
+    assert (qualified(RESNET), qualified(run)) == ("", "Kernels were recorded in only 21 ms of 705 ms: record again.")

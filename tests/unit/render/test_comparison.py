@@ -190,7 +190,7 @@ def test_the_terminal_shows_verdict_categories_findings_and_work():
         "input",
         "+59 ms",
         "The loader is late  new",
-        "1 \N{MULTIPLICATION SIGN} 0.38 ms  2 \N{MULTIPLICATION SIGN} 0.38 ms",
+        "1 \N{MULTIPLICATION SIGN} 0.377 ms  2 \N{MULTIPLICATION SIGN} 0.377 ms",
     ):
         assert told in text
     assert "and 37 more that changed less" in text

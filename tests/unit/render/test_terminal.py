@@ -149,7 +149,7 @@ def test_a_part_has_a_sign_that_no_other_has_beside_it(on_device):
     codes = [c for c in PARTS if c not in on_cpu] if on_device else ["collective", "input", "compile", *on_cpu]
     each = tuple(part(code, 1 / len(codes)) for code in codes)
     legend = screen_of(report(changed(RESNET, accounting=changed(ACCOUNTING, parts=each))))
-    signs = [re.search(rf"(\S) {PARTS[code].short}(?: \(unexplained\))? [\d.]+ %", legend)[1] for code in codes]
+    signs = [re.search(rf"(\S) {PARTS[code].short}(?: \(cause unknown\))? [\d.]+ %", legend)[1] for code in codes]
     assert signs[codes.index("input")] == "─"
     assert len(set(signs)) == len(signs)
 

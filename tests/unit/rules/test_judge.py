@@ -11,6 +11,7 @@ from advisor import metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.metrics.evaluate import Measurements, pace_of
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
 from advisor.rules.judge import Suppression, judge
@@ -536,6 +537,14 @@ def test_a_loss_that_the_recording_shows_in_enough_steps_is_sure(of, ends, steps
     assert judged(known, rule("a", confidence=before, **saving(*ends, of))).findings[0].confidence == confidence
     doubted = rule("a", confidence=before, doubt="input_share > 0", **saving(*ends, of))
     assert judged(known, doubted).findings[0].confidence == ("medium" if before == "high" else "low")
+
+
+def test_no_saving_of_a_fragment_has_more_than_low_confidence():
+    whole = measured({"input_share": 0.5, "steps": 9})
+    profile = replace(whole.selection.profile, salvaged=(Note("fragment", kernels=21.0, host=705.0),))
+    part = replace(whole, selection=replace(whole.selection, profile=profile))
+    for run, confidence in ((whole, "high"), (part, "low")):
+        assert judged(run, rule("a", **saving(20, 28))).findings[0].confidence == confidence
 
 
 def test_in_doubt_the_confidence_is_a_level_lower():

@@ -45,7 +45,7 @@ from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.notes import FRAGMENT, Note
 from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, matches
 
 FORMAT: Final = "xplane"
@@ -192,7 +192,7 @@ def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> Note | None:
     longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=host_ns)
     if longest_ns >= _FRAGMENT_SHARE * host_ns:
         return None
-    return Note("fragment", kernels=longest_ns / 1e6, host=host_ns / 1e6)
+    return Note(FRAGMENT, kernels=longest_ns / 1e6, host=host_ns / 1e6)
 
 
 _FRAGMENT_SHARE: Final = 0.1  # own choice

@@ -196,7 +196,7 @@ def test_what_joins_a_group(one: Gpu, group_size: int, devices: int, kind: str, 
         (gpu("Tesla V100-DGXS-32GB"), 8, 8, "has no ring bandwidth"),
         (gpu("AMD Instinct MI250X"), 8, 8, "has no ring bandwidth"),
         (gpu("NVIDIA GeForce RTX 4090"), 2, 2, "GeForce"),
-        (gpu("NVIDIA H100"), 8, 8, "variants of the H100"),
+        (gpu("NVIDIA H100"), 8, 8, "which variant of the H100"),
     ],
 )
 def test_what_joins_a_group_is_not_guessed(one: Gpu | None, group_size: int, devices: int, why: str):
