@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from advisor.fleet.rows import Context, Stored
+from advisor.model.notes import Note
+from advisor.model.reason import Reason
+from tests.render_samples import RESNET, changed
+
+
+def test_a_stored_fragment_is_one_to_the_judge():
+    note = Reason.of(Note("fragment", kernels=21.0, host=705.0))
+    run = changed(RESNET, source=changed(RESNET.source, salvaged=(note,)))
+    context = Context.model_construct()
+    assert Stored(run, context).is_fragment
+    assert not Stored(RESNET, context).is_fragment
