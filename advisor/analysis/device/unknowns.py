@@ -14,7 +14,6 @@ from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
 
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known
-_NSIGHT: Final = "Nsight Systems"
 _FRAMEWORKS: Final = ("tensorflow", "jax", "pytorch")
 
 
@@ -22,9 +21,9 @@ def no_frames(view: DeviceView) -> Missing | None:
     """Why Python's functions were not recorded, or None where they were."""
     if (view.host["kind"] == "python").any():
         return None
-    framework = view.process.get("framework")
-    if str(view.process.get("producer")).startswith(_NSIGHT):  # it has other options
+    if view.is_of_nsight:
         return Missing("no_python_calls")
+    framework = view.process.get("framework")
     if framework == "pytorch" and view.process.get("cpus") is not None:  # `advisor record` notes them
         return Missing("no_python_calls_recorder")
     if framework == "pytorch" and view.host["stack"].count():

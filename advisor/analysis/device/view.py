@@ -99,6 +99,11 @@ class DeviceView:
         """The same; of a GPU that the table does not list, what those of its compute capability have in common."""
         return self.gpu or generation(self.facts.get("name"), self.facts.get("capability"))
 
+    @property
+    def is_of_nsight(self) -> bool:
+        """Whether Nsight Systems recorded it, and no profiler of a framework."""
+        return str(self.process.get("producer")).startswith("Nsight Systems")
+
     @cached_property
     def reserved(self) -> pl.DataFrame:
         """The device's allocations; `reserved_bytes` is all that an allocator may give where it takes that at once."""

@@ -11,7 +11,6 @@ from advisor.metrics.metric import tabulates
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _RANGES: Final = ["op", "annotation", "input", "step", "compile"]
-_OF: Final = "Nsight Systems"
 _KIND: Final = pl.col("kind")
 
 
@@ -58,7 +57,7 @@ def call(view: DeviceView) -> pl.DataFrame:
 
 
 def _recorded(rows: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
-    return rows if str(view.process.get("producer")).startswith(_OF) else rows.clear()
+    return rows if view.is_of_nsight else rows.clear()
 
 
 def _most_first(rows: pl.DataFrame) -> pl.DataFrame:
