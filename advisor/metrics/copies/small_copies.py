@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _SMALL_BYTES: Final = 65_536  # 4 µs at 16 GB/s: less than it takes to launch the copy

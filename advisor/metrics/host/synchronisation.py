@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.places import ops_around
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.text import ms
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")

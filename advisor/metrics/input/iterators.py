@@ -11,7 +11,7 @@ from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_
 from advisor.analysis.device.places import places
 from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView, spans, started_in
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 
 _SEVERAL: Final = 2
 _SOURCE: Final = (

@@ -10,7 +10,7 @@ from advisor.analysis.device.histories import CONCATENATION, history_copies, uns
 from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 
 _WORTH_LOOKING: Final = 0.01  # of the step

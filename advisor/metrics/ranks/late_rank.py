@@ -17,7 +17,8 @@ from advisor.analysis.job.own_steps import (
     typical,
     unknown_split,
 )
-from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures_jobs
 from advisor.metrics.rank_identity import Identity
 from advisor.model.arrays import Floats
 

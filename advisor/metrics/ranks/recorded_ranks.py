@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Values, measures_jobs, measures_ranks
+from advisor.metrics.old import Metric, Values, measures_jobs, measures_ranks
 from advisor.model.missing import Missing
 from advisor.text import lapse, listing, runs_of
 

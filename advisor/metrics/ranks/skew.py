@@ -20,7 +20,8 @@ from advisor.analysis.job.own_steps import (
     unknown_loss,
     unknown_split,
 )
-from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures_jobs
 from advisor.model.arrays import Floats
 
 _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
