@@ -100,7 +100,7 @@ def test_a_metric_that_fails_is_null_with_the_reason_and_the_rest_is_as_before(
 ):
     (path,) = put(tmp_path, "a.json")
     whole = checked([path]).runs[0]
-    lost = {"idle_share", "sync_idle_ms"}
+    lost = {"idle_share", "optimizer_share"}
     for name in lost:
         monkeypatch.setitem(evaluate.METRICS, name, replace(evaluate.METRICS[name], of=fail))
     run = checked([path]).runs[0]
