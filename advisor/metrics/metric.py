@@ -164,8 +164,8 @@ class DeclareOfDevices(Declare[[DeviceView]]):
     ) -> None:
         """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
 
-        `which` is as for `time`; `what` names the kernels in the formula. Time is the union of the kernels' times, cut to
-        the used steps. Their places are the longest call of each kernel.
+        `which` is as for `time`; `what` names the kernels in the formula. Time is their union, cut to
+        the used steps. Places are the longest call of each kernel.
         """
 
         def took_ns(view: DeviceView) -> int:
@@ -222,6 +222,28 @@ class DeclareOfDevices(Declare[[DeviceView]]):
             )
 
 
+class DeclareOfJobs(Declare[[Job]]):
+    """Declares metrics of jobs."""
+
+    def rank(self, name: str, meaning: str, formula: str, position: Callable[[Job], int | Missing]) -> None:
+        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several."""
+
+        def worker(job: Job) -> Value:
+            at = job.once(position)
+            return at if isinstance(at, Missing) else job.ranks[at].worker
+
+        def device(job: Job) -> Value:
+            at = job.once(position)
+            if isinstance(at, Missing):
+                return at
+            several = job.several_devices and job.ranks[at].device is not None
+            return job.ranks[at].device if several else Missing("one_device_per_rank")
+
+        self(name, meaning, formula, worker, unit="rank")
+        of_device = f"{name}: its device, where a rank drives several."
+        self(f"{name}_device", of_device, "the number that the recording gives it", device, unit="device")
+
+
 def of_devices(module: str, **shared: Unpack[OfAll]) -> DeclareOfDevices:
     """Declares metrics of one device of a worker, from its view."""
     return DeclareOfDevices(module, "device", shared)
@@ -232,9 +254,9 @@ def of_ranks(module: str, **shared: Unpack[OfAll]) -> Declare[[Job, int]]:
     return Declare(module, "rank", shared)
 
 
-def of_jobs(module: str, **shared: Unpack[OfAll]) -> Declare[[Job]]:
+def of_jobs(module: str, **shared: Unpack[OfAll]) -> DeclareOfJobs:
     """Declares metrics of a job: one number for all ranks together."""
-    return Declare(module, "job", shared)
+    return DeclareOfJobs(module, "job", shared)
 
 
 def topics() -> dict[str, list[Metric]]:
