@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -10,8 +11,9 @@ import polars as pl
 
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics import Measurements, measure
-from advisor.metrics.metric import JOB_MEASURES, MEASURES, RANK_MEASURES, Metric, Value, Values
+from advisor.metrics import METRICS, Measurements, measure
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Values
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
@@ -113,21 +115,30 @@ def of_pytorch(worker: DeviceView) -> DeviceView:
     return replace(worker, process={**worker.process, "framework": "pytorch"}, _computed={})
 
 
-def by_metric(function: Callable[..., Values]) -> Callable[..., dict[Metric, Value]]:
-    """The function with a value for each of its metrics, where it gives one reason for all of them."""
-    measures = (*MEASURES, *RANK_MEASURES, *JOB_MEASURES)
-    metrics = next(of for of, registered in measures if registered is function)
+class _ByName(dict[str, Value]):
+    def __init__(self, *subject: Any) -> None:
+        self.subject = subject
 
-    def values(*subject: object) -> dict[Metric, Value]:
+    def __missing__(self, name: str) -> Value:
+        self[name] = METRICS[name].value(*self.subject)
+        return self[name]
+
+
+def metrics_of(*subject: Any) -> Mapping[str, Value]:
+    """The metrics of a view, of a job, or of a job and the position of a rank, each when it is asked for by name."""
+    return _ByName(*subject)
+
+
+def by_metric(function: Callable[..., Values]) -> Callable[..., Any]:
+    def values(*subject: object) -> Any:
         result = function(*subject)
-        return dict.fromkeys(metrics, result) if isinstance(result, Missing) else dict(result)
+        return defaultdict(lambda: result) if isinstance(result, Missing) else dict(result)
 
     return values
 
 
-def by_name(function: Callable[..., Values]) -> Callable[..., dict[str, Value]]:
-    """The same, with the names of the metrics."""
-    return lambda *subject: {metric.name: value for metric, value in by_metric(function)(*subject).items()}
+def by_name(function: Callable[..., Values]) -> Callable[..., Mapping[str, Value]]:
+    return metrics_of
 
 
 def measured(made: Profile, choice: str = "all") -> Measurements:

@@ -18,17 +18,14 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
 from advisor.errors import contained
 from advisor.metrics.metric import (
-    JOB_MEASURES,
     JOB_TABLES,
-    MEASURES,
     METRICS,
-    RANK_MEASURES,
     TABLES,
     WHOLE_NUMBERS,
     Metric,
     Scope,
+    Subject,
     Value,
-    Values,
     dtypes,
 )
 from advisor.model.missing import Missing
@@ -230,7 +227,7 @@ def measure(selection: Selection) -> Measurements:
 def measure_part(selection: Selection) -> Part:
     """Compute what the views of one file tell by themselves."""
     of_views = [_of_view(selection, view) for view in selection.views]
-    columns = {metric.name: metric.dtype for metrics, _ in MEASURES for metric in metrics}
+    columns = {metric.name: metric.dtype for metric in _about("device")}
     device = pl.DataFrame(
         [measured.row for measured in of_views],
         schema={"worker": pl.Int32, "device": pl.Int32, **columns},
@@ -248,10 +245,10 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     selection = _joined([part.selection for part in parts])
     reasons = {name: why for part in parts for name, why in part.reasons.items()}
     job = job_of([rank for part in parts for rank in part.ranks])
-    of_ranks = [_values(RANK_MEASURES, reasons, selection, job, position) for position in range(len(job.ranks))]
-    of_job = _values(JOB_MEASURES, reasons, selection, job)
+    of_ranks = [_values("rank", reasons, selection, job, position) for position in range(len(job.ranks))]
+    of_job = _values("job", reasons, selection, job)
     device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)
-    device = _with_metrics(device, of_ranks, [m for metrics, _ in RANK_MEASURES for m in metrics])
+    device = _with_metrics(device, of_ranks, _about("rank"))
     pacing = {(view.worker, view.device) for view in selection.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
@@ -261,7 +258,7 @@ def conclude(parts: Sequence[Part]) -> Measurements:
         if any(view.worker == pace for view in part.selection.views):
             reasons |= part.reasons
     tables = _stacked([part.tables for part in parts]) | _tables(JOB_TABLES, job)
-    run = _with_metrics(slowest, [of_job], [m for metrics, _ in JOB_MEASURES for m in metrics])
+    run = _with_metrics(slowest, [of_job], _about("job"))
     frames = {"run": run, "worker": worker, "device": device, **tables}
     return Measurements(selection, frames, reasons, tuple(parts), of_job)
 
@@ -318,7 +315,7 @@ class _OfView(NamedTuple):
 
 def _of_view(selection: Selection, view: DeviceView) -> _OfView:
     reasons: dict[str, Missing] = {}
-    values = _values(MEASURES, reasons, selection, view)
+    values = _values("device", reasons, selection, view)
     if not view.steps.height:
         reasons |= {name: Missing("no_step_used") for name, value in values.items() if value is None}
     row = {"worker": view.worker, "device": view.device, **values}
@@ -327,33 +324,24 @@ def _of_view(selection: Selection, view: DeviceView) -> _OfView:
     return _OfView(row, tables, rank_of(view), reasons)
 
 
+def _about(subject: Subject) -> list[Metric]:
+    return [metric for metric in METRICS.values() if metric.subject == subject]
+
+
 def _values(
-    functions: Iterable[tuple[Sequence[Metric], Callable[..., Values]]],
-    reasons: dict[str, Missing],
-    selection: Selection,
-    *subject: object,
+    subject: Subject, reasons: dict[str, Missing], selection: Selection, of: DeviceView | Job, *position: int
 ) -> dict[str, Value]:
-    """What the functions make of what is given, null where it is missing; the reason goes to `reasons`."""
+    """The values of the metrics about this subject, null where one is missing; the reason goes to `reasons`."""
     row: dict[str, Value] = {}
-    device = subject[0].device if isinstance(subject[0], DeviceView) else 0
-    for metrics, function in functions:
-        lacking = {metric: _lacking(METRICS[metric.name], device, selection) for metric in metrics}
-        values = (
-            {}
-            if all(lacking.values())
-            else _by_name(metrics, contained(partial(function, *subject), Missing.of_failure))
+    device = of.device if isinstance(of, DeviceView) else 0
+    for metric in _about(subject):
+        value = _lacking(metric, device, selection) or _checked(
+            contained(partial(metric.value, of, *position), Missing.of_failure), metric
         )
-        for metric in metrics:
-            value = lacking[metric] or _checked(values.get(metric.name), metric)
-            if isinstance(value, Missing):
-                reasons[metric.name] = value
-            row[metric.name] = None if isinstance(value, Missing) else value
+        if isinstance(value, Missing):
+            reasons[metric.name] = value
+        row[metric.name] = None if isinstance(value, Missing) else value
     return row
-
-
-def _by_name(metrics: Iterable[Metric], values: Values) -> dict[str, Value]:
-    known = dict.fromkeys(metrics, values) if isinstance(values, Missing) else values
-    return {metric.name: value for metric, value in known.items()}
 
 
 def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missing | None:
@@ -368,6 +356,8 @@ def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missin
 
 def _checked(value: Value, metric: Metric) -> Value:
     """The value, or Missing where the arithmetic gave no number that the metric's column holds."""
+    if isinstance(value, Missing):
+        return value
     if value is None or (isinstance(value, float | int) and not _fits(value, metric)):
         return NOTHING
     return value

@@ -1,21 +1,31 @@
-"""The register of metrics: a name, a unit, a formula and a source for each, and the function that measures it."""
+"""The register of metrics: a call declares each once, with its name, meaning, formula, source and function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Final, Literal, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast
 
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.kernels import largest, longest
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.job.job import Job
+from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
 
+P = ParamSpec("P")
+
 Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "rank", "device", "text"]
+Value: TypeAlias = float | str | Missing | None
+"""What a metric's function gives; None is unknown without a reason of its own."""
+Subject: TypeAlias = Literal["device", "rank", "job"]
+Rows: TypeAlias = Callable[[DeviceView], pl.DataFrame]
+Give: TypeAlias = Literal["share", "ms", "ops", "per_step"]
+Tabulate: TypeAlias = Callable[[DeviceView], pl.DataFrame]
+TabulateJob: TypeAlias = Callable[[Job], pl.DataFrame]
 
 WHOLE_NUMBERS: Final[tuple[Unit, ...]] = ("count", "bytes", "rank", "device")
 """Units of numbers that have no fractions; a rank and a device are the numbers that the recording gives them."""
@@ -29,122 +39,232 @@ _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One named number per device; the row of a worker is that of its critical device. Of scope run: one per job.
+    """One named number per device; the row of a worker is that of its critical device. Of a job: one for all ranks.
 
-    A module binds it to the constant of its name, and a function returns `{THE_CONSTANT: value}`. `METRICS` has it
-    with all that it needs. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given.
-
-    Meaning, formula and source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table`
-    or `table.column`) without which it cannot be told, besides those that all metrics of its function need. `where`
-    gives the places in the recording that the number comes from, the most telling first.
+    `of` gives its value from a view of one device, from a job and the position of a rank, or from a job, as `subject`
+    says. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given. Meaning, formula and
+    source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table` or `table.column`)
+    without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
+    `framework` alone; and where `unknown` gives no reason why not. `where` gives the places in the recording that the
+    number comes from, the most telling first.
     """
 
     name: str
     meaning: str
     formula: str
+    of: Callable[..., Value]
     source: str = ""
-    needs: tuple[str, ...] = ()
-    where: Callable[[DeviceView], pl.DataFrame] | None = None
-    scope: Scope = "worker"
     unit: Unit = _BY_NAME
+    needs: tuple[str, ...] = ()
+    where: Rows | None = None
+    subject: Subject = "device"
+    topic: str = ""
+    needs_steps: bool = True
+    framework: str = ""
+    unknown: Callable[[Any], Missing | None] | None = None
 
     def __post_init__(self) -> None:
+        for text in ("meaning", "formula", "source"):
+            object.__setattr__(self, text, with_limits(getattr(self, text)))
         if self.unit is _BY_NAME:
             object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
+
+    @property
+    def scope(self) -> Scope:
+        """Whether each worker has a value, or the run one for all."""
+        return "run" if self.subject == "job" else "worker"
 
     @property
     def dtype(self) -> type[pl.DataType]:
         """Type of the metric's column."""
         return _DTYPES.get(self.unit, pl.Float64)
 
+    def value(self, subject: DeviceView | Job, *position: int) -> Value:
+        """Its value of a device, of a job, or of the rank at this position of a job."""
+        if isinstance(subject, DeviceView):
+            if self.needs_steps and not subject.total_ns:
+                return None
+            if self.framework and subject.process.get("framework") != self.framework:
+                return Missing(f"{self.framework}_only")
+        why = subject.once(self.unknown) if self.unknown else None
+        return why or self.of(subject, *position)
 
-def time_of(name: str, share: Metric, formula: str) -> Metric:
-    """The time per step, in ms, of which `share` is the part of the step."""
-    return Metric(name, share.meaning.replace("Part of the step", "Time per step"), formula)
-
-
-Value: TypeAlias = float | str | Missing | None
-Values: TypeAlias = Mapping[Metric, Value] | Missing
-"""What a function measures; or the reason why none of it is known."""
-Measure: TypeAlias = Callable[[DeviceView], Values]
-Tabulate: TypeAlias = Callable[[DeviceView], pl.DataFrame]
-MeasureJob: TypeAlias = Callable[[Job], Values]
-MeasureRank: TypeAlias = Callable[[Job, int], Values]
-TabulateJob: TypeAlias = Callable[[Job], pl.DataFrame]
 
 METRICS: Final[dict[str, Metric]] = {}
 TABLES: Final[dict[str, Tabulate]] = {}
 JOB_TABLES: Final[dict[str, TabulateJob]] = {}
-MEASURES: Final[list[tuple[tuple[Metric, ...], Measure]]] = []
-RANK_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureRank]]] = []
-JOB_MEASURES: Final[list[tuple[tuple[Metric, ...], MeasureJob]]] = []
 
 
-def measures(
-    *metrics: Metric, needs: tuple[str, ...] = (), needs_steps: bool = True, framework: str = ""
-) -> Callable[[Measure], Measure]:
-    """Registers a function from a view to the values of `metrics`; one that is left out or None is unknown.
+class OfAll(TypedDict, total=False):
+    """What `Metric` says of all metrics that are declared together."""
 
-    All metrics need what `needs` names. The function is asked only where the view has used steps, unless it needs none,
-    and a device, where all its metrics need ops of one; and of this framework alone.
-    """
-    of_device = all("device_ops" in (*needs, *metric.needs) for metric in metrics)
-
-    def register(function: Measure) -> Measure:
-        @wraps(function)
-        def measured(view: DeviceView) -> Values:
-            if (needs_steps and not view.total_ns) or (of_device and view.device is None):
-                return {}
-            is_other = framework and view.process.get("framework") != framework
-            return Missing(f"{framework}_only") if is_other else function(view)
-
-        _enter(metrics, needs=needs)
-        MEASURES.append((metrics, measured))
-        return measured
-
-    return register
+    needs: tuple[str, ...]
+    needs_steps: bool
+    framework: str
+    unknown: Callable[[Any], Missing | None]
 
 
-def measures_ranks(*metrics: Metric) -> Callable[[MeasureRank], MeasureRank]:
-    """Registers a function from a job and the position of one of its ranks to that rank's values."""
+class OfOne(TypedDict, total=False):
+    """What `Metric` may say of one of them; `needs` comes on top of what all need."""
 
-    def register(function: MeasureRank) -> MeasureRank:
-        _enter(metrics)
-        RANK_MEASURES.append((metrics, function))
-        return function
-
-    return register
+    source: str
+    unit: Unit
+    needs: tuple[str, ...]
+    where: Rows
 
 
-def measures_jobs(*metrics: Metric) -> Callable[[MeasureJob], MeasureJob]:
-    """Registers a function from a job to its values: one number for all ranks together."""
+@dataclass(frozen=True)
+class Declare(Generic[P]):
+    """Declares metrics: a call declares one. `module` is the `__name__` of the module that they stand in."""
 
-    def register(function: MeasureJob) -> MeasureJob:
-        _enter(metrics, scope="run")
-        JOB_MEASURES.append((metrics, function))
-        return function
+    module: str
+    subject: Subject
+    shared: OfAll
 
-    return register
+    def __call__(self, name: str, meaning: str, formula: str, of: Callable[P, Value], **more: Unpack[OfOne]) -> None:
+        """One metric, of what `Metric` has.
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        if name in METRICS:
+            raise ValueError(f"registered twice: {name}")
+        topic = self.module.removeprefix("advisor.metrics.").partition(".")[0]
+        needs = {"needs": (*self.shared.get("needs", ()), *more.get("needs", ()))}
+        said: dict[str, Any] = {**self.shared, **more, **needs}
+        METRICS[name] = Metric(name, meaning, formula, of, subject=self.subject, topic=topic, **said)
 
 
-def _enter(metrics: Sequence[Metric], needs: tuple[str, ...] = (), scope: Scope = "worker") -> None:
-    if clash := METRICS.keys() & {m.name for m in metrics}:
-        raise ValueError(f"metrics registered twice: {sorted(clash)}")
-    METRICS.update({m.name: _complete(m, needs=(*needs, *m.needs), scope=scope) for m in metrics})
+class DeclareOfDevices(Declare[[DeviceView]]):
+    """Declares metrics of devices; a method declares several that belong together, in words said once."""
+
+    def time(
+        self, name: str, when: Callable[[DeviceView], Union], which: str, what: str, **more: Unpack[OfOne]
+    ) -> None:
+        """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on.
+
+        `which` goes on after "Part of the step ", as "in which Python runs" does; `what` is the time in the formula.
+        """
+        self(f"{name}_share", f"Part of the step {which}.", f"{what} / step time", lambda v: v.share(when(v)), **more)
+        self(
+            f"{name}_ms",
+            f"Time per step {which}.",
+            f"{what} / steps",
+            lambda v: v.per_step_ms(int(when(v).within(v.starts, v.ends).sum())),
+        )
+
+    def kernels(
+        self,
+        name: str,
+        rows: Rows,
+        which: str,
+        what: str,
+        gives: Sequence[Give] = ("share", "ms"),
+        **more: Unpack[OfOne],
+    ) -> None:
+        """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
+
+        `which` is as for `time`; `what` names the kernels in the formula. Time is their union, cut to
+        the used steps. Places are the longest call of each kernel.
+        """
+
+        def took_ns(view: DeviceView) -> int:
+            return int(spans(view.once(rows)).within(view.starts, view.ends).sum())
+
+        def share(view: DeviceView) -> Value:
+            return took_ns(view) / view.total_ns
+
+        places: OfOne = {"where": lambda view: longest(view.once(rows)), **more}
+        made: Mapping[Give, tuple[str, str, Callable[[DeviceView], Value], OfOne]] = {
+            "share": (f"Part of the step {which}.", f"time of {what} / step time", share, places),
+            "ms": (
+                f"Time per step {which}.",
+                f"time of {what} / steps",
+                lambda view: view.per_step_ms(took_ns(view)),
+                {},
+            ),
+            "ops": (
+                f"The ops with the most time {which}.",
+                f"those that launched {what}, the most time first, then the others",
+                lambda view: largest(view, view.once(rows)),
+                {"unit": "text"},
+            ),
+            "per_step": (
+                f"Kernels per step {which}.",
+                f"number of {what} / steps",
+                lambda view: view.once(rows).height / view.steps.height,
+                {},
+            ),
+        }
+        for give in gives:
+            meaning, formula, of, others = made[give]
+            self(f"{name}_{give}", meaning, formula, of, **others)
+
+    def saving(
+        self,
+        name: str,
+        change: str,
+        formulas: tuple[str, str],
+        interval: Callable[[DeviceView], tuple[float, float]],
+        sources: tuple[str, str] = ("", ""),
+    ) -> None:
+        """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that `change` saves, at least and at most.
+
+        Formulas and sources are those of the two ends. `interval` gives both ends in ms, and is asked once.
+        """
+        for end, (kind, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
+            self(
+                f"{name}_{kind}_ms",
+                f"Step time that {change} saves {words}.",
+                formulas[end],
+                lambda view, end=end: view.once(interval)[end],  # type: ignore[misc]  # the end is bound here
+                source=sources[end],
+            )
 
 
-def _complete(metric: Metric, needs: tuple[str, ...], scope: Scope) -> Metric:
-    meaning, formula, source = map(with_limits, (metric.meaning, metric.formula, metric.source))
-    return replace(metric, meaning=meaning, formula=formula, source=source, needs=needs, scope=scope)
+class DeclareOfJobs(Declare[[Job]]):
+    """Declares metrics of jobs."""
+
+    def rank(self, name: str, meaning: str, formula: str, position: Callable[[Job], int | Missing]) -> None:
+        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several."""
+
+        def worker(job: Job) -> Value:
+            at = job.once(position)
+            return at if isinstance(at, Missing) else job.ranks[at].worker
+
+        def device(job: Job) -> Value:
+            at = job.once(position)
+            if isinstance(at, Missing):
+                return at
+            several = job.several_devices and job.ranks[at].device is not None
+            return job.ranks[at].device if several else Missing("one_device_per_rank")
+
+        self(name, meaning, formula, worker, unit="rank")
+        of_device = f"{name}: its device, where a rank drives several."
+        self(f"{name}_device", of_device, "the number that the recording gives it", device, unit="device")
+
+
+def of_devices(module: str, **shared: Unpack[OfAll]) -> DeclareOfDevices:
+    """Declares metrics of one device of a worker, from its view."""
+    return DeclareOfDevices(module, "device", shared)
+
+
+def of_ranks(module: str, **shared: Unpack[OfAll]) -> Declare[[Job, int]]:
+    """Declares metrics of each rank of a job, from the job and the rank's position in it."""
+    return Declare(module, "rank", shared)
+
+
+def of_jobs(module: str, **shared: Unpack[OfAll]) -> DeclareOfJobs:
+    """Declares metrics of a job: one number for all ranks together."""
+    return DeclareOfJobs(module, "job", shared)
 
 
 def topics() -> dict[str, list[Metric]]:
     """All metrics by the package that measures them, in the order of their names."""
     groups: dict[str, list[Metric]] = {}
-    for metrics, function in (*MEASURES, *RANK_MEASURES, *JOB_MEASURES):
-        topic = function.__module__.removeprefix("advisor.metrics.").partition(".")[0]
-        groups.setdefault(topic, []).extend(METRICS[metric.name] for metric in metrics)
-    return {topic: sorted(group, key=lambda metric: metric.name) for topic, group in groups.items()}
+    for metric in sorted(METRICS.values(), key=lambda metric: metric.name):
+        groups.setdefault(metric.topic, []).append(metric)
+    return groups
 
 
 def tabulates(scope: str) -> Callable[[Tabulate], Tabulate]:

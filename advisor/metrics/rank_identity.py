@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric
 from advisor.model.missing import Missing
 
 

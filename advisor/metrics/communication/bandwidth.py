@@ -16,7 +16,8 @@ from advisor.analysis.job.collectives import (
     why_unexpected,
 )
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, Values, measures_jobs, tabulates_jobs
+from advisor.metrics.metric import Value, tabulates_jobs
+from advisor.metrics.old import Metric, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.text import percent
 

@@ -10,7 +10,7 @@ from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import by_place, in_words
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 
 # NumPy's functions with Python's calls recorded; what JAX and PjRt call the way onto the device, on any thread.

@@ -9,7 +9,8 @@ import polars as pl
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures, time_of
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.profile import matches
 from advisor.whatif import overlapped, saved
 

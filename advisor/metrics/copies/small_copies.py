@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.whatif import merged, saved
 

@@ -8,7 +8,8 @@ import polars as pl
 
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches

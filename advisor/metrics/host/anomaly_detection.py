@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS

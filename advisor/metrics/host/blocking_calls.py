@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.text import ms

@@ -11,7 +11,7 @@ from advisor.analysis.device.host_work import callbacks
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import PYTHON_CALL
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.profile import matches
 
 _OF_JAX: Final = r"^\$callback\.py:\d+ "

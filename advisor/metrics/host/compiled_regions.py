@@ -13,7 +13,8 @@ from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import OPTIMIZER_STEP
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS

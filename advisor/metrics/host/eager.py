@@ -11,7 +11,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FUNCTION_CALL
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import DISPATCH_NS

@@ -11,7 +11,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.step_periods import RANGES
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 

@@ -22,7 +22,8 @@ from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import no_frames, unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import RESULT_WAIT
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches

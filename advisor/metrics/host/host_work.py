@@ -8,7 +8,7 @@ from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 HOST_LOOPS_SHARE = Metric(

@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.analysis.device.idle import gaps, launch_gaps
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.whatif import ELSE, cheaper_launches, saved
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps

@@ -13,7 +13,7 @@ from advisor.analysis.device.places import stretches
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
 from advisor.inputs.step_periods import PRODUCTS, without_graph
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
 from advisor.whatif import ELSE, saved, without_work

@@ -10,7 +10,7 @@ from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_shar
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.text import ms

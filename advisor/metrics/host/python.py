@@ -27,7 +27,8 @@ from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS

@@ -9,7 +9,7 @@ from advisor.analysis.device.loops import NO_LOOPS, loops
 from advisor.analysis.device.python_time import python_time, repetitions, silent_ns
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 
 _CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
 PASSES_PER_STEP = Metric(

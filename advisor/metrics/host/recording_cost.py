@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_ms
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.places import ops_around
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.text import ms
 from advisor.whatif import saved, without, without_waits
 

@@ -16,7 +16,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause

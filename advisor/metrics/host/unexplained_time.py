@@ -12,7 +12,8 @@ from advisor.analysis.device.time_by_name import in_words, times_by_name, top_th
 from advisor.analysis.device.unknowns import unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import RESULT_WAIT
-from advisor.metrics.metric import Metric, Value, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.vocabulary.idle_causes import HOST_RANGES
 

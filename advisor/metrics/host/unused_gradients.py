@@ -12,7 +12,7 @@ from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

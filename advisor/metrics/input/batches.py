@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.iterators import lasting, requests_at_once
 from advisor.analysis.device.view import DeviceView, spans, started_in
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.vocabulary.limits import SLOW_CALL_NS
 
 _TAKES: Final = r"^aten::select$"

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_requests, waits
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans, started_in
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.whatif import saved, sooner
 
 _SEVERAL: Final = 2

@@ -16,7 +16,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches

@@ -11,7 +11,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.restarts import Restarts, restarts
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.vocabulary.kinds import DRIVER_CALLS

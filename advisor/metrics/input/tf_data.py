@@ -12,7 +12,8 @@ from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures, tabulates, time_of
+from advisor.metrics.metric import Value, tabulates
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches

@@ -10,7 +10,7 @@ from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.whatif import WORDS, faster, saved
 

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.profile import matches
 from advisor.whatif import WORDS, faster, saved
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.profile import matches
 from advisor.whatif import WORDS, faster, saved
 

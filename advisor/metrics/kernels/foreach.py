@@ -10,7 +10,7 @@ from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.whatif import WORDS, faster, saved
 
 _FOREACH: Final = r"^aten::_foreach_"

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.text import ms, number
 from advisor.whatif import WORDS, faster, saved
 

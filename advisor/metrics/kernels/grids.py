@@ -9,7 +9,8 @@ import polars as pl
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif import faster, saved

@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 
 _NATIVE: Final = r"^aten::_?(?:slow|thnn)_conv"
 _OF_ONEDNN: Final = ["fp32", "bf16"]

@@ -9,7 +9,8 @@ import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
 from advisor.analysis.device.view import DeviceView, classes, spans
-from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
+from advisor.metrics.metric import Value, tabulates
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.arrays import Floats, Ints
 from advisor.text import count
 

@@ -9,7 +9,8 @@ import polars as pl
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, Values, measures, time_of
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif import WORDS, faster, saved

@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
 from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.text import largest_first, ms, number, percent
 from advisor.whatif import WORDS, faster, saved
 

@@ -16,7 +16,7 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
 from advisor.inputs.names.calls import OPTIMIZER_STEP
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches

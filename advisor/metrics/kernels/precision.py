@@ -12,7 +12,7 @@ from advisor.analysis.device.matmuls import candidates
 from advisor.analysis.device.roofs import memory_ns, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif import WORDS, faster, saved

@@ -11,7 +11,8 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.roofs import calls, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
-from advisor.metrics.metric import Metric, Values, measures, tabulates
+from advisor.metrics.metric import tabulates
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.text import ms, percent
 from advisor.whatif import WORDS, faster, saved

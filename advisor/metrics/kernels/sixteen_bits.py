@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels, largest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _SIXTEEN: Final = ["fp16", "bf16"]

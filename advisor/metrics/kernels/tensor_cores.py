@@ -9,7 +9,8 @@ import polars as pl
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.matmuls import candidates, has_tensor_cores
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.text import ms, percent
 

@@ -8,7 +8,8 @@ import polars as pl
 
 from advisor.analysis.device.memory_at_peak import blocks_at_peak
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
+from advisor.metrics.metric import Value, tabulates
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for

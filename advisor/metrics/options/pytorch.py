@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, GRAPH_LAUNCH, OPTIMIZER_STEP
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS

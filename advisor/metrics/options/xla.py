@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 

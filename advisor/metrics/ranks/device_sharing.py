@@ -10,7 +10,8 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
-from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures_jobs
 from advisor.model.arrays import Ints
 from advisor.model.missing import Missing
 from advisor.text import listing

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 

@@ -8,7 +8,8 @@ import polars as pl
 
 from advisor.analysis.job import segments, stragglers
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Metric, Value, Values, measures_jobs
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures_jobs
 from advisor.metrics.rank_identity import Identity
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS

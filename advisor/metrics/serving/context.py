@@ -12,7 +12,8 @@ from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import DECODING, PREFILLING
-from advisor.metrics.metric import Metric, Value, Values, measures
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 

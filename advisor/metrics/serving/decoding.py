@@ -16,7 +16,7 @@ from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING
-from advisor.metrics.metric import Metric, Values, measures, time_of
+from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches

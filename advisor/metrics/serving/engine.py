@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import ENGINES
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 ENGINE = Metric(

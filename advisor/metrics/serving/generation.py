@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.arrays import Ints
 
 _LINEAR: Final = r"^aten::linear$"

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import CACHE_WRITES
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 

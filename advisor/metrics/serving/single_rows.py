@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.profile import matches
 
 _PRODUCTS: Final = r"^aten::(?:addmm|mm|addmv|mv|convolution)$"

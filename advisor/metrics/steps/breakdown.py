@@ -11,7 +11,8 @@ from advisor.analysis.device.categories import OF_TENSORFLOW, sweep
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import batch
-from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
+from advisor.metrics.metric import Value, tabulates
+from advisor.metrics.old import Metric, Values, measures
 from advisor.vocabulary.kinds import CATEGORIES
 
 _CODES: Final = tuple(CATEGORIES)

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Metric, Value, Values, measures, tabulates
+from advisor.metrics.metric import Value, tabulates
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 
 STEPS = Metric("steps", "Steps used.", "number of steps left after `--steps`", unit="count")

@@ -9,13 +9,12 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Metric, Values, measures
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.whatif import ELSE, is_replayed, replay_error, saved, sooner, without_waits
 
 _SOURCE: Final = (
-    "advisor.whatif.replay, after Daydream (USENIX ATC 2020); "
-    "5 % as in ByteDance's straggler study (OSDI 2025)"
+    "advisor.whatif.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
 )
 _NEEDS: Final = ("device_ops",)
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.selection import select_steps
 from advisor.metrics import METRICS, dtypes, evaluate, metric
 from advisor.metrics.evaluate import measure
-from advisor.metrics.metric import Metric, measures
+from advisor.metrics.metric import Metric
 from advisor.model.missing import Missing
-from tests.tables import V100, kernel, measured, on_host, profile, step
+from tests.tables import V100, kernel, measured, on_host, profile, step, union, view
 
 STEP = [step(1, 0, 100)]
 PLAIN = profile([kernel(0, 50, 0)], [on_host("op", 0, 10)], STEP)
@@ -59,9 +60,17 @@ def test_a_place_names_the_calls_around_it_but_not_the_profilers_own(frame: str,
     assert measured(profile([], host, STEP)).places("input_share", 0)["stack"].to_list() == [stack]
 
 
-def test_a_name_is_registered_once():
+@pytest.fixture
+def declare(monkeypatch: pytest.MonkeyPatch):
+    """Declares metrics into a register of their own."""
+    monkeypatch.setattr(metric, "METRICS", {})
+    return lambda **shared: metric.of_devices("advisor.metrics.host.x", **shared)
+
+
+def test_a_name_is_registered_once(declare):
+    declare()("step_ms", "x", "x", lambda _: 1)
     with pytest.raises(ValueError, match="step_ms"):
-        measures(Metric("step_ms", "Again.", "x"))(lambda _: {})
+        declare()("step_ms", "Again.", "x", lambda _: 1)
 
 
 @pytest.mark.parametrize(
@@ -69,22 +78,69 @@ def test_a_name_is_registered_once():
     [("idle_ms", "ms"), ("idle_share", "share"), ("idle_part", "share"), ("ms_of_idle", "number")],
 )
 def test_a_metrics_unit_is_what_its_name_ends_in_unless_it_says_another(name: str, unit: str):
-    assert Metric(name, "x", "x").unit == unit
-    assert Metric(name, "x", "x", unit="count").unit == "count"
+    assert Metric(name, "x", "x", lambda: 1).unit == unit
+    assert Metric(name, "x", "x", lambda: 1, unit="count").unit == "count"
 
 
-def test_a_metric_needs_what_all_of_its_function_need_and_what_it_needs_itself(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(metric, "METRICS", {})
-    monkeypatch.setattr(metric, "MEASURES", [])
-    one, other = Metric("one_ms", "x", "x"), Metric("other_ms", "x", "x", needs=("devices",))
-    measures(one, other, needs=("device_ops",))(lambda _: {})
-    assert [metric.METRICS[of.name].needs for of in (one, other)] == [("device_ops",), ("device_ops", "devices")]
+def test_a_metric_needs_what_all_that_are_declared_with_it_need_and_what_it_needs_itself(declare):
+    measure = declare(needs=("device_ops",))
+    measure("one_ms", "x", "x", lambda _: 1)
+    measure("other_ms", "x", "x", lambda _: 1, needs=("devices",))
+    assert [metric.METRICS[name].needs for name in ("one_ms", "other_ms")] == [
+        ("device_ops",),
+        ("device_ops", "devices"),
+    ]
+    assert [of.name for of in metric.topics()["host"]] == ["one_ms", "other_ms"]
 
 
-def test_a_time_per_step_means_what_its_share_means():
-    share = Metric("x_share", "Part of the step in which it rains.", "x", where=lambda view: view.ops)
-    time = metric.time_of("x_ms", share, "that time / steps")
-    assert (time.meaning, time.unit, time.where) == ("Time per step in which it rains.", "ms", None)
+def test_a_reason_that_several_share_is_looked_for_once(declare):
+    asked = []
+    measure = declare(unknown=lambda view: asked.append(view) or Missing("no_shapes"))
+    measure("one_ms", "x", "x", lambda _: 1)
+    measure("other_ms", "x", "x", lambda _: 1)
+    assert {metric.METRICS[name].value(view(PLAIN)) for name in ("one_ms",)} == {Missing("no_shapes")}
+    seen = view(PLAIN)
+    asked.clear()
+    assert [metric.METRICS[name].value(seen) for name in ("one_ms", "other_ms")] == [Missing("no_shapes")] * 2
+    assert len(asked) == 1
+
+
+def test_what_a_time_means_is_said_once(declare):
+    declare().time("rain", lambda _: union((10, 30), (90, 120)), "in which it rains", "rain", source="a book")
+    share, ms = (metric.METRICS[name] for name in ("rain_share", "rain_ms"))
+    assert (share.meaning, share.formula, share.source) == (
+        "Part of the step in which it rains.",
+        "rain / step time",
+        "a book",
+    )
+    assert (ms.meaning, ms.formula, ms.unit) == ("Time per step in which it rains.", "rain / steps", "ms")
+    seen = view(PLAIN)
+    assert share.value(seen) == pytest.approx(0.3)  # 20 + 10 of 100 us
+    assert ms.value(seen) == pytest.approx(0.03)
+
+
+def test_kernels_are_told_by_share_time_number_and_ops(declare):
+    declare().kernels("some", lambda seen: seen.once(kernels), "in some", "some", ("share", "ms", "ops", "per_step"))
+    seen = view(PLAIN)
+    values = {name: of.value(seen) for name, of in metric.METRICS.items()}
+    assert values == {
+        "some_share": pytest.approx(0.5),
+        "some_ms": pytest.approx(0.05),
+        "some_ops": "kernel (50 µs)",
+        "some_per_step": 1,
+    }
+    assert metric.METRICS["some_share"].where(seen)["name"].to_list() == ["kernel"]
+
+
+def test_both_ends_of_a_saving_are_worked_out_together(declare):
+    asked = []
+    declare().saving("x", "rest", ("least", "most"), lambda view: asked.append(view) or (1.0, 2.0), ("a", "b"))
+    seen = view(PLAIN)
+    assert {name: of.value(seen) for name, of in metric.METRICS.items()} == {"x_least_gain_ms": 1, "x_gain_ms": 2}
+    assert len(asked) == 1
+    least, most = metric.METRICS.values()
+    assert (least.meaning, least.formula, least.source) == ("Step time that rest saves at least.", "least", "a")
+    assert (most.meaning, most.formula, most.source) == ("Step time that rest saves at most.", "most", "b")
 
 
 def test_a_null_has_a_reason_and_a_value_none():

@@ -9,7 +9,8 @@ from advisor.metrics.communication.accumulation import (
     REPEATED_REDUCTION_MS,
     accumulation,
 )
-from advisor.metrics.metric import Metric, Value
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric
 from advisor.model.missing import Missing
 from tests.tables import Row, by_metric, on_device, on_host, profile, step, view
 

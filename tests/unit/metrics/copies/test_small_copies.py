@@ -10,7 +10,8 @@ from advisor.metrics.copies.small_copies import (
     SMALL_COPY_GAIN_MS,
     small_copies,
 )
-from advisor.metrics.metric import Metric, Value
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric
 from advisor.model.missing import Missing
 from tests.tables import Row, by_metric, kernel, on_device, profile, step, view
 

@@ -12,7 +12,8 @@ from advisor.metrics.kernels.counters import (
     TENSOR_ACTIVE_SHARE,
     counters,
 )
-from advisor.metrics.metric import Metric, Value
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric
 from advisor.model.missing import Missing
 from tests.tables import US, Row, by_metric, kernel, profile, step, view
 

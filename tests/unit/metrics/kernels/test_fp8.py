@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels.fp8 import FP8_CAST_MS, FP8_CAST_SHARE, FP8_PRODUCT_SHARE, fp8
 from tests.device_bound import ADD, GEMM, queued
+from tests.tables import metrics_of
 
 PRODUCTS = ["nvjet_qqtst_128x64_128x4_1x2_h_bz_TNT", "void deep_gemm::fp8_gemm_kernel<7168, 4096, 128>"]
 CASTS = [
@@ -16,11 +16,11 @@ CASTS = [
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("cast", CASTS)
 def test_casts_to_eight_bits_count_beside_products_in_eight_bits(product: str, cast: str):
-    values = fp8(queued((product, 500, {}), (cast, 100, {}), (ADD, 380, {})))
-    assert values[FP8_PRODUCT_SHARE] == pytest.approx(0.5)
-    assert values[FP8_CAST_SHARE] == pytest.approx(0.1)
-    assert values[FP8_CAST_MS] == pytest.approx(0.1)
+    values = metrics_of(queued((product, 500, {}), (cast, 100, {}), (ADD, 380, {})))
+    assert values["fp8_product_share"] == pytest.approx(0.5)
+    assert values["fp8_cast_share"] == pytest.approx(0.1)
+    assert values["fp8_cast_ms"] == pytest.approx(0.1)
 
 
 def test_without_products_in_eight_bits_a_cast_serves_something_else():
-    assert fp8(queued((CASTS[0], 500, {}), (GEMM, 480, {})))[FP8_CAST_SHARE] == 0
+    assert metrics_of(queued((CASTS[0], 500, {}), (GEMM, 480, {})))["fp8_cast_share"] == 0

@@ -25,7 +25,8 @@ from advisor.metrics.kernels.tensor_cores import (
     TENSOR_CORE_UNKNOWN_SHARE,
     tensor_cores,
 )
-from advisor.metrics.metric import Metric, Value
+from advisor.metrics.metric import Value
+from advisor.metrics.old import Metric
 from advisor.model.profile import Profile
 from tests.tables import V100, kernel, on_device, profile, step, view
 

@@ -18,7 +18,7 @@ from advisor.metrics.kernels.precision import (
     mixed_precision,
     tf32,
 )
-from advisor.metrics.metric import Metric
+from advisor.metrics.old import Metric
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import A100, V100, Row, by_metric
