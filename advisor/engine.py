@@ -21,7 +21,7 @@ from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.rules.judge import judge
-from advisor.rules.selections import selected
+from advisor.rules.rule_file import selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs import excerpts, files
 from advisor.runs.files import summed_up, unreadable

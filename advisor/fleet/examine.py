@@ -25,8 +25,7 @@ from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.rule_file import Rule
-from advisor.rules.selections import selected
+from advisor.rules.rule_file import Rule, selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs.summary import judged_again, summarise
 from advisor.text import plain

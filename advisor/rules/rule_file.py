@@ -346,6 +346,11 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     return dict(sorted(book.items()))
 
 
+def selected(rules: Iterable[Rule]) -> list[Metric]:
+    """The metrics that the rules of a book select, for the measuring."""
+    return [metric for rule in rules for metric in rule.selected.values()]
+
+
 def _text(path: Path, *, cases: bool) -> str | None:
     """What the file says; None where it cannot be read, which `RuleFile` words."""
     try:

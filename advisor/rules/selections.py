@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self, TypeAlias
 
 import polars as pl
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -11,9 +11,6 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from advisor.metrics import Metric
 from advisor.metrics.selectors import KINDS, MOST_CHARACTERS, Selector, Thread
 from advisor.rules.thresholds import Strict
-
-if TYPE_CHECKING:
-    from advisor.rules.rule_file import Rule
 
 MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
@@ -121,8 +118,3 @@ def of_rule(rule: str, measure: Mapping[str, Selection], shared: Mapping[str, Se
         for name, selection in measure.items()
         for metric in selection.selector({**shared, **measure}).metrics(name)
     }
-
-
-def selected(rules: Iterable[Rule]) -> list[Metric]:
-    """The metrics that the rules of a book select, for the measuring."""
-    return [metric for rule in rules for metric in rule.selected.values()]
