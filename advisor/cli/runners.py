@@ -7,10 +7,15 @@ on: a reader of JSON gets the same text, a person sees what it was.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
+
+from advisor.errors import UsageError
 
 _MARKS: Final = re.compile(
     r"#(?=#(?:vso)?\[)|(?<![^\r\n])(?P<before>\s*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE
@@ -34,8 +39,25 @@ class Disarmed:
 
     def write(self, text: str) -> int:
         """As the stream does."""
-        self.stream.write(disarmed(text))
+        with self._writing():
+            self.stream.write(disarmed(text))
         return len(text)
+
+    def flush(self) -> None:
+        """The same."""
+        with self._writing():
+            self.stream.flush()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns a full disk into an error of ours, once: Python flushes again at its end."""
+        try:
+            yield
+        except BrokenPipeError:  # the reader has seen enough
+            raise
+        except OSError as error:
+            name, self.stream = self.stream.name, io.StringIO()
+            raise UsageError(f"{name}: cannot be written: {error.strerror}") from None
 
     def writelines(self, lines: list[str]) -> None:
         """The same."""
