@@ -345,7 +345,7 @@ def _run() -> None:
         try:
             app(standalone_mode=True)
         finally:
-            sys.stdout.flush()
+            runners.require_written()
     except AdvisorError as error:
         from advisor.text import plain
 

@@ -36,6 +36,7 @@ class Disarmed:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
+        self.why: str | None = None  # it could not be written
 
     def write(self, text: str) -> int:
         """As the stream does."""
@@ -50,14 +51,13 @@ class Disarmed:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turns a full disk into an error of ours, once: Python flushes again at its end."""
+        """Remembers a full disk for `require_written`: libraries hide some errors, and Python prints others at its end."""
         try:
             yield
         except BrokenPipeError:  # the reader has seen enough
             raise
         except OSError as error:
-            name, self.stream = self.stream.name, io.StringIO()
-            raise UsageError(f"{name}: cannot be written: {error.strerror}") from None
+            self.why, self.stream = error.strerror, io.StringIO()
 
     def writelines(self, lines: list[str]) -> None:
         """The same."""
@@ -72,9 +72,22 @@ class Disarmed:
 def guard() -> None:
     """From here on, standard output and standard error start no command."""
     sys.stdout, sys.stderr = (
-        stream if isinstance(stream, Disarmed) else cast("TextIO", Disarmed(stream))
+        stream
+        if isinstance(stream, Disarmed)
+        else cast("TextIO", Disarmed(stream or io.StringIO()))  # None: it is closed
         for stream in (sys.stdout, sys.stderr)
     )
+
+
+def require_written() -> None:
+    """Nothing, where all of standard output was written.
+
+    Raises:
+        UsageError: it was not.
+    """
+    sys.stdout.flush()
+    if isinstance(sys.stdout, Disarmed) and sys.stdout.why:
+        raise UsageError(f"standard output cannot be written: {sys.stdout.why}")
 
 
 def hint(line: str) -> None:
