@@ -45,16 +45,16 @@ RULE: Final = {
     "when": "memcpy_share > limit",
     "severity": {"high": "memcpy_share > high", "medium": True},
     "confidence": "high",
-    "saving": {"of": "exposed_copy", "low_ms": 0, "high_ms": "memcpy_share * step_ms", "method": "all of it"},
+    "saving": {"of": "memcpy", "low_ms": 0, "high_ms": "memcpy_ms", "method": "all of it"},
     "shows": ["memcpy_share"],
     "says": "{{ memcpy_share | percent }} of {{ each_step }}{{ sync_calls | detail(': {}') }}.",
     "why": "Copies take time.",
     "fixes": [{"for": "any", "do": "Copy less: {{ memcpy_share | number }}.", "code": "x = {{ limit * 2 }}"}],
     "references": [{"what": "own choice", "where": "here"}],
     "cases": [
-        {"name": "much", "given": {"memcpy_share": 0.6, "step_ms": 10, "sync_calls": "a (3)"}, "fires": "high"},
-        {"name": "little", "given": {"memcpy_share": 0.1, "step_ms": 10, "sync_calls": "a (3)"}, "fires": False},
-        {"name": "unknown", "given": {}, "not_evaluable": ["memcpy_share", "step_ms"]},
+        {"name": "much", "given": {"memcpy_share": 0.6, "memcpy_ms": 30.0, "sync_calls": "a (3)"}, "fires": "high"},
+        {"name": "little", "given": {"memcpy_share": 0.1, "memcpy_ms": 30.0, "sync_calls": "a (3)"}, "fires": False},
+        {"name": "unknown", "given": {}, "not_evaluable": ["memcpy_share"]},
     ],
 }
 _TREES: Final = {"advisor.yaml": SETTINGS, "run.yaml": LABELS, "ours/x.yaml": RULE}
