@@ -19,6 +19,9 @@ from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
 _NAMES = ("advisor.yaml", "advisor.yml")
 _TABLE = b"[tool.advisor"
 _LONGEST_PATTERN = 1_000  # characters
+_LONG_KEY = re.compile(
+    r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}"""
+)  # tomllib takes their square
 _TOML_SPOT = re.compile(r"line (\d+), column (\d+)")
 
 
@@ -129,6 +132,8 @@ def _read(path: Path) -> Config:
 
 
 def _toml(text: str) -> object:
+    if _LONG_KEY.search(text):
+        raise FormError("a key of more than 50 parts; settings need five")
     try:
         tools = tomllib.loads(text).get("tool")
     except RecursionError:

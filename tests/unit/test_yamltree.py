@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from advisor.fleet import labels
 from advisor.rules.rule_file import RuleFile
 from advisor.yamltree import MOST_BYTES, FormError, Yaml
 
-SECRET = "sk-live-0123456789abcdef"
+SECRET = "AWS-live-0123456789abcdef"
 BAD = {
     "an empty number by a tag": ('a: !!int ""', "1:4: a tag (!) is not allowed"),
     "a truth value by a tag": ("a: !!bool foo", "1:4: a tag"),
@@ -30,7 +31,10 @@ BAD = {
     "mappings": ("".join(" " * n + "a:\n" for n in range(1_000)), "51:51: nested more than 50 levels deep"),
     "an anchor to itself": ("a: &a [*a]", "1:8: an alias (*) of nothing that stands before it"),
     "aliases of aliases": (
-        "a: &a [" + "x," * 9 + "x]\n" + "".join(f"{n}: &{n} [{f'*{m},' * 10}]\n" for m, n in zip("abcdefg", "bcdefgh")),
+        "a: &a ["
+        + "x," * 9
+        + "x]\n"
+        + "".join(f"{n}: &{n} [{f'*{m},' * 10}]\n" for m, n in itertools.pairwise("abcdefgh")),
         "5:29: too many values, its aliases (*) followed",
     ),
     "aliases of a long text": (f"a: &a {'x' * 500_000}\nb: [*a, *a, *a, *a, *a]", "2:17: too many values"),
@@ -152,6 +156,7 @@ def test_toml_is_not_quoted_either(tmp_path):
         f"[tool.advisor]\nrules = {SECRET}": "2:9: not valid TOML",
         f"[tool.advisor]\n{SECRET} = 1": ": no such setting",
         "[tool.advisor]\nx = " + "9" * 5_000: ": not valid TOML",
+        "# [tool.advisor]\n[" + "a." * 100_000 + "a]": ": a key of more than 50 parts",
         "tool = 1 # [tool.advisor]": None,
     }.items():
         path.write_text(text)

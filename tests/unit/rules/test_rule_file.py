@@ -250,7 +250,9 @@ SAYS = '"{{ memcpy_share | percent }} of {{ each_step }}."'
         ("{{ 'x' | center(999999999) }}", "No filter named 'center'"),
         ("{{ memcpy_share | persent }}", "No filter named 'persent'"),
         ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "nested too deep"),
-        ("x" * 10_001, "longer than 10,000 characters"),
+        ("{{ memcpy_share" + " | abs" * 50 + " }}", "nested more than 30 levels deep"),
+        ("{% if memcpy_share %}" * 110 + "{% endif %}" * 110, "nested more than 30 levels deep"),
+        ("x" * 9_999 + "{{ 1 }}", "longer than 10,000 characters"),
     ],
 )
 def test_a_template_has_no_loops_calls_or_attributes(folder, says, message):
@@ -275,6 +277,19 @@ def test_a_sentence_that_fails_names_its_file_and_line(folder, says, why):
     error = rule.unsayable(str(caught.value))
     assert isinstance(error, RuleError)
     assert f"slow-copies.yaml:9: says: {why}" in str(error)
+
+
+def test_each_filter_adds_its_own_words_and_nothing_is_worked_out_ahead():
+    chained = "{{ 'x' " + "| detail('{}{}{}{}{}{}{}{}{}{}')" * 10 + " }}"
+    assert wording.names(chained) == set()
+    assert len(say(chained, {})) == 1 + 10 * 18
+    named = "{{ " + " ~ ".join(["name"] * 1_000) + " }}"
+    assert len(wording.fill(named, {"name": "x" * 1_000_000})) == 20_000
+
+
+def test_words_that_no_filter_takes_are_an_error_of_the_sentence():
+    with pytest.raises(ValueError, match="replace"):
+        say("{{ 'a' | detail(3) }}", {})
 
 
 def test_a_name_as_long_as_a_book_is_cut():
