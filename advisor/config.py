@@ -19,6 +19,7 @@ from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
 _NAMES = ("advisor.yaml", "advisor.yml")
 _TABLE = b"[tool.advisor"
 _LONGEST_PATTERN = 1_000  # characters
+# tomllib takes the square of its parts
 _LONG_KEY = re.compile(
     r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}"""
 )  # tomllib takes their square

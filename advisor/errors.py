@@ -112,6 +112,7 @@ _FORMS: Final = {
     "list_type": "must be a list",
     "string_type": "must be text",
     "string_too_short": "must have {min_length} characters or more",
+    "string_too_long": "longer than {max_length:,} characters",
     "too_short": "must not be empty",
     "bool_type": "must be true or false",
     "float_type": "must be a number",

@@ -51,7 +51,7 @@ class Disarmed:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Remembers a full disk for `require_written`: libraries hide some errors, and Python prints others at its end."""
+        """Remembers a full disk for `require_written`: libraries hide errors, and Python prints one at its end."""
         try:
             yield
         except BrokenPipeError:  # the reader has seen enough

@@ -1,4 +1,4 @@
-"""Keeps libraries in other languages from writing to standard error: what went wrong is the exception that they raise."""
+"""Keeps libraries in other languages from standard error: what went wrong is the exception that they raise."""
 
 from __future__ import annotations
 

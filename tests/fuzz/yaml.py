@@ -1,4 +1,4 @@
-"""Settings, rules with their templates and expressions, and labels, whose values, words and bytes are changed at random."""
+"""Settings, rules with their templates and expressions, and labels, whose values and bytes are changed at random."""
 
 from __future__ import annotations
 

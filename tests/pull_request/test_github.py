@@ -291,7 +291,7 @@ def test_a_token_without_the_right_is_an_error_that_names_it_once_the_rest_is_po
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://x", "http://", "https://a b", "http://[::1", "http://x:99999"])
 def test_an_address_that_is_none_is_a_usage_error(kind, url):
     target = Target(kind=kind, api_url=url, repo="o/r", token="t", number=1)
-    with pytest.raises(UsageError, match="--api-url .*: no web address"):
+    with pytest.raises(UsageError, match=r"--api-url .*: no web address"):
         list(deliver(message(), target, Order(), QUICK))
 
 
