@@ -133,13 +133,13 @@ def wrong_form(error: ValidationError, unknown: str) -> tuple[tuple[str | int, .
     """Where in a file the first mistake in its form is, and what it is, for who does not know pydantic.
 
     A misspelt key is both unknown and missing: the place where it stands helps more, and `unknown` says what it is
-    not. A key is named only if it looks like one: the file may be another, and what it holds secret.
+    not. A key is shown only if it looks like one: the file may be another, and what it holds secret.
     """
     first = min(error.errors(include_url=False, include_input=False), key=lambda e: e["type"] != _UNKNOWN)
     at = first["loc"]
     is_unknown = first["type"] == _UNKNOWN
-    named = at[:-1] if is_unknown and not _KEY.fullmatch(str(at[-1])) else at
-    return at, ": ".join(filter(None, (".".join(map(str, named)), unknown if is_unknown else _in_words(first))))
+    shown = at[:-1] if is_unknown and not _KEY.fullmatch(str(at[-1])) else at
+    return at, ": ".join(filter(None, (".".join(map(str, shown)), unknown if is_unknown else _in_words(first))))
 
 
 def _in_words(error: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ MOST_BYTES: Final = 1 << 20
 """Of a file of settings, rules or labels."""
 
 _MOST_NESTED: Final = 50
-_MOST_SAID: Final = 1 << 21  # characters, aliases followed; only these make more of a file than it has
+_MOST_TEXT: Final = 1 << 21  # characters, aliases followed; only these make more of a file than it has
 _OF_VALUE: Final = 20  # characters that a value counts for beside its own: at most 100,000 values
 _LONGEST_NUMBER: Final = 100
 _MERGE: Final = "<<"
@@ -109,7 +109,7 @@ class Yaml:
     """
 
     def __init__(self, text: str) -> None:
-        self._said = 0
+        self._size = 0
         self._anchors: dict[str, tuple[object, int]] = {}
         self._marks: list[tuple[_Inward, Any]] = []
         try:
@@ -143,7 +143,7 @@ class Yaml:
             raise _wrong("a tag (!) is not allowed; remove it", event.start_mark)
         if depth > _MOST_NESTED:
             raise _wrong(f"nested more than {_MOST_NESTED} levels deep; a few are enough", event.start_mark)
-        before = self._said
+        before = self._size
         if mark:
             self._marks.append((inward, mark))
         if isinstance(event, yaml.ScalarEvent):
@@ -154,7 +154,7 @@ class Yaml:
             of_kind = self._sequence if isinstance(event, yaml.SequenceStartEvent) else self._mapping
             value = of_kind(inward, depth + 1)
         if event.anchor:
-            self._anchors[event.anchor] = value, self._said - before
+            self._anchors[event.anchor] = value, self._size - before
         return value
 
     def _alias(self, event: Any) -> Any:  # noqa: ANN401 - as above
@@ -165,8 +165,8 @@ class Yaml:
         return value
 
     def _count(self, size: int, event: Any) -> None:  # noqa: ANN401 - as above
-        self._said += size
-        if self._said > _MOST_SAID:
+        self._size += size
+        if self._size > _MOST_TEXT:
             raise _wrong("too many values, its aliases (*) followed; write fewer", event.start_mark)
 
     def _sequence(self, inward: _Inward, depth: int) -> list[Any]:
