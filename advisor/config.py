@@ -22,7 +22,7 @@ _LONGEST_PATTERN = 1_000  # characters
 # tomllib takes the square of its parts
 _LONG_KEY = re.compile(
     r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}"""
-)  # tomllib takes their square
+)
 _TOML_SPOT = re.compile(r"line (\d+), column (\d+)")
 
 
