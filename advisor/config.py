@@ -20,9 +20,7 @@ _NAMES = ("advisor.yaml", "advisor.yml")
 _TABLE = b"[tool.advisor"
 _LONGEST_PATTERN = 1_000  # characters
 # tomllib takes the square of its parts
-_LONG_KEY = re.compile(
-    r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}"""
-)
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}""")
 _TOML_SPOT = re.compile(r"line (\d+), column (\d+)")
 
 

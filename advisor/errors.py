@@ -138,8 +138,8 @@ def wrong_form(error: ValidationError, unknown: str) -> tuple[tuple[str | int, .
     first = min(error.errors(include_url=False, include_input=False), key=lambda e: e["type"] != _UNKNOWN)
     at = first["loc"]
     is_unknown = first["type"] == _UNKNOWN
-    shown = at[:-1] if is_unknown and not _KEY.fullmatch(str(at[-1])) else at
-    return at, ": ".join(filter(None, (".".join(map(str, shown)), unknown if is_unknown else _in_words(first))))
+    key = at[:-1] if is_unknown and not _KEY.fullmatch(str(at[-1])) else at
+    return at, ": ".join(filter(None, (".".join(map(str, key)), unknown if is_unknown else _in_words(first))))
 
 
 def _in_words(error: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.rules.thresholds import Strict, Text, Threshold
 from advisor.system.resources import rules_folder
+from advisor.text import one_line
 from advisor.vocabulary.parts import Pool
 from advisor.yamltree import FormError, Place, Yaml, content_of, decoded, leads_out
 
@@ -272,7 +273,13 @@ class RuleFile:
 
 
 def files(folder: Path) -> list[Path]:
-    """The rule files of a folder, by name."""
+    """The rule files of a folder, by name.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    if not os.path.isdir(folder):  # noqa: PTH112 - a name may hold what no folder's does
+        raise UsageError(f"{one_line(str(folder), 300)}: no such rule folder")
     return sorted(folder.glob("*.yaml"))
 
 
@@ -289,8 +296,6 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     """
     book: dict[str, Rule] = {}
     for folder in folders:
-        if not os.path.isdir(folder):  # noqa: PTH112 - a name may hold what no folder's does
-            raise UsageError(f"{folder}: no such rule folder")
         of_folder: dict[str, Rule] = {}
         for path in files(folder):
             with _refusing(path):

@@ -11,7 +11,7 @@ import pytest
 from advisor import config
 from advisor.errors import ReadError, RuleError, UsageError
 from advisor.fleet import labels
-from advisor.rules.rule_file import RuleFile
+from advisor.rules.rule_file import RuleFile, files
 from advisor.yamltree import MOST_BYTES, FormError, Yaml
 
 SECRET = "AWS-live-0123456789abcdef"  # noqa: S105 - it opens nothing
@@ -192,6 +192,11 @@ def test_links_that_lead_out_are_refused(tmp_path):
         assert config.load(inside / "advisor.yaml").rules == (folder,)
     (inside / "same.yaml").symlink_to("advisor.yaml")
     assert config.load(inside / "same.yaml").rules == (outside,)
+
+
+def test_a_folder_of_a_name_that_is_too_long_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="no such rule folder"):
+        files(tmp_path / ("x" * 3_000))
 
 
 def test_the_null_device_holds_no_settings():
