@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import UsageError, form_in_words
-from advisor.model.finding import Severity
+from advisor.vocabulary.severities import Severity
 
 _NAMES = ("advisor.yaml", "advisor.yml")
 _MOST_BYTES = 1 << 20

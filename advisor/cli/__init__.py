@@ -39,7 +39,7 @@ from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
 from advisor.system.processes import spare_garbage
-from advisor.vocabulary.rules import FAIL_ON
+from advisor.vocabulary.severities import FAIL_ON
 
 if TYPE_CHECKING:
     from advisor.model.report import Unreadable

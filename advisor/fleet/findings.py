@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from advisor.fleet.gpu_hours import LIKE, sum_of
-from advisor.model.finding import SEVERITIES
 from advisor.model.week import JobFinding, Realised, RuleTotal
+from advisor.vocabulary.severities import SEVERITIES
 
 
 def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:

@@ -23,6 +23,7 @@ from advisor.pull_request.host import Patience, Seal
 from advisor.pull_request.source import Annotation
 from advisor.pull_request.wire import SameHostAdapter, answering
 from advisor.text import one_line, shortened
+from advisor.vocabulary.severities import GRADES
 
 _MOST_COMMENT: Final = 65_536
 _MOST_SUMMARY: Final = 65_535
@@ -33,7 +34,6 @@ _TIMEOUT_S: Final = 30
 _TRIED: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
 # `GET /user` is closed to the token of a workflow; this is open to every token.
 _WHO: Final = "query { viewer { login } }"
-_LEVELS: Final = {"high": "warning", "medium": "warning", "low": "notice"}
 
 
 class Repository:
@@ -171,7 +171,7 @@ def _annotation(remark: Annotation) -> dict[str, str | int]:
         "path": remark.path,
         "start_line": remark.line,
         "end_line": remark.line,
-        "annotation_level": _LEVELS[remark.severity],
+        "annotation_level": GRADES[remark.severity].annotation,
         "title": remark.title,
         "message": remark.message,
     }

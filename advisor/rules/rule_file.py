@@ -12,11 +12,12 @@ import yaml
 from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
-from advisor.model.finding import SEVERITIES, Confidence, Severity
+from advisor.model.finding import Confidence
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.rules.thresholds import Strict, Text, Threshold
 from advisor.vocabulary.parts import Pool
+from advisor.vocabulary.severities import SEVERITIES, Severity
 from advisor.yamltree import Tree
 
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
