@@ -164,8 +164,8 @@ def _limits(rule: Rule) -> Iterator[str]:
 
 def _levels(rule: Rule, metric: str) -> str:
     limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(list(rule.severity.items()))}
-    said = ((GRADES[level].word, limit) for level, limit in limits.items() if limit and limit.metric == metric)
-    return "".join(f", {word} {limit.side} {limit.value}" for word, limit in said)
+    levels = ((GRADES[level].word, limit) for level, limit in limits.items() if limit and limit.metric == metric)
+    return "".join(f", {word} {limit.side} {limit.value}" for word, limit in levels)
 
 
 def _conditions(rule: Rule) -> str:

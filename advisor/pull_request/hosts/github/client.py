@@ -1,4 +1,4 @@
-"""GitHub and GitHub Enterprise, by PyGithub."""
+"""GitHub's API, by PyGithub."""
 
 from __future__ import annotations
 
