@@ -13,9 +13,8 @@ import pytest
 from advisor import cli
 from advisor.config import Fleet
 from advisor.errors import NoRuns, UsageError
-from advisor.fleet.columns import frame
+from advisor.fleet.columns import expected, frame
 from advisor.fleet.labels import monday_of, week_name, week_of, weeks_before
-from advisor.fleet.rows import expected
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.present import document as doc

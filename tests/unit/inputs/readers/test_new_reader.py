@@ -21,13 +21,14 @@ def read(path, name, worker=0, on_read=None, step_range=None, max_bytes=None):
         of = {"worker": worker, "device": 0, "step": n, "start_ns": at, "dur_ns": 100 * MS}
         steps.append(of | {"host_start_ns": at, "host_dur_ns": 100 * MS, "mark_ns": 100 * MS})
         call = {"worker": worker, "thread": 1, "step": n}
+        wait, launch = {"start_ns": at, "dur_ns": (95 - busy) * MS}, {"start_ns": at + (96 - busy) * MS, "dur_ns": MS}
         host += [
-            call | {"id": 2 * n, "kind": "input", "name": "next batch", "start_ns": at, "dur_ns": (95 - busy) * MS},
-            call | {"id": 2 * n + 1, "kind": "runtime", "name": "launch", "start_ns": at + (96 - busy) * MS, "dur_ns": MS},
+            call | wait | {"id": 2 * n, "kind": "input", "name": "next batch"},
+            call | launch | {"id": 2 * n + 1, "kind": "runtime", "name": "launch"},
         ]
         kernel = {"worker": worker, "device": 0, "id": n, "stream": 1, "kind": "kernel", "name": "gemm", "step": n}
         device.append(kernel | {"launch": 2 * n + 1, "start_ns": at + (97 - busy) * MS, "dur_ns": busy * MS})
-    workers = [{"worker": worker, "name": path.stem, "file": name, "rank": worker, "world_size": 1, "framework": "pytorch"}]
+    workers = [{"worker": worker, "name": path.stem, "file": name, "rank": worker, "framework": "pytorch"}]
     devices = [{"worker": worker, "device": 0, "name": "Pixie 1"}]
     rows = {"workers": workers, "devices": devices, "steps": steps, "device_ops": device, "host_ops": host}
     tables = {name: pl.DataFrame(of) for name, of in rows.items()}
