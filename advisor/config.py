@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import UsageError, form_in_words
+from advisor.model.notes import Note
+from advisor.vocabulary.formerly import RULES, lines_of
 from advisor.vocabulary.severities import Severity
 
 _NAMES = ("advisor.yaml", "advisor.yml")
@@ -76,6 +78,12 @@ class Config(_Strict):
     overrides: Mapping[str, Override] = {}
     suppress: tuple[Suppress, ...] = ()
     fleet: Fleet = Fleet()
+    _notes: tuple[Note, ...] = PrivateAttr(())
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """A note on each earlier name that the file has."""
+        return self._notes
 
 
 def find(start: Path) -> Path | None:
@@ -106,7 +114,24 @@ def load(path: Path | None) -> Config:
         what = "no such setting" if first["type"] == "extra_forbidden" else form_in_words(first)
         raise UsageError(": ".join(filter(None, (str(path), place, what)))) from None
     folders = tuple((path.parent / folder).resolve() for folder in config.rules)
-    return config.model_copy(update={"rules": folders})
+    return _of_now(config.model_copy(update={"rules": folders}), path)
+
+
+def _of_now(config: Config, path: Path) -> Config:
+    """The same with the ids that rules have now, and a note on each earlier one."""
+    ids = {*config.overrides, *(each.rule for each in config.suppress)}
+    if not (earlier := {old: new for old, new in RULES.items() if old in ids}):
+        return config
+    for old, new in earlier.items():
+        if {old, new} <= config.overrides.keys():
+            raise UsageError(f"{path}: overrides.{old}: is called {new} now, which stands here too; leave out {old}")
+    overrides = {RULES.get(rule, rule): override for rule, override in config.overrides.items()}
+    suppress = tuple(each.model_copy(update={"rule": RULES.get(each.rule, each.rule)}) for each in config.suppress)
+    now = config.model_copy(update={"overrides": overrides, "suppress": suppress})
+    lines = lines_of(path.read_text("utf-8"), earlier)
+    notes = [Note("renamed", place=f"{path}:{at}", old=old, new=earlier[old]) for old, at in lines.items()]
+    now._notes = tuple(notes)  # noqa: SLF001 - it knows where it was read
+    return now
 
 
 def _data(path: Path) -> object:

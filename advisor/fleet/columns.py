@@ -20,6 +20,7 @@ import polars as pl
 from advisor.metrics import dtypes
 from advisor.model.finding import CERTAINTY, Finding
 from advisor.model.report import Run
+from advisor.vocabulary.formerly import METRICS, RULES
 
 Schema = dict[str, Any]
 _Rows = TypeVar("_Rows", pl.DataFrame, pl.LazyFrame)
@@ -29,6 +30,7 @@ KEYS: Final[Schema] = {"week": pl.String, "recording": pl.String, "run_id": pl.S
 _TIME: Final = pl.Datetime("us", "UTC")
 UNPROFILED: Final = "unprofiled"  # the status of a folder with labelled GPU-hours and no profile
 LABELS: Final = ("team", "job", "owner", "model", "commit")
+_LISTS: Final = ("passed", "not_evaluable")  # ids of rules
 _HOURS_PER_MS: Final = 1 / 3.6e6
 
 
@@ -168,9 +170,17 @@ def frame(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     return pl.DataFrame([{column: row.get(column) for column in schema} for row in rows], schema=schema, orient="row")
 
 
-def with_all_columns(name: str, rows: _Rows) -> _Rows:
-    """The rows of a table with the columns that they lack, as null."""
+def of_now(name: str, rows: _Rows) -> _Rows:
+    """The rows of a table with the names of now, and with the columns that they lack, as null."""
     columns = rows.collect_schema()
+    if RULES and name == "findings":
+        rows = rows.with_columns(pl.col("rule").replace(RULES))
+    if RULES and name == "runs":
+        rows = rows.with_columns(pl.col(_LISTS).list.eval(pl.element().replace(RULES)))
+    if earlier := {old: new for old, new in METRICS.items() if name == "workers" and old in columns}:
+        known = {new: [new] if new in columns else [] for new in earlier.values()}
+        rows = rows.with_columns(pl.coalesce(*known[new], old).alias(new) for old, new in earlier.items())
+        columns = rows.collect_schema()
     return rows.with_columns(pl.lit(None, kind).alias(key) for key, kind in SCHEMAS[name].items() if key not in columns)
 
 

@@ -24,6 +24,7 @@ from advisor.model.report import Run
 from advisor.model.timeline import Timeline
 from advisor.rules.judge import Suppression
 from advisor.rules.rule_file import Rule
+from advisor.vocabulary.formerly import in_json
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
@@ -203,10 +204,10 @@ def as_checked(report: str, drawing: str | None) -> Run:
     Without a drawing (an older version wrote none) it lacks what is drawn. Of what a drawing shows of findings, those
     that the run no longer has are left out.
     """
-    run = Run.model_validate_json(report)
+    run = Run.model_validate_json(in_json(report))
     if drawing is None:
         return run
-    large = Drawing.model_validate_json(drawing)
+    large = Drawing.model_validate_json(in_json(drawing))
     keys = {finding.key for finding in run.findings}
     timeline = large.timeline and large.timeline.model_copy(
         update={"shows": {key: spans for key, spans in large.timeline.shows.items() if key in keys}}
@@ -216,4 +217,4 @@ def as_checked(report: str, drawing: str | None) -> Run:
 
 def as_measured(report: str, context: str) -> Stored:
     """A run out of the store's table `reports`."""
-    return Stored(Run.model_validate_json(report), Context.model_validate_json(context))
+    return Stored(Run.model_validate_json(in_json(report)), Context.model_validate_json(in_json(context)))

@@ -13,9 +13,11 @@ from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, fie
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.model.finding import Confidence
+from advisor.model.notes import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.rules.thresholds import Strict, Text, Threshold
+from advisor.vocabulary.formerly import METRICS, RULES, in_text, lines_of
 from advisor.vocabulary.parts import Pool
 from advisor.vocabulary.severities import SEVERITIES, Severity
 from advisor.yamltree import Tree
@@ -30,6 +32,7 @@ LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
 """Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
 
+_RULE_LISTS: Final = ("explains", "parts")
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
@@ -184,6 +187,11 @@ class Rule(Strict):
         return self._file.error(("says",), why) if self._file else RuleError(f"{self.id}: says: {why}")
 
     @property
+    def renamed(self) -> list[Note]:
+        """A note on each earlier name that the file has."""
+        return self._file.renamed if self._file else []
+
+    @property
     def params(self) -> dict[str, float]:
         """The value of every parameter by its name."""
         return {name: parameter.value for name, parameter in self.parameters.items()}
@@ -244,7 +252,8 @@ class RuleFile:
     def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
         try:
-            self._tree = Tree(path.read_text("utf-8") if text is None else text)
+            text = path.read_text("utf-8") if text is None else text
+            self._tree = Tree(in_text(text, METRICS))
             self.data = self._tree.values()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -258,6 +267,21 @@ class RuleFile:
             raise RuleError(f"{path}:1: not valid YAML: {' '.join(str(error).split())}") from None
         if not isinstance(self.data, dict):
             raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
+        self.renamed = [self._note(at, old, METRICS[old]) for old, at in lines_of(text, METRICS).items()]
+        if RULES:
+            self._take_ids_of_now()
+
+    def _note(self, lines: str, old: str, new: str) -> Note:
+        return Note("renamed", place=f"{self.path}:{lines}", old=old, new=new)
+
+    def _take_ids_of_now(self) -> None:
+        """Ids of rules are words of the language too: only where one stands for a rule is it changed."""
+        spots = [((key, n), rule) for key in _RULE_LISTS for n, rule in enumerate(_list(self.data.get(key)))]
+        for at, old in [(("id",), self.data.get("id")), *spots]:
+            if isinstance(old, str) and old in RULES:
+                self.renamed.append(self._note(str(self._tree.lines()[at]), old, RULES[old]))
+                inner = self.data if len(at) == 1 else self.data[at[0]]
+                inner[at[-1]] = RULES[old]
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""
@@ -281,6 +305,10 @@ class RuleFile:
             raise self.error(first["loc"], _in_words(first)) from None
         rule._file = self  # noqa: SLF001 - it knows where it was read
         return rule
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
