@@ -177,9 +177,9 @@ def of_now(name: str, rows: _Rows) -> _Rows:
         rows = rows.with_columns(pl.col("rule").replace(RULES))
     if RULES and name == "runs":
         rows = rows.with_columns(pl.col(_LISTS).list.eval(pl.element().replace(RULES)))
-    if earlier := {old: new for old, new in METRICS.items() if name == "workers" and old in columns}:
-        known = {new: [new] if new in columns else [] for new in earlier.values()}
-        rows = rows.with_columns(pl.coalesce(*known[new], old).alias(new) for old, new in earlier.items())
+    for old in METRICS.keys() & columns.keys() if name == "workers" else ():
+        new = METRICS[old]
+        rows = rows.with_columns(pl.coalesce(*([new] if new in columns else []), old).alias(new))
         columns = rows.collect_schema()
     return rows.with_columns(pl.lit(None, kind).alias(key) for key, kind in SCHEMAS[name].items() if key not in columns)
 
