@@ -32,9 +32,10 @@ from typing import Any, Final
 from advisor import engine
 from advisor.config import Config
 from advisor.errors import AdvisorError
+from advisor.inputs import readers
 from advisor.render.registry import Request, draw
 
-FORMATS: Final = ("kineto", "xplane", "nsys", "yaml")
+FORMATS: Final = (*dict.fromkeys(kind.name for kind in readers.FORMATS if kind.reads), "yaml")
 _CASES_OF_A_PROCESS: Final = 250
 _MOST_BYTES: Final = 1 << 30
 _FRAME: Final = re.compile(r'File "[^"]*?/(advisor/[^"]+)", line (\d+), in (\w+)')
