@@ -61,6 +61,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "breakdown": pl.String,  # JSON: part of the accounting to share of the step
         "verdict": pl.String,
         "worst": pl.String,
+        "findings": pl.Int64,  # rows that the table of findings has of it
         "passed": pl.List(pl.String),
         "not_evaluable": pl.List(pl.String),
         "rule_set": pl.String,
@@ -101,6 +102,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "drawings": {**KEYS, "drawing": pl.String},
 }
 TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the order they are written in
+OWN: Final = {"drawings": "drawing", "reports": "report", "workers": "scope", "findings": "rule", "runs": "status"}
+"""By table, a column of every version that no other table has."""
 LATER_TABLES: Final = frozenset({"drawings"})  # stores of earlier versions have none
 
 

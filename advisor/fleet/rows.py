@@ -184,6 +184,7 @@ def judged_rows(run: Run, context: Context, rules: str, trials: Trials) -> Rows:
         **_savings_of_all(run.findings),
         "verdict": run.verdict,
         "worst": run.worst,
+        "findings": len(run.findings) + len(run.suppressed),
         "passed": list(run.passed),
         "not_evaluable": [missing.rule for missing in run.not_evaluable],
         "rule_set": rules,

@@ -211,7 +211,9 @@ def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
     assert verify(store)[1] == []
 
 
-@pytest.mark.parametrize("command", [("compact",), ("rejudge", "--all", "--processes", "1")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "command", [("compact",), ("rejudge", "--all", "--processes", "1")], ids=lambda words: words[0]
+)
 def test_kills_at_random_moments_of_what_works_on_a_store(tmp_path, command):
     """It is exact after each of them: every state in between is one of before or after."""
     root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
@@ -241,7 +243,12 @@ def test_four_writers_at_once_again_and_again(tmp_path):
         fleet(root / "b", 2, start=10 * number + 3)
         ingest([str(root / "b")], store, Here(), today=TODAY)
         end = ("--store", store.uri, "--processes", "1")
-        works = [("ingest", root, *end), ("ingest", root, *end), ("ingest", root / "a", *end), ("rejudge", "--all", *end)]
+        works = [
+            ("ingest", root, *end),
+            ("ingest", root, *end),
+            ("ingest", root / "a", *end),
+            ("rejudge", "--all", *end),
+        ]
         for one in [spawned(script, "fleet", *words) for words in works]:
             one.communicate(timeout=PATIENCE_S)
             assert one.returncode == 0
