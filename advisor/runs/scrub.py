@@ -31,7 +31,7 @@ _ONE: Final = "a file, or a folder of Parquet tables"
 _REPORTS: Final = (".nsys-rep", ".qdrep")
 _VIEWERS: Final = "highres-ticks"  # what tells the trace viewer's copy of an XPlane profile
 _STREAMS: Final = {"ProcessStreams": ("filenameId", "contentId"), "ANALYSIS_FILE": ("contentId",)}  # texts' ids
-_HOSTS: Final = "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'PROCESS_0:USER_NAME')"
+_HOSTS: Final = "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'EXPORT_HOST', 'PROCESS_0:USER_NAME')"
 _TOLD_IN: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 Fields: TypeAlias = Mapping[int, Any]

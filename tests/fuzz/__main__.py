@@ -1,6 +1,8 @@
 """Checks files of each format that are changed at random, many in each of several processes of little memory.
 
-    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys]
+    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys stores signals]
+
+Stores of a fleet and signals to a recorded program are targets too: they have a `check` of their own.
 
 A case is its number: the same number gives the same file. Reported are tracebacks, those that were contained included,
 processes that died, cases slower than 10 s + 10 s per MB, and those that took more than 1 GB; then the exit code is 1.
@@ -23,7 +25,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -34,7 +36,8 @@ from advisor.config import Config
 from advisor.errors import AdvisorError
 from advisor.render.registry import Request, draw
 
-FORMATS: Final = ("kineto", "xplane", "nsys")
+TARGETS: Final = {"kineto": 1, "xplane": 1, "nsys": 1, "stores": 20, "signals": 50}
+"""What is changed at random, and how many cases of a file one of its cases takes: so many fewer are run."""
 _CASES_OF_A_PROCESS: Final = 250
 _MOST_BYTES: Final = 1 << 30
 _FRAME: Final = re.compile(r'File "[^"]*?/(advisor/[^"]+)", line (\d+), in (\w+)')
@@ -46,17 +49,17 @@ def main() -> int:
     if options.child:
         return _child(options)
     found = 0
-    for name in options.formats or FORMATS:
-        began = time.monotonic()
-        faults = list(_run(name, options.first, options.first + options.cases, options.keep))
+    for name in options.formats or TARGETS:
+        began, end = time.monotonic(), options.first + max(1, options.cases // TARGETS[name])
+        faults = list(_run(name, options.first, end, options.keep))
         found += len(faults)
-        _show(name, options.cases, faults, time.monotonic() - began)
+        _show(name, range(options.first, end), faults, time.monotonic() - began)
     return min(found, 1)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("formats", nargs="*", choices=[*FORMATS, []])
+    parser.add_argument("formats", nargs="*", choices=[*TARGETS, []])
     parser.add_argument("--cases", type=int, default=5_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--keep", type=Path)
@@ -84,8 +87,9 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "ADVISOR_DEBUG": "1", "POLARS_MAX_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def _show(name: str, cases: int, faults: list[dict[str, Any]], seconds: float) -> None:
-    print(f"{name}: {cases:,} cases in {seconds:,.0f} s, {len(faults):,} with a fault", flush=True)
+def _show(name: str, cases: range, faults: list[dict[str, Any]], seconds: float) -> None:
+    seeds = f"seeds {name}-{cases[0]} to {name}-{cases[-1]}"
+    print(f"{name}: {len(cases):,} cases ({seeds}) in {seconds:,.0f} s, {len(faults):,} with a fault", flush=True)
     alike = defaultdict(list)
     for fault in faults:
         alike[fault["fault"].splitlines()[-1][:90], fault["at"]].append(fault["case"])
@@ -100,38 +104,42 @@ def _child(options: argparse.Namespace) -> int:
     book = engine.rule_book(Config())
     engine.rule_book = lambda _: book  # a third of a small case's time
     (name,) = options.formats
-    make = import_module(f"tests.fuzz.{name}").case
+    target = import_module(f"tests.fuzz.{name}")
     for number in range(options.first, options.first + options.cases):
         with tempfile.TemporaryDirectory() as folder:
-            path = make(Random(f"{name}-{number}"), Path(folder))
+            path = target.case(Random(f"{name}-{number}"), Path(folder))
             _say(case=number)
-            if (wrong := _fault(path, number)) and options.keep:
+            if (wrong := _fault(path, number, getattr(target, "check", _check))) and options.keep:
                 _keep(path, options.keep / f"{name}-{number}")
             if wrong:
                 _say(case=number, **wrong)
     return 0
 
 
-def _fault(path: Path, number: int) -> dict[str, Any]:
+def _fault(path: Path, number: int, check: Callable[[Path], None]) -> dict[str, Any]:
     """What went wrong in the check of one file; empty where nothing did."""
     size = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
     most, began = 10 + 10 * size / 1e6, time.process_time()
     done = threading.Event()
     threading.Thread(target=_watch, args=(done, number, 3 * most), daemon=True).start()
-    said = checked(path)
+    said = checked(path, check)
     done.set()
     seconds = time.process_time() - began
     slow = {"fault": f"took {seconds:.0f} s for {size / 1e6:.2f} MB", "at": ""}
     return fault(said) or (slow if seconds > most else {})
 
 
-def checked(path: Path) -> str:
+def _check(path: Path) -> None:
+    report = engine.check([str(path)])
+    for kind in ("json", "markdown", "terminal"):
+        draw(Request(report), kind)
+
+
+def checked(path: Path, check: Callable[[Path], None] = _check) -> str:
     """What a check writes on standard error; the traceback where it fails."""
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
-            report = engine.check([str(path)])
-            for kind in ("json", "markdown", "terminal"):
-                draw(Request(report), kind)
+            check(path)
         except AdvisorError:
             pass
         except BaseException:  # noqa: BLE001 - a panic of polars is no Exception
@@ -142,7 +150,8 @@ def checked(path: Path) -> str:
 def fault(said: str) -> dict[str, Any]:
     """The traceback in it, if there is one, and the innermost place of our own."""
     places = _FRAME.findall(said)
-    return {"fault": said.strip(), "at": ":".join(places[-1])} if places else {}
+    wrong = places or "AssertionError" in said  # of a target's own check
+    return {"fault": said.strip(), "at": ":".join(places[-1]) if places else ""} if wrong else {}
 
 
 def _watch(done: threading.Event, number: int, seconds: float) -> None:
