@@ -132,8 +132,9 @@ def _signals_passed_on(session: int, folder: Path) -> Iterator[None]:
             if number == signal.SIGSTOP:
                 os.kill(os.getpid(), number)
 
-    handlers = {**dict.fromkeys(PASSED_ON - ENDING, pass_on), signal.SIGTSTP: stop}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    passed_on = PASSED_ON - ENDING - {signal.SIGTSTP}
+    before = {number: signal.signal(number, pass_on) for number in passed_on}
+    before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, stop)
     try:
         yield
     finally:
