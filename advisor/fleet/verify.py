@@ -45,12 +45,12 @@ def require_agreement(store: Store, weeks: Sequence[str]) -> None:
     Raises:
         StoreError: they do not, or one cannot be read.
     """
-    found = disagreements(store, weeks)
-    if found.height:
+    faults = disagreements(store, weeks)
+    if faults.height:
         time.sleep(_MOMENT_S)
-        found = found.join(disagreements(store, weeks), on=found.columns, how="semi")
-    if found.height:
-        first, *more = _sentences(found, store.uri)
+        faults = faults.join(disagreements(store, weeks), on=faults.columns, how="semi")
+    if faults.height:
+        first, *more = _sentences(faults, store.uri)
         rest = f"; `advisor fleet verify {store.uri}` shows {len(more)} more" if more else ""
         raise StoreError(f"{store.uri}: the tables of the fleet store disagree: {first}{rest}")
 
@@ -71,18 +71,18 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
     """
     runs = store.collect(store.scan("runs", weeks).select(*KEYS, "status", "worst", "findings"))
     checked = runs.filter(status="checked")
-    there = {
+    counts = {
         name: store.collect(store.scan(name, weeks).group_by(*KEYS).agg(there=pl.len().cast(pl.Int64)))
         for name in _PARTS
     }
-    of_each = checked.join(there["findings"].select(_ID, "there"), on=_ID, how="left").with_columns(
+    of_each = checked.join(counts["findings"].select(_ID, "there"), on=_ID, how="left").with_columns(
         pl.col("there").fill_null(0)
     )
     fewest = pl.coalesce("findings", pl.col("worst").is_not_null().cast(pl.Int64))  # earlier versions did not count
     wrong = [("runs", "twice", runs.filter(pl.col(_ID).is_duplicated()))]
-    wrong += [(name, "of no run", part.join(runs, on=_ID, how="anti")) for name, part in there.items()]
+    wrong += [(name, "of no run", part.join(runs, on=_ID, how="anti")) for name, part in counts.items()]
     wrong += [
-        (name, "none", checked.join(part, on=_ID, how="anti")) for name, part in there.items() if name != "findings"
+        (name, "none", checked.join(part, on=_ID, how="anti")) for name, part in counts.items() if name != "findings"
     ]
     wrong += [
         ("findings", "number", of_each.filter((pl.col("there") < fewest) | (pl.col("there") > pl.col("findings"))))
@@ -91,9 +91,9 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
 
 
 def _of_week(store: Store, week: str) -> Iterator[str]:
-    found = disagreements(store, [week])
-    yield from _sentences(found, store.uri)
-    if not found.height and (unlike := _unlike_reports(store, week)):
+    faults = disagreements(store, [week])
+    yield from _sentences(faults, store.uri)
+    if not faults.height and (unlike := _unlike_reports(store, week)):
         yield f"{week}: findings: {count(unlike, 'run')} with another number than in their reports; {_mend(store.uri)}"
 
 
@@ -101,24 +101,24 @@ def _unlike_reports(store: Store, week: str) -> int:
     """How many reports have another number of findings than the table of findings has rows."""
     due = store.scan("reports", [week]).select(_ID, pl.col("report").str.json_decode(_RULE_IDS).alias("found"))
     number = sum(pl.col("found").struct.field(of).list.len().fill_null(0) for of in ("findings", "suppressed"))
-    there = store.scan("findings", [week]).group_by(_ID).agg(there=pl.len())
-    both = due.select(_ID, due=number).join(there, on=_ID, how="left")
+    rows = store.scan("findings", [week]).group_by(_ID).agg(there=pl.len())
+    both = due.select(_ID, due=number).join(rows, on=_ID, how="left")
     return store.collect(both.filter(pl.col("due") != pl.col("there").fill_null(0))).height
 
 
-def _sentences(found: pl.DataFrame, uri: str) -> Iterator[str]:
+def _sentences(faults: pl.DataFrame, uri: str) -> Iterator[str]:
     """A line per week, table and problem."""
-    numbers = found.group_by("week", "table", "problem", maintain_order=True).agg(runs=pl.col(_ID).n_unique())
+    numbers = faults.group_by("week", "table", "problem", maintain_order=True).agg(runs=pl.col(_ID).n_unique())
     for week, table, problem, runs in numbers.iter_rows():
         which = count(runs, "run")
-        said = {
+        sentences = {
             "twice": f"{which} with more than one row; {repair('runs', uri)}",
             "of no run": f"rows of {which} that the table of runs does not have: a writer was killed, or that table is "
             "an older one; run the same `advisor fleet ingest` again",
             "none": f"no row of {which}; `advisor fleet ingest` of the same roots writes them anew",
             "number": f"too few or too many rows of {which}; {_mend(uri)}",
         }
-        yield f"{week}: {table}: {said[problem]}"
+        yield f"{week}: {table}: {sentences[problem]}"
 
 
 def _mend(uri: str) -> str:

@@ -39,11 +39,11 @@ IN_JSON: Final = re.compile(
     rb'\s*:\s*"((?:[^"\\]|\\.)+)"'
 )
 """A value of a JSON object by whose name it is of a job or a place."""
-WHOSE_IN_JSON: Final = re.compile(rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s*:\s*"((?:[^"\\]|\\.)+)"')
+OWNERS_IN_JSON: Final = re.compile(rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s*:\s*"((?:[^"\\]|\\.)+)"')
 """The same of a user or a host."""
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
-_EVERYBODY: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
+_COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
 
 
@@ -61,7 +61,7 @@ def _filled(match: re.Match[bytes]) -> bytes:
 
 def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     """Finds these names of users and hosts as whole words; those that everybody has are no secret."""
-    known = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _EVERYBODY}
+    known = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _COMMON_NAMES}
     return [re.compile(rb"(?<![A-Za-z0-9])(" + re.escape(name) + rb")(?![A-Za-z0-9])") for name in sorted(known)]
 
 
@@ -72,9 +72,9 @@ def hints(data: bytes, names: Iterable[bytes]) -> list[int]:
 
 def secret_variables(text: bytes) -> list[str]:
     """The names of the variables in an environment that are called like secrets and have a value, each once."""
-    found = (
+    names = (
         match[1].decode()
         for match in _VARIABLE.finditer(text)
         if _SECRET_VARIABLE.fullmatch(match[1]) and re.match(_VALUE, text[match.end() : match.end() + 20])
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))

@@ -65,7 +65,7 @@ def run(
     Raises:
         UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
     """
-    with signals.held(), _run_folder(logdir, options) as folder:
+    with signals.holding(), _run_folder(logdir, options) as folder:
         process = _started(command, folder)
         while (code := process.poll()) is None:
             if signals.attend(process, _EVERY_S):

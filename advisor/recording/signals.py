@@ -24,7 +24,7 @@ _AWAITED: Final = PASSED_ON | {signal.SIGCHLD}
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def holding() -> Iterator[None]:
     """In it, signals wait for `attend`; Ctrl-C is for the program alone, which the terminal sends it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     interrupt = signal.signal(signal.SIGINT, lambda *_: None)  # unlike one that is ignored, it is not inherited

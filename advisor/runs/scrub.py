@@ -21,18 +21,18 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.discover import discover
 from advisor.inputs.readers.kineto.fields import Header
 from advisor.inputs.readers.nsys.tables import PRIVATE
-from advisor.inputs.secrets import IN_JSON, WHOSE_IN_JSON, hints, masked, naming
+from advisor.inputs.secrets import IN_JSON, OWNERS_IN_JSON, hints, masked, naming
 from advisor.system.file_size import most_bytes, too_large
 
 _MEMORY_PER_BYTE: Final = 4.0
 _LEVEL: Final = 6  # of gzip
 _DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
-_ONE: Final = "a file, or a folder of Parquet tables"
+_RECORDING: Final = "a file, or a folder of Parquet tables"
 _REPORTS: Final = (".nsys-rep", ".qdrep")
 _VIEWERS: Final = "highres-ticks"  # what tells the trace viewer's copy of an XPlane profile
 _STREAMS: Final = {"ProcessStreams": ("filenameId", "contentId"), "ANALYSIS_FILE": ("contentId",)}  # texts' ids
 _HOSTS: Final = "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'EXPORT_HOST', 'PROCESS_0:USER_NAME')"
-_TOLD_IN: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
+_NAMING_TABLES: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 Fields: TypeAlias = Mapping[int, Any]
 """Of a protobuf message: the fields that are texts (True), or messages with texts inside (their own fields)."""
@@ -65,7 +65,7 @@ def scrub(path: Path, target: Path) -> None:
         )
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
-        raise ReadError(rejected[0].why if rejected else f"give one recording: {_ONE}", path)
+        raise ReadError(rejected[0].why if rejected else f"give one recording: {_RECORDING}", path)
     if (target.exists() and (target.samefile(path) or target.is_dir())) or target.resolve().is_relative_to(
         path.resolve()
     ):
@@ -114,8 +114,8 @@ def _content(path: Path) -> bytes:
 def _chrome(path: Path, target: Path) -> None:
     """The events, masked, and of the header what is read of it."""
     text = _content(path)
-    whose = naming({match[1] for match in WHOSE_IN_JSON.finditer(text)})
-    text = masked(text, [IN_JSON, WHOSE_IN_JSON, *whose])
+    owners = naming({match[1] for match in OWNERS_IN_JSON.finditer(text)})
+    text = masked(text, [IN_JSON, OWNERS_IN_JSON, *owners])
     try:
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -123,10 +123,10 @@ def _chrome(path: Path, target: Path) -> None:
     if isinstance(fields, dict):
         known = {*Header.__struct_fields__, "traceEvents", "displayTimeUnit"}
         viewers = msgspec.json.decode(fields.get("metadata", b"{}"))
-        kept: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
+        header: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
         if isinstance(viewers, dict) and _VIEWERS in viewers:
-            kept = {"metadata": {_VIEWERS: viewers[_VIEWERS]}, **kept}
-        text = msgspec.json.encode(dict(sorted(kept.items(), key=lambda field: field[0] == "traceEvents")))
+            header = {"metadata": {_VIEWERS: viewers[_VIEWERS]}, **header}
+        text = msgspec.json.encode(dict(sorted(header.items(), key=lambda field: field[0] == "traceEvents")))
     target.write_bytes(gzip.compress(text, _LEVEL, mtime=0) if path.suffix.lower() == ".gz" else text)
 
 
@@ -222,7 +222,7 @@ def _clean(base: sqlite3.Connection) -> None:
     }
     hosts = [
         row[0]
-        for name in _TOLD_IN
+        for name in _NAMING_TABLES
         if {"name", "value"} <= {*columns.get(name, ())}
         for row in base.execute(f"SELECT CAST(value AS BLOB) FROM {name} WHERE {_HOSTS}")  # noqa: S608 - our words
     ]
@@ -251,9 +251,11 @@ def _parquet(path: Path, target: Path) -> None:
     target.mkdir()
     try:
         tables = {file.stem: file for file in sorted(path.glob("*.parquet"))}
-        private = [pl.read_parquet(tables[name], glob=False) for name in _TOLD_IN if name in tables]
-        told = [rows.filter(pl.sql_expr(_HOSTS))["value"] for rows in private if {"name", "value"} <= {*rows.columns}]
-        hosts = [value.encode() for values in told for value in values.drop_nulls().cast(pl.String)]
+        private = [pl.read_parquet(tables[name], glob=False) for name in _NAMING_TABLES if name in tables]
+        columns = [
+            rows.filter(pl.sql_expr(_HOSTS))["value"] for rows in private if {"name", "value"} <= {*rows.columns}
+        ]
+        hosts = [value.encode() for values in columns for value in values.drop_nulls().cast(pl.String)]
         clean = partial(masked, more=naming(hosts))
         gone = {
             number

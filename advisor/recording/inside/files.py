@@ -13,7 +13,7 @@ from typing import Any, Callable
 _LEVEL = 1  # of gzip: a trace is compressed while the program waits
 _HEAD = 4096
 _TAIL = 64
-_NAMED = re.compile(rb'("(?:host_name|trace_id|traceName)"\s*:\s*)"(?:[^"\\]|\\.)*"')
+_NAMES = re.compile(rb'("(?:host_name|trace_id|traceName)"\s*:\s*)"(?:[^"\\]|\\.)*"')
 
 
 def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict[str, Any]) -> str:
@@ -52,7 +52,7 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
 
 def _unnamed(text: bytes) -> bytes:
     """The begin or the end of a trace without what Kineto says there of the machine and its paths."""
-    return _NAMED.sub(rb'\1""', text)
+    return _NAMES.sub(rb'\1""', text)
 
 
 def _require_end(path: str) -> None:

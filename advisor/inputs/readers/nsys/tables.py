@@ -77,10 +77,10 @@ class Export:
     def secret_variables(self) -> list[str]:
         """Names of the variables of the profiled process's environment that are called like secrets; never values."""
         types: dict[str, DataTypeClass] = {"name": pl.String, "value": pl.String}
-        there = [name for name in PRIVATE if self._tables.columns(name).issuperset(types)]
-        texts = [row for name in there for row in self._tables.select(name, types, None).rows()]
-        found = (secret_variables(f"{name}={value}\n{value}".encode()) for name, value in texts)
-        return sorted({variable for of_row in found for variable in of_row})
+        tables = [name for name in PRIVATE if self._tables.columns(name).issuperset(types)]
+        texts = [row for name in tables for row in self._tables.select(name, types, None).rows()]
+        variables = (secret_variables(f"{name}={value}\n{value}".encode()) for name, value in texts)
+        return sorted({variable for of_row in variables for variable in of_row})
 
     def strings(self, *columns: pl.Series) -> pl.DataFrame:
         """Id and value of the texts that these columns refer to."""
