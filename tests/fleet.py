@@ -15,7 +15,7 @@ from typing import Any
 
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
-from advisor.fleet.columns import TABLES, frame
+from advisor.fleet.columns import KEYS, TABLES, frame
 from advisor.fleet.recordings import Job
 from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
@@ -186,7 +186,11 @@ def finding_row(
 
 
 def stored(store: Store, **rows: list[dict[str, Any]]) -> Store:
-    """The store with these rows, and every table that an ingest writes."""
+    """The store with these rows, and every table that an ingest writes; a checked run is in those of all runs."""
+    checked = [row for row in rows.get("runs", []) if row["status"] == "checked"]
+    for name, value in (("reports", {"report": "{}"}), ("workers", {"scope": "run"})):
+        there = {row["run_id"] for row in rows.setdefault(name, [])}
+        rows[name] += [{key: row[key] for key in KEYS} | value for row in checked if row["run_id"] not in there]
     tables = {name: rows.get(name, []) for name in TABLES}
     runs = [row["run_id"] for of in rows.values() for row in of]
     store.write({name: frame(name, of) for name, of in tables.items()}, "run_id", runs)

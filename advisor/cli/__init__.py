@@ -195,6 +195,21 @@ def excerpt(
 
 
 @app.command()
+def scrub(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A recording: a file, or a folder of Parquet tables.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CLEAN", help="Where to write the copy.")],
+) -> None:
+    """Copy a recording without environment, user, host and secrets.
+
+    The copy is checked to the same findings.
+    """
+    from advisor.runs.scrub import scrub as copy
+
+    copy(path, output)
+    typer.echo(f"wrote {output}; look through it before you pass it on: names of your own in it stay")
+
+
+@app.command()
 @answers_in_json
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],

@@ -94,6 +94,8 @@ OF_RUN: Final = {
     "breakdown": Column(pl.String, _breakdown),
     "verdict": Column(pl.String, lambda run: run.verdict),
     "worst": Column(pl.String, lambda run: run.worst),
+    # rows that the table of findings has of it
+    "findings": Column(pl.Int64, lambda run: len(run.findings) + len(run.suppressed)),
     "passed": Column(pl.List(pl.String), lambda run: list(run.passed)),
     "not_evaluable": Column(pl.List(pl.String), lambda run: [missing.rule for missing in run.not_evaluable]),
 }
@@ -161,6 +163,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "drawings": {**KEYS, "drawing": pl.String},
 }
 TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the order they are written in
+OWN: Final = {"drawings": "drawing", "reports": "report", "workers": "scope", "findings": "rule", "runs": "status"}
+"""By table, a column of every version that no other table has."""
 LATER_TABLES: Final = frozenset({"drawings"})  # stores of earlier versions have none
 
 

@@ -289,7 +289,9 @@ class RuleFile:
         self.data = self._yaml.value
         if not isinstance(self.data, dict):
             raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
-        self.renamed = [self._note(at, old, formerly.METRICS[old]) for old, at in formerly.lines_of(text, formerly.METRICS).items()]
+        self.renamed = [
+            self._note(at, old, formerly.METRICS[old]) for old, at in formerly.lines_of(text, formerly.METRICS).items()
+        ]
         if formerly.RULES:
             self._take_ids_of_now()
 

@@ -16,6 +16,7 @@ from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
+from advisor.recording.signals import interrupting
 from advisor.trials import footprint, ideas, load
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Base, Bench
@@ -76,17 +77,17 @@ class Session:
     is_cut: bool = False
 
     def run(self) -> Trials:
-        """Try everything; Ctrl-C ends it with what is known.
+        """Try everything; Ctrl-C, or a signal that asks us to end, ends it with what is known.
 
         Raises:
             UsageError: the program cannot be started, a patch or rule is wrong, or the program may not run again.
         """
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
-        with tempfile.TemporaryDirectory(prefix="advisor-try-") as place:
-            try:
+        try:
+            with interrupting(), tempfile.TemporaryDirectory(prefix="advisor-try-") as place:
                 self._try(self._program(Path(place)), chosen)
-            except KeyboardInterrupt:
-                self.is_cut = True
+        except KeyboardInterrupt:
+            self.is_cut = True
         return self.outcome()
 
     def outcome(self) -> Trials:

@@ -55,7 +55,7 @@ class Repository:
 def smithy(monkeypatch):
     def target(env):
         number, token = int(env["SMITHY_PR"]), env.get("SMITHY_TOKEN")
-        return Target("smithy", "https://smithy.test", "octo/train", token, number, commit="a" * 40)
+        return Target("smithy", "https://smithy.test", "octo/train", token, number, commit="a" * 40, fork=True)
 
     host = CodeHost("Smithy CI", "an own Smithy", "SMITHY", "SMITHY_TOKEN", "the right to hammer", target)
     monkeypatch.setitem(HOSTS, "smithy", host)

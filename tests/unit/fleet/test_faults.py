@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[3]
 TODAY = date(2026, 11, 21)
 PATIENCE_S = 120
 KILLS = int(os.environ.get("FLEET_KILLS", "2"))  # `make soak` has fifty
+ROUNDS = max(1, KILLS // 5)  # of four writers at once
 
 
 def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
@@ -170,6 +171,21 @@ def test_writers_that_meet_on_the_same_rows(tmp_path):
     exact(store, 3)
 
 
+def again_and_again(folder: Path) -> Path:
+    """A script that does an `advisor` command until it is killed, and says when it has begun."""
+    script = folder / "again.py"
+    script.write_text(
+        "import sys\n"
+        "from advisor.cli import main\n"
+        "from advisor.fleet import ingest, rejudge, store\n"
+        "print('begun', flush=True)\n"
+        "while True:\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert not end.code, end.code\n"
+    )
+    return script
+
+
 def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
     """Some come before the first write, some between two tables, some in a commit."""
     root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
@@ -180,15 +196,64 @@ def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
         for one in both:
             with suppress(subprocess.TimeoutExpired):
                 one.wait(chance.uniform(0.5, 3.0))
+            kills += one.poll() is None
             kill(one)
             one.communicate()
-        kills += len(both)
         now = store.collect(store.scan("runs").select(pl.len())).item() if store.exists() else 0
         assert now >= height  # a kill takes back nothing
         height = now
+        if store.exists() and now == 5:
+            exact(store, 4, 1)
+            shutil.rmtree(store.uri)
+            height = 0
     assert fleet_command(*words[1:]).returncode == 0
     exact(store, 4, 1)
     assert verify(store)[1] == []
+
+
+@pytest.mark.parametrize(
+    "command", [("compact",), ("rejudge", "--all", "--processes", "1")], ids=lambda words: words[0]
+)
+def test_kills_at_random_moments_of_what_works_on_a_store(tmp_path, command):
+    """It is exact after each of them: every state in between is one of before or after."""
+    root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
+    script = again_and_again(tmp_path)
+    ingest([str(root)], store, Here(), today=TODAY)
+    for _ in range(KILLS):
+        one = spawned(script, "fleet", *command, "--store", store.uri)
+        assert one.stdout.readline() == "begun\n"
+        with suppress(subprocess.TimeoutExpired):
+            one.wait(chance.uniform(0.0, 1.5))
+        assert one.poll() is None
+        kill(one)
+        one.communicate()
+        exact(store, 4, 1)
+        assert verify(store)[1] == []
+    assert fleet_command(*command, "--store", store.uri).returncode == 0
+    exact(store, 4, 1)
+
+
+@pytest.mark.soak  # two at once are above
+def test_four_writers_at_once_again_and_again(tmp_path):
+    """Two ingests of one root, one of a root that has runs of it, and one that judges all again."""
+    script = flushing(tmp_path)
+    for number in range(ROUNDS):
+        root, store = tmp_path / f"root{number}", Store(str(tmp_path / f"store{number}"))
+        fleet(root / "a", 3, bad=1, start=10 * number)
+        fleet(root / "b", 2, start=10 * number + 3)
+        ingest([str(root / "b")], store, Here(), today=TODAY)
+        end = ("--store", store.uri, "--processes", "1")
+        works = [
+            ("ingest", root, *end),
+            ("ingest", root, *end),
+            ("ingest", root / "a", *end),
+            ("rejudge", "--all", *end),
+        ]
+        for one in [spawned(script, "fleet", *words) for words in works]:
+            one.communicate(timeout=PATIENCE_S)
+            assert one.returncode == 0
+        exact(store, 4, 1)
+        assert verify(store)[1] == []
 
 
 def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch):
