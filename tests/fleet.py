@@ -20,7 +20,7 @@ from advisor.fleet.recordings import Job
 from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
-from advisor.metrics import Measurements
+from advisor.metrics import Measurements, Metric
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
@@ -74,12 +74,14 @@ _measure = room.measured
 _measurements: dict[object, tuple[str, Jobs]] = {}
 
 
-def measured(recording: Recording, options: Options) -> tuple[Jobs, list[Unreadable]]:
+def measured(
+    recording: Recording, options: Options, selected: Sequence[Metric] = ()
+) -> tuple[Jobs, list[Unreadable]]:
     """The jobs in these files. The small traces of many tests are alike: each content is measured once in a process."""
     files = ((Path(file).name, Path(file).is_file() and Path(file).read_bytes()) for file in recording.copies)
-    key = (*files, options.max_bytes)
+    key = (*files, options.max_bytes, tuple((metric.name, metric.of) for metric in selected))
     if key not in _measurements:
-        jobs, broken = _measure(recording, options)
+        jobs, broken = _measure(recording, options, selected)
         if broken:
             return jobs, broken
         _measurements[key] = recording.name, jobs
