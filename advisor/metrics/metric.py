@@ -98,6 +98,7 @@ JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 class OfAll(TypedDict, total=False):
     """What `Metric` says of all metrics that are declared together."""
 
+    source: str
     needs: tuple[str, ...]
     needs_steps: bool
     framework: str
@@ -105,7 +106,7 @@ class OfAll(TypedDict, total=False):
 
 
 class OfOne(TypedDict, total=False):
-    """What `Metric` may say of one of them; `needs` comes on top of what all need."""
+    """What `Metric` may say of one of them, a source instead of theirs; `needs` comes on top of what all need."""
 
     source: str
     unit: Unit

@@ -10,9 +10,9 @@ import polars as pl
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.old import Metric, Values, measures
-from advisor.model.intervals import Union
+from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
+from advisor.metrics.metric import of_devices
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -23,42 +23,7 @@ _VIEWS: Final = r"^aten::(?:t|view|transpose|permute|expand|select|slice|unsquee
 _VIEW_NS: Final = 10_000  # a view that notes no stack takes less
 _SURE_PART: Final = 0.5  # a node of a leaf, which notes a stack too, may be made in the same op
 
-_SOURCE: Final = "torch/csrc/autograd/engine.cpp"
-
-ANOMALY_CHECKS_PER_STEP = Metric(
-    "anomaly_checks_per_step",
-    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
-    "aten::isnan called by autograd's engine itself / steps",
-    _SOURCE,
-)
-ANOMALY_MS = Metric(
-    "anomaly_ms",
-    "Host time per step in searches of gradients for NaN.",
-    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
-    _SOURCE,
-)
-ANOMALY_STACKS_MS = Metric(
-    "anomaly_stacks_ms",
-    "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
-    "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
-    "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
-)
-ANOMALY_LEAST_GAIN_MS = Metric(
-    "anomaly_least_gain_ms",
-    "Step time that is saved at least without anomaly detection.",
-    "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; where no "
-    "stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which computes "
-    "nothing, takes above 10 µs; 0 without a view",
-    "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
-)
-ANOMALY_GAIN_MS = Metric(
-    "anomaly_gain_ms",
-    "Step time that is saved at most without anomaly detection.",
-    "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay can be "
-    "trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen unless it "
-    "records stacks: over (1 - tracing_share) where that was measured",
-    "advisor.analysis.device.replay",
-)
+measure = of_devices(__name__)
 
 
 class _Notes(NamedTuple):
@@ -69,25 +34,6 @@ class _Notes(NamedTuple):
     is_recorded: bool
 
 
-_ANOMALY: Final = (ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMALY_LEAST_GAIN_MS, ANOMALY_GAIN_MS)
-
-
-@measures(*_ANOMALY)
-def anomaly_detection(view: DeviceView) -> Values:
-    """A debugging aid that reads each gradient and notes the stack of each forward op."""
-    checks = _checks(view)
-    if checks.is_empty():
-        return dict.fromkeys(_ANOMALY, 0.0)
-    notes = _notes(view)
-    return {
-        ANOMALY_CHECKS_PER_STEP: checks.filter(matches(_SEARCH)).height / view.steps.height,
-        ANOMALY_MS: view.per_step_ms(spans(checks).total),
-        ANOMALY_STACKS_MS: view.per_step_ms(notes.when.total),
-        ANOMALY_LEAST_GAIN_MS: _SURE_PART * _least_gain_ms(view, checks, notes),
-        ANOMALY_GAIN_MS: _gain_ms(view, checks, notes),
-    }
-
-
 def _checks(view: DeviceView) -> pl.DataFrame:
     checks = view.used_like(_CHECKS)
     return checks.filter(pl.col("parent").is_in(view.once(nodes)["id"].implode()))
@@ -95,6 +41,8 @@ def _checks(view: DeviceView) -> pl.DataFrame:
 
 def _notes(view: DeviceView) -> _Notes:
     """Stacks are noted in the time that forward ops take for themselves; recorded calls of Python show when."""
+    if view.once(_checks).is_empty():
+        return _Notes(EMPTY, 0, is_recorded=False)
     forward = view.once(makers)
     within = view.used_host.filter(pl.col("parent").is_in(forward["id"].implode())).collect()
     inner = within.filter(pl.col("kind").is_in(["op", "collective", *DRIVER_CALLS]))
@@ -102,11 +50,15 @@ def _notes(view: DeviceView) -> _Notes:
     frames = within.filter(pl.col("kind") == "python", matches(_NOTES_STACK))
     if frames.height:
         return _Notes(alone, spans(frames).total, is_recorded=True)
-    start = forward["start_ns"].to_numpy()
-    own_ns = alone.within(start, start + forward["dur_ns"].to_numpy())
+    own_ns = spent_ns(forward, alone).to_numpy()
     of_views = own_ns[forward.select(matches(_VIEWS)).to_series().to_numpy()]
     note_ns = max(0, int(np.median(of_views)) - _VIEW_NS) if len(of_views) else 0
     return _Notes(alone, int(np.minimum(own_ns, note_ns).sum()), is_recorded=False)
+
+
+def _gains_ms(view: DeviceView) -> tuple[float, float]:
+    checks, notes = view.once(_checks), view.once(_notes)
+    return _SURE_PART * _least_gain_ms(view, checks, notes), _gain_ms(view, checks, notes)
 
 
 def _least_gain_ms(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> float:
@@ -136,3 +88,47 @@ def _replayed_ms(view: DeviceView, checking: Union, noting: Union, part: float) 
     unchecked = trusted.without_host(checking).without_calls(calls["id"].to_numpy())
     unchecked = unchecked.without_host(noting, 1 - part).with_durations(kernels, np.zeros_like(kernels))
     return trusted.saved_ms(unchecked)
+
+
+measure(
+    "anomaly_checks_per_step",
+    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
+    "aten::isnan called by autograd's engine itself / steps",
+    lambda view: view.once(_checks).filter(matches(_SEARCH)).height / view.steps.height,
+    source="torch/csrc/autograd/engine.cpp",
+)
+measure(
+    "anomaly_ms",
+    "Host time per step in searches of gradients for NaN.",
+    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
+    lambda view: view.per_step_ms(spans(view.once(_checks)).total),
+    source="torch/csrc/autograd/engine.cpp",
+)
+measure(
+    "anomaly_stacks_ms",
+    "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
+    "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
+    lambda view: view.per_step_ms(view.once(_notes).when.total),
+    source="torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
+)
+measure.saving(
+    "anomaly",
+    "a backward pass without anomaly detection",
+    (
+        (
+            "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; "
+            "where no stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which "
+            "computes nothing, takes above 10 µs; 0 without a view"
+        ),
+        (
+            "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay "
+            "can be trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen "
+            "unless it records stacks: over (1 - tracing_share) where that was measured"
+        ),
+    ),
+    _gains_ms,
+    sources=(
+        "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
+        "advisor.analysis.device.replay",
+    ),
+)
