@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast
 
 import polars as pl
@@ -14,6 +14,7 @@ from advisor.analysis.job.job import Job
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
+from advisor.whatif import Change, saved
 
 P = ParamSpec("P")
 
@@ -68,6 +69,10 @@ class Metric:
             object.__setattr__(self, text, with_limits(getattr(self, text)))
         if self.unit is _BY_NAME:
             object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
+
+    def called(self, name: str) -> Metric:
+        """The same by another name."""
+        return replace(self, name=name, unit=self.unit)
 
     @property
     def scope(self) -> Scope:
@@ -165,8 +170,8 @@ class DeclareOfDevices(Declare[[DeviceView]]):
     ) -> None:
         """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
 
-        `which` is as for `time`; `what` names the kernels in the formula. Time is the union of the kernels' times, cut to
-        the used steps. Their places are the longest call of each kernel.
+        `which` is as for `time`; `what` names the kernels in the formula. Time is their union, cut to
+        the used steps. Places are the longest call of each kernel.
         """
 
         def took_ns(view: DeviceView) -> int:
@@ -222,6 +227,35 @@ class DeclareOfDevices(Declare[[DeviceView]]):
                 source=sources[end],
             )
 
+    def gain(
+        self, name: str, meaning: str, formula: str, change: Callable[[DeviceView], Change], **more: Unpack[OfOne]
+    ) -> None:
+        """`<name>_gain_ms`: step time that a change saves at most."""
+        places: OfOne = {"source": "advisor.whatif.replay", **more}
+        self(f"{name}_gain_ms", meaning, formula, lambda view: saved(view, change(view)).most_ms, **places)
+
+
+class DeclareOfJobs(Declare[[Job]]):
+    """Declares metrics of jobs."""
+
+    def rank(self, name: str, meaning: str, formula: str, position: Callable[[Job], int | Missing]) -> None:
+        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several."""
+
+        def worker(job: Job) -> Value:
+            at = job.once(position)
+            return at if isinstance(at, Missing) else job.ranks[at].worker
+
+        def device(job: Job) -> Value:
+            at = job.once(position)
+            if isinstance(at, Missing):
+                return at
+            several = job.several_devices and job.ranks[at].device is not None
+            return job.ranks[at].device if several else Missing("one_device_per_rank")
+
+        self(name, meaning, formula, worker, unit="rank")
+        of_device = f"{name}: its device, where a rank drives several."
+        self(f"{name}_device", of_device, "the number that the recording gives it", device, unit="device")
+
 
 def of_devices(module: str, **shared: Unpack[OfAll]) -> DeclareOfDevices:
     """Declares metrics of one device of a worker, from its view."""
@@ -233,9 +267,9 @@ def of_ranks(module: str, **shared: Unpack[OfAll]) -> Declare[[Job, int]]:
     return Declare(module, "rank", shared)
 
 
-def of_jobs(module: str, **shared: Unpack[OfAll]) -> Declare[[Job]]:
+def of_jobs(module: str, **shared: Unpack[OfAll]) -> DeclareOfJobs:
     """Declares metrics of a job: one number for all ranks together."""
-    return Declare(module, "job", shared)
+    return DeclareOfJobs(module, "job", shared)
 
 
 def topics() -> dict[str, list[Metric]]:

@@ -6,13 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.profile import matches
+from advisor.whatif import overlapped, saved
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
@@ -100,21 +100,18 @@ def prefetch(view: DeviceView) -> Values:
     copies = _copies(view)
     if not copies.height:
         return dict.fromkeys(_OF_EXPOSED, 0.0) | {EXPOSED_COPY_OF: ""}
-    exposed_ns = _exposed_ns(view, copies)
+    exposed_ns, unplaced = _exposed_ns(view, copies), copies.filter(pl.col("launch").is_null())
+    ahead = overlapped(copies, (_EXPOSED_PART, 0.0)).beyond(_exposed_ns(view, unplaced)).at_most(exposed_ns)
+    least, most = saved(view, ahead)
     return {
         EXPOSED_COPY_SHARE: exposed_ns / view.total_ns,
         EXPOSED_COPY_MS: view.per_step_ms(exposed_ns),
         EXPOSED_COPY_BYTES_PER_STEP: float(copies["bytes"].sum()) / view.steps.height,
         EXPOSED_COPY_SAME_STREAM_SHARE: _same_stream_share(view, copies),
         **_purpose(view, copies),
-        **_gains(view, copies, view.per_step_ms(exposed_ns)),
+        COPY_LEAST_GAIN_MS: least,
+        COPY_GAIN_MS: most,
     }
-
-
-def _gains(view: DeviceView, copies: pl.DataFrame, exposed_ms: float) -> dict[Metric, Value]:
-    low, high = gains_ms(view, copies, pl.col("dur_ns") * _EXPOSED_PART, pl.lit(0))
-    unplaced_ms = view.per_step_ms(_exposed_ns(view, copies.filter(pl.col("launch").is_null())))
-    return {COPY_LEAST_GAIN_MS: min(low, exposed_ms), COPY_GAIN_MS: min(high + unplaced_ms, exposed_ms)}
 
 
 def _exposed_ns(view: DeviceView, copies: pl.DataFrame) -> int:

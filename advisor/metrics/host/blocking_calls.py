@@ -9,7 +9,6 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import device_places
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Value, of_devices
@@ -17,6 +16,7 @@ from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.whatif import ELSE, Change, between, saved, without
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
@@ -70,26 +70,15 @@ def _memset_cost(view: DeviceView) -> Union:
     return _cost(view, view.once(_memsets))
 
 
-def _gains_ms(view: DeviceView, ops: pl.DataFrame, cost: Union) -> tuple[float, float]:
-    """Step time saved if those calls returned at once; and if, on top, kernels hid what they do.
-
-    Neither is more than what the calls cost.
-    """
-    trusted = view.once(trusted_replay)
-    if not ops.height:
-        return 0.0, 0.0
-    cost_ms = view.per_step_ms(float(cost.within(view.starts, view.ends).sum()))
-    if trusted is None:
-        return 0.0, cost_ms
-    returning = trusted.without_calls(ops["launch"].unique().to_numpy())
-    hidden = returning.with_durations(ops["id"].to_numpy(), np.zeros(ops.height, np.int64))
-    least = trusted.saved_ms(returning)
-    return min(cost_ms, least), min(cost_ms, max(least, trusted.saved_ms(hidden)))
+def _returning(view: DeviceView, ops: pl.DataFrame, cost: Union, hidden: pl.DataFrame | None = None) -> Change:
+    """Those calls return at once, and kernels hide these of the ops; no more is saved than the calls cost."""
+    cost_ns = float(cost.within(view.starts, view.ends).sum())
+    return without(calls=ops["launch"], ops=hidden, bound_ns=cost_ns).at_most(cost_ns)
 
 
-def _memset_gain_ms(view: DeviceView) -> float:
-    least, most = _gains_ms(view, view.once(_memsets), view.once(_memset_cost))
-    return least if view.once(trusted_replay) else most
+def _asynchronous(view: DeviceView) -> Change:
+    copies, cost = view.once(_copies), view.once(_copy_cost)
+    return between(_returning(view, copies, cost), _returning(view, copies, cost, hidden=copies))
 
 
 def _bytes_per_step(view: DeviceView) -> Value:
@@ -142,8 +131,8 @@ measure.saving(
         f"replay in which copies take no time of the host and wait for nothing, up to their cost{ELSE}0",
         f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
     ),
-    lambda view: _gains_ms(view, view.once(_copies), view.once(_copy_cost)),
-    sources=("advisor.analysis.device.replay", "advisor.analysis.device.replay"),
+    lambda view: saved(view, _asynchronous(view)),
+    sources=("advisor.whatif.replay", "advisor.whatif.replay"),
 )
 measure(
     "sync_memsets_per_step",
@@ -165,11 +154,10 @@ measure(
     lambda view: _longest_calls(view, view.once(_memsets)),
     unit="text",
 )
-measure(
-    "sync_memset_gain_ms",
+measure.gain(
+    "sync_memset",
     "Step time saved if memsets returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{ELSE}sync_memset_cost_share x "
     "step_mean_ms",
-    _memset_gain_ms,
-    source="advisor.analysis.device.replay",
+    lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost)),
 )

@@ -7,10 +7,10 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.profile import END_NS
+from advisor.whatif import without
 
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
 
@@ -28,13 +28,6 @@ def _blocking(view: DeviceView) -> pl.DataFrame:
     return view.once(_launched).filter(pl.col("returned") >= END_NS)
 
 
-def _unblocked_ms(view: DeviceView) -> float:
-    trusted, blocking = view.once(trusted_replay), view.once(_blocking)
-    if trusted is None or not blocking.height:
-        return 0.0
-    return trusted.saved_ms(trusted.without_calls(blocking["launch"].to_numpy()))
-
-
 measure(
     "blocking_launch_share",
     "Part of the kernels whose launch returned only after the kernel had ended.",
@@ -44,12 +37,11 @@ measure(
     source="CUDA_LAUNCH_BLOCKING=1 makes every launch wait (CUDA C++ Programming Guide)",
     where=lambda view: as_places(view.once(_launched), "device_ops", op="op"),
 )
-measure(
-    "blocking_gain_ms",
+measure.gain(
+    "blocking",
     "Step time saved if launches did not wait.",
     "replay without the blocking launches' time; where no replay can be trusted: 0",
-    _unblocked_ms,
-    source="advisor.analysis.device.replay",
+    lambda view: without(calls=view.once(_blocking)["launch"]),
 )
 measure(
     "launched_kernels_per_step",

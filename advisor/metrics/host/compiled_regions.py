@@ -10,7 +10,6 @@ import polars as pl
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import places, stretches
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import OPTIMIZER_STEP
@@ -18,6 +17,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
+from advisor.whatif import Change, saved, without
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
@@ -67,17 +67,10 @@ def _waiting(view: DeviceView, work: Union) -> Union:
     return work & view.once(launch_gaps) if work.total else EMPTY
 
 
-def _gain_ms(view: DeviceView, work: Union, rest: float) -> float:
-    trusted, idle_ns = view.once(trusted_replay), _waiting(view, work).within(view.starts, view.ends).sum()
-    if trusted is None or not idle_ns:
-        return view.per_step_ms(int(idle_ns))
-    return trusted.saved_ms(trusted.without_host(work, rest))
-
-
-def _gains_ms(view: DeviceView) -> tuple[float, float]:
-    between = view.once(_between)
-    least_ms = _gain_ms(view, between, _REST) if view.once(trusted_replay) else 0.0
-    return least_ms, _gain_ms(view, between, 0.0)
+def _shorter(view: DeviceView, work: Union, rest: float) -> Change:
+    """With this part, at least, left of the work that the device waits for."""
+    idle_ns = int(_waiting(view, work).within(view.starts, view.ends).sum())
+    return without(host=work if idle_ns else EMPTY, rest=(rest, 0.0), bound_ns=idle_ns)
 
 
 def _loads(view: DeviceView) -> pl.DataFrame:
@@ -118,7 +111,7 @@ of_waits.saving(
         "replay with half of the host's work between them; where no replay can be trusted, nothing",
         "replay without that work; where no replay can be trusted, between_regions_share x step_mean_ms",
     ),
-    _gains_ms,
+    lambda view: saved(view, _shorter(view, view.once(_between), _REST)),
     sources=("half: own choice; what breaks a graph still has to be done", ""),
 )
 of_waits(
@@ -134,11 +127,11 @@ of_waits(
     "sum of their lengths / steps",
     lambda view: view.per_step_ms(view.once(_lookups).total),
 )
-of_waits(
-    "guard_gain_ms",
+of_waits.gain(
+    "guard",
     "Step time saved at most without torch.compile's checks of guards.",
     "replay without that time; where no replay can be trusted, guard_share x step_mean_ms",
-    lambda view: _gain_ms(view, view.once(_lookups), 0.0),
+    lambda view: _shorter(view, view.once(_lookups), 0.0),
 )
 of_loads(
     "late_loads_share",

@@ -17,15 +17,15 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.places import places
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import no_frames, unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.whatif import ELSE, Change, saved, without
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
 _REST_ON_DEVICE: Final = (0.25, 0.0)
@@ -103,23 +103,21 @@ def _part_of_stalls(view: DeviceView, when: Union) -> float:
     return (when & idle).total / max(1, idle.total)
 
 
-def _stall_gains_ms(view: DeviceView) -> tuple[float, float]:
+def _unstalled(view: DeviceView) -> Change:
+    """But for first uses of kernels."""
     again = view.once(stalls) - spans(_launching(view, once=True))
-    return _gains(view, again, again, _REST_OF_STALL)
+    return without(host=again, rest=_REST_OF_STALL, bound_ns=again.total)
+
+
+def _on_device(view: DeviceView) -> Change:
+    idle_ns = view.once(_computing).total
+    work = spans(view.once(_cpu_ops)) if idle_ns else EMPTY
+    return without(host=work, rest=_REST_ON_DEVICE, bound_ns=idle_ns)
 
 
 def _share_of(view: DeviceView, frames: pl.DataFrame) -> float | None:
     """The part of the step in these frames, with a device only while it idles."""
     return view.share(spans(frames) if view.device is None else spans(frames) - view.busy)
-
-
-def _gains(view: DeviceView, work: Union, idle: Union, rest: tuple[float, float]) -> tuple[float, float]:
-    """Gains per step, in ms, of reducing the host's work to the two parts; bounds from the idle time without replay."""
-    trusted = view.once(trusted_replay)
-    if trusted is None or not idle.total:
-        return 0.0, view.per_step_ms(idle.total)
-    least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in rest)
-    return least, most
 
 
 def _bounced(view: DeviceView) -> Value:
@@ -164,7 +162,7 @@ of_waits.saving(
     "host_op",
     "a device that runs the ops which compute on the CPU",
     (f"replay with a quarter of their time left{ELSE}0", f"replay without them{ELSE}host_op_share x step_mean_ms"),
-    lambda view: _gains(view, spans(view.once(_cpu_ops)), view.once(_computing), _REST_ON_DEVICE),
+    lambda view: saved(view, _on_device(view)),
     sources=("own choice: a device is rarely less than four times as fast, and the launch comes on top", ""),
 )
 of_waits(
@@ -206,7 +204,7 @@ of_stalls.saving(
         f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
         f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
     ),
-    _stall_gains_ms,
+    lambda view: saved(view, _unstalled(view)),
     sources=("half: own choice", ""),
 )
 

@@ -9,15 +9,14 @@ import polars as pl
 from advisor.analysis.device.autograd import used_nodes
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.kernel_gains import work_gain_ms
 from advisor.analysis.device.places import stretches
-from advisor.analysis.device.replay import ELSE
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
+from advisor.whatif import ELSE, Change, loss, without_work
 
 _MODULE: Final = (
     r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"
@@ -35,22 +34,22 @@ measure = of_devices(__name__)
 
 
 class _Graph(NamedTuple):
-    """A graph that no backward pass goes through: its ops, the forward passes of a training, and what it costs."""
+    """A graph that no backward pass goes through: its ops, a training's forward passes, and the change without it."""
 
     ops: int
     passes: Union
-    gain_ms: float
+    without: Change
 
 
 def _graph(view: DeviceView) -> _Graph:
     """Of inference that builds a graph as training does, or of a training's forward passes without a backward pass."""
     if not _builds_only(view):
         passes, ops = view.once(_unused_forwards)
-        return _Graph(ops, passes, work_gain_ms(view, passes))
+        return _Graph(ops, passes, without_work(view, passes))
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total
     most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
-    return _Graph(len(numbers.drop_nulls().unique()), EMPTY, view.per_step_ms(_HALF * most))
+    return _Graph(len(numbers.drop_nulls().unique()), EMPTY, loss(0.0, _HALF * most))
 
 
 def _unused_forwards(view: DeviceView) -> tuple[Union, int]:
@@ -141,11 +140,11 @@ measure(
     "nodes that do so / steps",
     lambda view: len(view.once(_recomputations).starts) / view.steps.height,
 )
-measure(
-    "recomputed_gain_ms",
+measure.gain(
+    "recomputed",
     "Step time saved if the backward pass computed no layer again.",
     "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
-    lambda view: work_gain_ms(view, view.once(_recomputations)),
+    lambda view: without_work(view, view.once(_recomputations)),
 )
 measure(
     "repeated_backward_share",
@@ -156,11 +155,11 @@ measure(
     source="`backward(retain_graph=True)` keeps the graph for the next pass",
     where=lambda view: stretches(view.once(_repetitions), "nodes of a backward pass once more"),
 )
-measure(
-    "repeated_backward_gain_ms",
+measure.gain(
+    "repeated_backward",
     "Step time saved if one backward pass went through each graph.",
     "as recomputed_gain_ms, of these nodes",
-    lambda view: work_gain_ms(view, view.once(_repetitions)),
+    lambda view: without_work(view, view.once(_repetitions)),
 )
 measure(
     "graph_ops_per_step",
@@ -185,11 +184,11 @@ measure(
     "steps with a part of unused_forward_share / steps",
     lambda view: float((view.once(_graph).passes.within(view.starts, view.ends) > 0).mean()),
 )
-measure(
-    "graph_gain_ms",
+measure.gain(
+    "graph",
     "Step time saved at most without a graph that no backward pass goes through.",
     "inference: half of the step without input, or with a device of its host-bound gaps; training: as "
     "recomputed_gain_ms, of the forward passes of unused_forward_share",
-    lambda view: view.once(_graph).gain_ms,
+    lambda view: view.once(_graph).without,
     source="of five models on a CPU, `inference_mode` saved 0, 24, 27, 33 and 43 %",
 )

@@ -9,13 +9,13 @@ import polars as pl
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.whatif import ELSE, Change, saved, without
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
 _FILES: Final = (
@@ -148,13 +148,10 @@ def _migrations(view: DeviceView) -> int:
     return int(inside(Union.of(view.starts, view.ends), moved).sum())
 
 
-def _starved_gains_ms(view: DeviceView) -> tuple[float, float]:
-    share = view.share(view.once(_idle)) or 0.0
-    trusted, away = view.once(trusted_replay) if share else None, spans(view.once(_starved))
-    if not trusted:
-        return 0.0, view.per_step_ms(share * view.total_ns)
-    half, all_ = (trusted.saved_ms(trusted.without_host(away, part)) for part in (_STILL_STARVED, 0.0))
-    return half, all_
+def _scheduled(view: DeviceView) -> Change:
+    idle_ns = float(view.once(_idle).within(view.starts, view.ends).sum())
+    away = spans(view.once(_starved)) if idle_ns else EMPTY
+    return without(host=away, rest=(_STILL_STARVED, 0.0), bound_ns=idle_ns)
 
 
 of_threads = of_devices(__name__, needs=("device_ops", "device_ops.launch", "off_cpu"), unknown=_unexplained)
@@ -180,8 +177,8 @@ of_threads.saving(
         f"replay with half of the host's time in those absences{ELSE}0",
         f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
     ),
-    _starved_gains_ms,
-    sources=("half: own choice", "advisor.analysis.device.replay"),
+    lambda view: saved(view, _scheduled(view)),
+    sources=("half: own choice", "advisor.whatif.replay"),
 )
 
 measure = of_devices(__name__)

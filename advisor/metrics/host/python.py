@@ -22,15 +22,15 @@ from advisor.analysis.device.own_ranges import is_own
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.whatif import ELSE, saved, without
 
 _PYTHON_REST: Final = 0.25
 _CPU_LEAST: Final = 0.25
@@ -82,12 +82,10 @@ def _python(view: DeviceView) -> _Python:
 
 def _python_with_device(view: DeviceView) -> _Python:
     idle, waiting = view.once(_waiting_for_python), view.once(launch_gaps)
-    trusted = view.once(trusted_replay) if idle.total else None
-    work = view.once(python_work)
-    gain = trusted.saved_ms(trusted.without_host(work)) if trusted else view.per_step_ms(idle.total)
     python = idle - spans(view.host_like(JIT_CALL))  # JAX's calls of programs dispatch them
-    least = (1 - _PYTHON_REST) * gain * python.total / max(1, idle.total)
-    return _Python(python, python.total / view.total_ns, python.total / max(1, waiting.total), least, gain)
+    moved = without(host=view.once(python_work) if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
+    gains_ms = saved(view, moved.surely((1 - _PYTHON_REST) * python.total / max(1, idle.total)))
+    return _Python(python, python.total / view.total_ns, python.total / max(1, waiting.total), *gains_ms)
 
 
 def _shows_dispatch(view: DeviceView) -> bool:

@@ -9,9 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.autograd import LAYER
 from advisor.analysis.device.host_work import optimizer_work
-from advisor.analysis.device.kernel_gains import work_gain_ms
 from advisor.analysis.device.places import stretches
-from advisor.analysis.device.replay import ELSE
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.metrics.metric import of_devices
@@ -19,6 +17,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
+from advisor.whatif import ELSE, Change, between, saved, without_work
 
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
@@ -49,15 +48,14 @@ def _unknown(view: DeviceView) -> Missing | None:
     return None
 
 
-def _gains_ms(view: DeviceView) -> tuple[float, float]:
+def _unneeded(view: DeviceView) -> Change:
     clear = view.once(_gradients).filter(~pl.col("is_unclear"))
     most = _after_used(clear)
     before = clear.filter(~inside(most, clear))
     layers = view.used_like(LAYER, "op")
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
     part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
-    least_ms = work_gain_ms(view, view.once(_needless))
-    return least_ms, work_gain_ms(view, most) + part * view.per_step_ms(layers_ns)
+    return between(without_work(view, view.once(_needless)), without_work(view, most).beyond(part * layers_ns))
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
@@ -186,7 +184,7 @@ measure.saving(
             "/ steps; where some are cleared before an update, shapes that more calls of optimizers write do not count"
         ),
     ),
-    _gains_ms,
+    lambda view: saved(view, _unneeded(view)),
     sources=(
         "",
         "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",

@@ -9,9 +9,9 @@ import polars as pl
 
 from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_requests, waits
 from advisor.analysis.device.places import places
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.metrics.metric import of_devices
+from advisor.whatif import Change, sooner
 
 _SEVERAL: Final = 2
 _SOURCE: Final = (
@@ -53,12 +53,9 @@ def _first_batch_part(view: DeviceView) -> float:
     return 1 / max(1.0, float(np.median(epochs))) if len(epochs) >= _SEVERAL else 0.0
 
 
-def _gain_ms(view: DeviceView, requests: pl.DataFrame) -> float:
-    loading = spans(requests)
-    trusted = view.once(trusted_replay) if loading.total else None
-    if trusted:
-        return trusted.saved_ms(trusted.without_host(loading))
-    return view.per_step_ms(int(waits(view, requests).sum()))
+def _loaded(view: DeviceView, requests: pl.DataFrame) -> Change:
+    """With the batches of these requests there in time."""
+    return sooner(spans(requests), bound_ns=int(waits(view, requests).sum()))
 
 
 measure(
@@ -82,18 +79,19 @@ measure(
     "to the next op, outside device work and calls / step time",
     lambda view: int(waits(view, view.once(short_requests)).sum()) / view.total_ns,
 )
-measure(
-    "short_iterator_gain_ms",
+measure.gain(
+    "short_iterator",
     "Step time saved if batches of short iterators were in memory.",
     "replay without these requests, or without a replay their time outside device work and calls / used steps",
-    lambda view: _gain_ms(view, view.once(short_requests)),
+    lambda view: _loaded(view, view.once(short_requests)),
+    source=_SOURCE,
 )
-measure(
-    "single_process_gain_ms",
+measure.gain(
+    "single_process",
     "Step time saved if the batches that the main process loads for other iterators were there in time.",
     "replay without its requests to iterators that are not short, or without a replay their time outside device work "
     "and calls / used steps",
-    lambda view: _gain_ms(view, view.once(lasting)),
+    lambda view: _loaded(view, view.once(lasting)),
     source="workers load ahead of the loop, but not before an iterator begins",
 )
 measure(

@@ -6,12 +6,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import attention_loops, part, parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
+from advisor.whatif import WORDS, faster, saved
 
 _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
@@ -44,7 +44,7 @@ ATTENTION_LEAST_GAIN_MS = Metric(
     "Step time that a fused attention saves at least.",
     "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: a "
     f"third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
-    f"none of it{REPLAYED}",
+    f"none of it{WORDS['faster']}",
     "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
     f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}",
 )
@@ -52,7 +52,7 @@ ATTENTION_GAIN_MS = Metric(
     "attention_gain_ms",
     "Step time that a fused attention saves at most.",
     "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where shapes or "
-    f"peak are not known; on a CPU 40 %, and nothing between the heads of a loop{REPLAYED}",
+    f"peak are not known; on a CPU 40 %, and nothing between the heads of a loop{WORDS['faster']}",
     "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
     f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}",
 )
@@ -76,7 +76,7 @@ def attention(view: DeviceView) -> Values:
     slow, fast = (
         pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)
     )
-    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    some, (least, most) = extent(view, kernels), saved(view, faster(kernels, slow, fast))
     between = _between_heads(view, kernels)
     return {
         UNFUSED_ATTENTION_SHARE: some.share + between / view.total_ns,

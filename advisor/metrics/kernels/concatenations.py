@@ -7,11 +7,11 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.histories import CONCATENATION, history_copies, unseen_growth
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
+from advisor.whatif import WORDS, faster, saved
 
 _WORTH_LOOKING: Final = 0.01  # of the step
 _SHORTEST_NS: Final = 2_000  # a kernel or an op that copies little begins and ends, for the most part
@@ -43,13 +43,13 @@ HISTORY_WINDOW_PART = Metric(
 HISTORY_LEAST_GAIN_MS = Metric(
     "history_least_gain_ms",
     "Step time saved at least if only what is new was written.",
-    f"those kernels in half of their time, and in that for what is new{REPLAYED}",
+    f"those kernels in half of their time, and in that for what is new{WORDS['faster']}",
     "half is an own choice",
 )
 HISTORY_GAIN_MS = Metric(
     "history_gain_ms",
     "Step time saved at most if only what is new was written.",
-    f"those kernels in the part of their time that is for what is new, but no less than 2 µs{REPLAYED}",
+    f"those kernels in the part of their time that is for what is new, but no less than 2 µs{WORDS['faster']}",
 )
 
 
@@ -69,7 +69,7 @@ def histories(view: DeviceView) -> Values:
     rows, calls = view.once(_copies), view.once(history_copies)
     new_share = pl.col("added") / (pl.col("length") + pl.col("added"))
     new = pl.max_horizontal(pl.col("dur_ns") * new_share, pl.min_horizontal("dur_ns", pl.lit(_SHORTEST_NS)))
-    least, most = gains_ms(view, rows, new + (pl.col("dur_ns") - new) * _REMAINDER, new)
+    least, most = saved(view, faster(rows, new + (pl.col("dur_ns") - new) * _REMAINDER, new))
     some = extent(view, rows)
     return {
         HISTORY_COPY_SHARE: some.share,

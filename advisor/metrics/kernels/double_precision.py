@@ -6,12 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernels import extent, kernels, longest
+from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
+from advisor.whatif import WORDS, faster, saved
 
 _WORK: Final = ["product", "convolution", "attention"]
 _OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time, and of another op's: see _SOURCE
@@ -55,16 +56,16 @@ DOUBLE_LEAST_GAIN_MS = Metric(
     "double_least_gain_ms",
     "Step time that 32 bits instead of 64 save at least.",
     "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not at all "
-    f"faster where the ratio is not known), other fp64 kernels three quarters as long{REPLAYED}; without a device "
-    "products 55 % and other fp64 ops 80 % as long",
+    f"faster where the ratio is not known), other fp64 kernels three quarters as long{WORDS['faster']}; without a "
+    "device products 55 % and other fp64 ops 80 % as long",
     _SOURCE,
 )
 DOUBLE_GAIN_MS = Metric(
     "double_gain_ms",
     "Step time that 32 bits instead of 64 save at most.",
     "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up to the "
-    f"full memory bandwidth, other fp64 kernels half as long{REPLAYED}; without a device products 35 % and other fp64 "
-    "ops 30 % as long",
+    f"full memory bandwidth, other fp64 kernels half as long{WORDS['faster']}; without a device products 35 % and "
+    "other fp64 ops 30 % as long",
     _SOURCE,
 )
 
@@ -78,7 +79,7 @@ def double_precision(view: DeviceView) -> Values:
     if products.height and view.used_like(_NUMERICAL, "op").height:
         return Missing("numerical_program")
     some = extent(view, products)
-    least, most = gains_ms(view, view.once(_doubles), *(_in_fp32(view, end) for end in (0, 1)))
+    least, most = saved(view, faster(view.once(_doubles), *(_in_fp32(view, end) for end in (0, 1))))
     return {
         DOUBLE_PRODUCT_SHARE: some.share,
         DOUBLE_PRODUCT_MS: some.ms,
@@ -122,8 +123,8 @@ def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
     if view.device is None:
         return now * pl.when(is_product).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
     ratio = view.chip.fp64_ratio if view.chip else None
-    faster = max(1.0, (ratio or 1.0) * _RATES[end], 1 / _HALF if end else 1.0)
+    speedup = max(1.0, (ratio or 1.0) * _RATES[end], 1 / _HALF if end else 1.0)
     m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
     nbytes = pl.col("count") * (m * k + k * n + m * n) * _FP32_BYTES
-    product = pl.min_horizontal(now, pl.max_horizontal(now / faster, memory_ns(nbytes, view.chip, _BANDWIDTH[end])))
+    product = pl.min_horizontal(now, pl.max_horizontal(now / speedup, memory_ns(nbytes, view.chip, _BANDWIDTH[end])))
     return pl.when(is_product).then(product).otherwise(now * _MOVING[end])

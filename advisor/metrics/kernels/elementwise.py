@@ -6,12 +6,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.profile import matches
+from advisor.whatif import WORDS, faster, saved
 
 _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
 
@@ -36,8 +36,8 @@ ELEMENTWISE_CHAIN_KERNELS = Metric("elementwise_chain_kernels", "Kernels in a ch
 CHAIN_LEAST_GAIN_MS = Metric(
     "chain_least_gain_ms",
     "Step time that fusing each chain saves at least.",
-    f"one kernel per chain, twice as long as its longest{REPLAYED}; without a device at least twice as long as its "
-    "functions (tanh, exp, ...) together",
+    f"one kernel per chain, twice as long as its longest{WORDS['faster']}; without a device at least twice as long as "
+    "its functions (tanh, exp, ...) together",
     "twice: other inputs, and values that the backward pass needs, still have to be moved. A CPU takes longer to "
     "compute a function than to move the values, and torch.compile computes it again in the backward pass: of 30 tanh "
     "in a chain, it saved nothing (own measurement)",
@@ -45,7 +45,7 @@ CHAIN_LEAST_GAIN_MS = Metric(
 CHAIN_GAIN_MS = Metric(
     "chain_gain_ms",
     "Step time that fusing each chain saves at most.",
-    f"one kernel per chain, as long as its shortest{REPLAYED}",
+    f"one kernel per chain, as long as its shortest{WORDS['faster']}",
     "the shortest reads and writes as many values once: a fused kernel cannot do with less",
 )
 
@@ -70,7 +70,7 @@ def elementwise(view: DeviceView) -> Values:
         for fused in (2 * pl.max_horizontal(dur.max(), computed), dur.min())
     )
     chains = kernels["run"].n_unique()
-    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    some, (least, most) = extent(view, kernels), saved(view, faster(kernels, slow, fast))
     return {
         ELEMENTWISE_CHAIN_SHARE: some.share,
         ELEMENTWISE_CHAIN_MS: some.ms,

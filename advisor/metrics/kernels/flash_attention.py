@@ -6,11 +6,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.profile import matches
+from advisor.whatif import WORDS, faster, saved
 
 _CAPABILITIES: Final = (9.0, 12.0)  # from Hopper on; from 12.0 on GPUs have neither's asynchronous products
 # of the second version; decoding (`splitkv`) reads the cache, whose bytes set its time
@@ -30,13 +30,13 @@ EARLIER_ATTENTION_MS = Metric("earlier_attention_ms", "Time per step of these ke
 EARLIER_ATTENTION_LEAST_GAIN_MS = Metric(
     "earlier_attention_least_gain_ms",
     "Step time that attention made for this GPU saves at least.",
-    f"those kernels in three quarters of their time{REPLAYED}",
+    f"those kernels in three quarters of their time{WORDS['faster']}",
     "FlashAttention-3 (2024), figures 5 and 6: 1.3 times as fast with 512 positions",
 )
 EARLIER_ATTENTION_GAIN_MS = Metric(
     "earlier_attention_gain_ms",
     "Step time that attention made for this GPU saves at most.",
-    f"those kernels in half of their time{REPLAYED}",
+    f"those kernels in half of their time{WORDS['faster']}",
     "FlashAttention-3 (2024): 1.5 to 2 times as fast as FlashAttention-2 forward, 1.5 to 1.75 times backward",
 )
 
@@ -50,7 +50,7 @@ def earlier_attention(view: DeviceView) -> Values:
     """What FlashAttention-2 takes where a later one would be faster; zero elsewhere."""
     rows = _kernels(view)
     slow, fast = (pl.col("dur_ns") * rest for rest in _RESTS)
-    some, (least, most) = extent(view, rows), gains_ms(view, rows, slow, fast)
+    some, (least, most) = extent(view, rows), saved(view, faster(rows, slow, fast))
     return {
         EARLIER_ATTENTION_SHARE: some.share,
         EARLIER_ATTENTION_MS: some.ms,

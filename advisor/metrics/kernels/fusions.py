@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.text import ms, number
+from advisor.whatif import WORDS, faster, saved
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
 _LEAST_SAVED: Final = 0.5  # of the bytes that one kernel does not move, at least
@@ -140,12 +140,12 @@ FUSION_BYTES = Metric(
 FUSION_LEAST_GAIN_MS = Metric(
     "fusion_least_gain_ms",
     "Step time that fused kernels save at least.",
-    f"each of these kernels shorter by half of the part of the bytes that is not moved{REPLAYED}",
+    f"each of these kernels shorter by half of the part of the bytes that is not moved{WORDS['faster']}",
 )
 FUSION_GAIN_MS = Metric(
     "fusion_gain_ms",
     "Step time that fused kernels save at most.",
-    f"each of these kernels shorter by the part of the bytes that is not moved{REPLAYED}",
+    f"each of these kernels shorter by the part of the bytes that is not moved{WORDS['faster']}",
 )
 
 
@@ -166,7 +166,7 @@ def fusions(view: DeviceView) -> Values:
     rows, dur = view.once(_members), pl.col("dur_ns")
     some = extent(view, rows)
     fast, slow = (dur * (1 - part * pl.col("saved_part")) for part in (1.0, _LEAST_SAVED))
-    least, most = gains_ms(view, rows, slow, fast)
+    least, most = saved(view, faster(rows, slow, fast))
     return {
         FUSION_SHARE: some.share,
         FUSION_MS: some.ms,

@@ -6,7 +6,6 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.view import DeviceView, spans
@@ -14,6 +13,7 @@ from advisor.metrics.metric import Value
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.whatif import faster, saved
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
@@ -210,7 +210,7 @@ def _last_waves(view: DeviceView) -> dict[Metric, Value]:
     return {
         TAIL_WAVE_SHARE: tails.select((pl.col("unused") * dur).sum()).item() / view.total_ns,
         TAIL_WAVE_OPS: largest(view, tails),
-        TAIL_WAVE_GAIN_MS: gains_ms(view, tails, full, full)[1],
+        TAIL_WAVE_GAIN_MS: saved(view, faster(tails, full, full)).most_ms,
     }
 
 

@@ -6,7 +6,6 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
@@ -14,6 +13,7 @@ from advisor.metrics.metric import Value
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.whatif import WORDS, faster, saved
 
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw"
 _OF_VOLUMES: Final = 5
@@ -42,13 +42,13 @@ LAYOUT_DIMENSIONS = Metric(
 LAYOUT_LEAST_GAIN_MS = Metric(
     "layout_least_gain_ms",
     "Step time that a model in channels last saves at least.",
-    f"those kernels at a quarter of their time{REPLAYED}",
+    f"those kernels at a quarter of their time{WORDS['faster']}",
     "a quarter is an own choice: what enters and leaves the network is converted still",
 )
 LAYOUT_GAIN_MS = Metric(
     "layout_gain_ms",
     "Step time that a model in channels last saves at most.",
-    f"without those kernels{REPLAYED}",
+    f"without those kernels{WORDS['faster']}",
 )
 
 
@@ -66,7 +66,7 @@ def layouts(view: DeviceView) -> Values:
     """Conversions around convolutions; zero where there are none."""
     kernels = part(view, "layout")
     some = extent(view, kernels)
-    least, most = gains_ms(view, kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0))
+    least, most = saved(view, faster(kernels, pl.col("dur_ns") * _REMAINDER, pl.lit(0)))
     return {
         LAYOUT_TRANSPOSE_SHARE: some.share,
         LAYOUT_TRANSPOSE_MS: some.ms,

@@ -6,12 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
+from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.text import largest_first, ms, number, percent
+from advisor.whatif import WORDS, faster, saved
 
 _WORDS: Final = {
     "copy": "copy kernels",
@@ -70,12 +71,12 @@ FUSABLE_BYTES = Metric(
 FUSABLE_LEAST_MS = Metric(
     "fusable_least_ms",
     "Step time that fusing pairs of kernels on the same values saves at least.",
-    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{REPLAYED}",
+    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{WORDS['faster']}",
 )
 FUSABLE_MS = Metric(
     "fusable_ms",
     "Step time that fusing pairs of kernels on the same values saves at most.",
-    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
+    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{WORDS['faster']}",
 )
 
 
@@ -86,11 +87,11 @@ def data_movement(view: DeviceView) -> Values:
     """What moves data and what of it could be one kernel; nothing without a device."""
     rows, links = view.once(_moving_kernels), view.once(_links)
     all_ns = int(view.once(parts)["dur_ns"].sum())
-    saved, dur = pl.col("saved_ns"), pl.col("dur_ns")
+    most_saved, dur = pl.col("saved_ns"), pl.col("dur_ns")
     slow, fast = (
-        dur - pl.min_horizontal(saved * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True)
+        dur - pl.min_horizontal(most_saved * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True)
     )
-    least, most = gains_ms(view, links, slow, fast)
+    least, most = saved(view, faster(links, slow, fast))
     return {
         MOVING_KERNEL_SHARE: int(rows["dur_ns"].sum()) / all_ns if all_ns else 0.0,
         MOVING_MS: view.per_step_ms(float(spans(rows).within(view.starts, view.ends).sum())),

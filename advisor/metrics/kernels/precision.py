@@ -6,15 +6,16 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns, no_peaks
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.matmuls import candidates
+from advisor.analysis.device.roofs import memory_ns, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.metrics.old import Metric, Values, measures, time_of
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.whatif import WORDS, faster, saved
 
 _TO_TF32: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most: see _TF32_SOURCE
 _TO_SIXTEEN_BITS: Final = (0.35, 0.75)
@@ -63,13 +64,13 @@ TF32_OFF_SWITCHES = Metric(
 TF32_LEAST_GAIN_MS = Metric(
     "tf32_least_gain_ms",
     "Step time that allowing TF32 saves at least.",
-    f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{REPLAYED}",
+    f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{WORDS['faster']}",
     _TF32_SOURCE,
 )
 TF32_GAIN_MS = Metric(
     "tf32_gain_ms",
     "Step time that allowing TF32 saves at most.",
-    f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{REPLAYED}",
+    f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{WORDS['faster']}",
     _TF32_SOURCE,
 )
 
@@ -82,7 +83,7 @@ def tf32(view: DeviceView) -> Values:
         return no_peaks(view)
     kernels, ratio = _tf32_off(view), gpu.tensor_core_gain("fp32", "tf32") or 1.0
     slow, fast = (_faster(gpu, ratio, _TO_TF32, end, 4) for end in (0, 1))
-    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    some, (least, most) = extent(view, kernels), saved(view, faster(kernels, slow, fast))
     return {
         TF32_OFF_SHARE: some.share,
         TF32_OFF_MS: some.ms,
@@ -117,7 +118,7 @@ SIXTEEN_BIT_LEAST_GAIN_MS = Metric(
     "Step time that mixed precision saves at least.",
     "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; "
     "convolutions in three dimensions as slow as now; "
-    f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{REPLAYED}",
+    f"elementwise, pooling and batch norm kernels on fp32 three quarters as long{WORDS['faster']}",
     _SIXTEEN_SOURCE,
 )
 SIXTEEN_BIT_GAIN_MS = Metric(
@@ -125,7 +126,7 @@ SIXTEEN_BIT_GAIN_MS = Metric(
     "Step time that mixed precision saves at most.",
     "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks as fast, "
     "at up to the full memory bandwidth; "
-    f"elementwise, pooling and batch norm kernels on fp32 half as long{REPLAYED}",
+    f"elementwise, pooling and batch norm kernels on fp32 half as long{WORDS['faster']}",
     _SIXTEEN_SOURCE,
 )
 
@@ -148,7 +149,7 @@ def mixed_precision(view: DeviceView) -> Values:
         return Missing("no_sixteen_bit_tensor_cores")
     products = _thirty_two_bit(view)
     kernels, some = pl.concat([products, _around(view)], how="diagonal"), extent(view, products)
-    least, most = gains_ms(view, kernels, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1)))
+    least, most = saved(view, faster(kernels, *(_in_sixteen_bits(gpu, half, end) for end in (0, 1))))
     return {
         THIRTY_TWO_BIT_SHARE: some.share,
         THIRTY_TWO_BIT_MS: some.ms,
@@ -221,5 +222,5 @@ def _faster(gpu: Gpu, ratio: float, rates: tuple[float, float], end: int, elemen
         return pl.col("dur_ns")
     m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
     nbytes = pl.col("count") * (m * k + k * n + m * n) * element_bytes
-    faster = pl.col("dur_ns") / max(1.0, ratio * rates[end])
-    return pl.min_horizontal("dur_ns", pl.max_horizontal(faster, memory_ns(nbytes, gpu, _BANDWIDTH[end])))
+    multiplied = pl.col("dur_ns") / max(1.0, ratio * rates[end])
+    return pl.min_horizontal("dur_ns", pl.max_horizontal(multiplied, memory_ns(nbytes, gpu, _BANDWIDTH[end])))

@@ -6,16 +6,16 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, no_peaks
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.roofs import calls
+from advisor.analysis.device.roofs import calls, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import tabulates
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.text import ms, percent
+from advisor.whatif import WORDS, faster, saved
 
 _KNOWN: Final = 0.9  # of the time of the kernels that multiply: what is said of all of them holds for so much
 _LARGE_NS: Final = 100_000  # at the roof: ten times what a kernel takes to begin and to end
@@ -91,12 +91,12 @@ FAR_BELOW_ROOF_OPS = Metric(
 FAR_BELOW_LEAST_GAIN_MS = Metric(
     "far_below_least_gain_ms",
     "Step time that a library's kernels in their place save at least.",
-    f"those ops at a tenth of the roof{REPLAYED}",
+    f"those ops at a tenth of the roof{WORDS['faster']}",
 )
 FAR_BELOW_GAIN_MS = Metric(
     "far_below_gain_ms",
     "Step time that a library's kernels in their place save at most.",
-    f"those ops at 80 % of the roof{REPLAYED}",
+    f"those ops at 80 % of the roof{WORDS['faster']}",
     "the best fused kernels reach 75 % (FlashAttention-3); cuBLAS's large products reach 80 % of a peak that "
     "assumes the boost clock",
 )
@@ -116,7 +116,7 @@ def far_below(view: DeviceView) -> Values:
         return no_peaks(view)
     rows = _far(view)
     slow, fast = (pl.col("dur_ns") * (pl.col("reached") / rate) for rate in _AFTER)
-    least, most = gains_ms(view, _kernels(view, rows), slow, fast)
+    least, most = saved(view, faster(_kernels(view, rows), slow, fast))
     total = int(rows["dur_ns"].sum())
     return {
         FAR_BELOW_ROOF_MS: view.per_step_ms(total),
