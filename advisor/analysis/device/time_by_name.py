@@ -110,6 +110,12 @@ def top_three(ran: pl.DataFrame) -> pl.DataFrame:
     return ran.filter(pl.col("self_ns") > _LITTLE * pl.col("self_ns").sum()).head(_MOST_NAMES)
 
 
+def longest_name(rows: pl.DataFrame) -> str:
+    """The name with the most dur_ns; empty without rows."""
+    by_name = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    return str(by_name.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
+
+
 def longest_in_words(view: DeviceView, times: pl.DataFrame, between: str = ", ") -> str:
     """`a (1.2 ms), b (0.3 ms)`: of rows with name and ns the three names with the most time per step."""
     by_name = times.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("ns"))

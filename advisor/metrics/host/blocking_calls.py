@@ -126,7 +126,7 @@ measure(
 )
 measure.saving(
     "sync_copy",
-    "an asynchronous call for each such copy, and at most kernels beside it as well,",
+    "the use of asynchronous calls for copies that block their thread",
     (
         f"replay in which copies take no time of the host and wait for nothing, up to their cost{ELSE}0",
         f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
@@ -143,7 +143,7 @@ measure(
 measure(
     "sync_memset_cost_share",
     "Part of the step in which nothing computes because of memsets that block their thread.",
-    "as sync_copy_cost_share / step time",
+    "as sync_copy_cost_share, of those memsets",
     lambda view: view.share(view.once(_memset_cost)),
     where=lambda view: device_places(view, view.once(_memsets)),
 )

@@ -160,7 +160,7 @@ of_waits(
 )
 of_waits.saving(
     "host_op",
-    "a device that runs the ops which compute on the CPU",
+    "running the ops of the CPU on the device",
     (f"replay with a quarter of their time left{ELSE}0", f"replay without them{ELSE}host_op_share x step_mean_ms"),
     lambda view: saved(view, _on_device(view)),
     sources=("own choice: a device is rarely less than four times as fast, and the launch comes on top", ""),

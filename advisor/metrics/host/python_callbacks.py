@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import callbacks
 from advisor.analysis.device.places import places
+from advisor.analysis.device.time_by_name import longest_name
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import PYTHON_CALL
 from advisor.metrics.metric import of_devices
@@ -33,9 +34,7 @@ def _function(view: DeviceView) -> str:
     called = view.host.filter(
         pl.col("kind") == "python", ~matches(_OF_JAX), pl.col("parent").is_in(around["id"].implode())
     )
-    by_name = called.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    most = by_name.sort("dur_ns", "name", descending=[True, False])["name"].first()
-    frame = re.fullmatch(PYTHON_CALL, most) if isinstance(most, str) else None
+    frame = re.fullmatch(PYTHON_CALL, longest_name(called))
     return f"{frame[2]} ({frame[1]})" if frame else ""
 
 

@@ -32,8 +32,10 @@ def _waiting(view: DeviceView) -> Union:
 
 def _unknown(view: DeviceView) -> Missing | None:
     """Without marked steps, what waits for long may be idle."""
-    if view.device is not None or (why := no_frames(view)):
-        return None if view.device is not None else why
+    if view.device is not None:
+        return None
+    if why := no_frames(view):
+        return why
     waiting = view.once(_waiting)
     share = waiting.total / view.total_ns
     is_known = view.has_marks or share < _SILENT_SHARE

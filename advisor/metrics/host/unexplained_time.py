@@ -50,7 +50,7 @@ measure(
 )
 measure(
     "open_calls_part",
-    "How much of that time these ranges take.",
+    "How much of the time whose cause no rule may know open_calls takes.",
     "time of open_calls / that time; 0 without any",
     lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total),
 )

@@ -176,7 +176,7 @@ measure(
 )
 measure.saving(
     "unused_gradients",
-    "a step without gradients that no optimizer uses",
+    "training without gradients that no optimizer uses",
     (
         "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
         (

@@ -13,7 +13,7 @@ from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
 from advisor.analysis.device.places import places
-from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import of_devices
@@ -174,9 +174,7 @@ def _pace_ms(view: DeviceView) -> float | Missing | None:
 
 def _most_input(view: DeviceView) -> str:
     """The name of the input ranges with the most time; empty where there are none."""
-    asks = view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect()
-    inputs = asks.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    return str(inputs.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
+    return longest_name(view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect())
 
 
 def _file_input(view: DeviceView) -> str:

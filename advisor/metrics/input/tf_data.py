@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import polars as pl
@@ -27,15 +26,15 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
     ("ahead", r"^Prefetch$"),
 )
+_GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
 _PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
 _MOSTLY: Final = 0.5
 
 
 def _slowest_calls(view: DeviceView) -> pl.DataFrame:
-    slowest = bottleneck(view.once(iterators))
     name = pl.col("name").cast(pl.String).str.replace_all(r"\[\d+\]", "")
-    calls = view.host.filter(pl.col("kind") == "pipeline").filter(name == slowest) if slowest else view.host.clear()
+    calls = view.host.filter(pl.col("kind") == "pipeline").filter(name == view.once(_slowest).get("iterator", ""))
     return as_places(calls, "host_ops", op="id")
 
 
@@ -46,26 +45,23 @@ def _unrecorded(view: DeviceView) -> Missing | None:
     return Missing("no_iterators") if is_silent else None
 
 
-def _slowest(view: DeviceView) -> dict[str, Any] | None:
-    """The row of the iterator that holds up the steps; None where nothing waits, or there is no pipeline."""
+def _slowest(view: DeviceView) -> dict[str, Any]:
+    """The row of the iterator that holds up the steps; empty where nothing waits, or there is no pipeline."""
     rows = view.once(iterators)
     slowest = bottleneck(rows)
-    return rows.row(by_predicate=pl.col("iterator") == slowest, named=True) if slowest else None
+    return rows.row(by_predicate=pl.col("iterator") == slowest, named=True) if slowest else {}
+
+
+def _no_wait(view: DeviceView) -> Missing | None:
+    return view.once(_unrecorded) or (None if view.once(_slowest) else Missing("no_tf_data_wait"))
 
 
 def _waited_ns(view: DeviceView) -> int:
-    slowest = view.once(_slowest)
-    return slowest["waited_ns"] if slowest else 0
+    return int(view.once(_slowest).get("waited_ns", 0))
 
 
-def _of_slowest(value: Callable[[DeviceView, dict[str, Any]], Value]) -> Callable[[DeviceView], Value]:
-    """What this function of the view and that row gives."""
-
-    def of(view: DeviceView) -> Value:
-        slowest = view.once(_slowest)
-        return value(view, slowest) if slowest else Missing("no_tf_data_wait")
-
-    return of
+def _parallelism(view: DeviceView) -> int:
+    return view.once(_slowest)["parallelism"] or 1
 
 
 def _python_share(view: DeviceView) -> float:
@@ -73,9 +69,9 @@ def _python_share(view: DeviceView) -> float:
     return (_ops(view, _PYTHON_OPS) & waiting).total / waiting.total if view.once(_slowest) else 0.0
 
 
-def _path(view: DeviceView, slowest: dict[str, Any]) -> str:
+def _path(view: DeviceView) -> str:
     inner = ["PyFunc"] if view.once(_python_share) >= _MOSTLY else []
-    return " > ".join([*path_to(slowest["iterator"]), *inner])
+    return " > ".join([*path_to(view.once(_slowest)["iterator"]), *inner])
 
 
 def _slow_calls(view: DeviceView) -> float:
@@ -83,11 +79,11 @@ def _slow_calls(view: DeviceView) -> float:
     return int(top["slow_calls"].sum()) / max(1, view.complete.height)
 
 
-def _class(view: DeviceView, slowest: dict[str, Any]) -> str:
+def _class(view: DeviceView) -> str:
     python_share = view.once(_python_share)
     if python_share >= _MOSTLY:
         return "pyfunc"
-    kind = _class_of_name(slowest["transformation"], slowest["parallelism"] or 1)
+    kind = _class_of_name(view.once(_slowest)["transformation"], _parallelism(view))
     return "replica" if kind == "python" and not python_share and _ops(view, _PER_REPLICA).total else kind
 
 
@@ -163,38 +159,37 @@ def _contended(view: DeviceView) -> Union:
     return view.once(_launching) & view.host_spans("pipeline")
 
 
-of_pipelines = of_devices(
-    __name__, source="TensorFlow guide, Analyze tf.data performance with the TF Profiler", unknown=_unrecorded
-)
-of_pipelines(
+of_bottleneck = of_devices(__name__, source=_GUIDE, unknown=_no_wait)
+of_pipelines = of_devices(__name__, source=_GUIDE, unknown=_unrecorded)
+of_bottleneck(
     "tf_data_bottleneck",
     "The transformation of tf.data that holds up the others.",
     "the iterator with the most blocking time of its own",
-    _of_slowest(lambda _, slowest: slowest["transformation"]),
+    lambda view: view.once(_slowest)["transformation"],
     unit="text",
 )
-of_pipelines(
+of_bottleneck(
     "tf_data_class",
-    "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
-    "batch, ahead, other.",
+    "What kind of transformation holds up the others, by what can be done: source, python, pyfunc, replica, map, "
+    "parallel, batch, ahead, other.",
     "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
     "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
     "runs one is a map",
-    _of_slowest(_class),
+    _class,
     unit="text",
 )
-of_pipelines(
+of_bottleneck(
     "tf_data_path",
     "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
     "the parts of the iterator's long name",
-    _of_slowest(_path),
+    _path,
     unit="text",
 )
-of_pipelines(
+of_bottleneck(
     "tf_data_parallelism",
     "How many calls of the bottleneck run at once.",
     "parallelism as recorded; 1 where it has none",
-    _of_slowest(lambda _, slowest: slowest["parallelism"] or 1),
+    _parallelism,
     source="",
 )
 of_pipelines(
@@ -213,7 +208,7 @@ of_pipelines(
 )
 of_pipelines(
     "tf_data_part",
-    "How much of the waiting for input that is.",
+    "How much of the waiting for input that transformation holds up.",
     "the same / all such waiting",
     lambda view: _waited_ns(view) / max(1, view.once(waits).total),
 )
