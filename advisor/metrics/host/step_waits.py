@@ -54,7 +54,7 @@ measure(
 )
 measure(
     "waiting_calls",
-    "The functions of such waits, each with the function of the user's own code around it.",
+    "In which functions the step waits so, each with the function of the user's own code around it.",
     "those with the most time, then the others",
     lambda view: in_words(view, times_by_name(view, view.once(_waiting)).drop_nulls("name")),
     unit="text",

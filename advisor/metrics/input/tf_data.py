@@ -194,7 +194,7 @@ of_bottleneck(
 )
 of_pipelines(
     "tf_data_share",
-    "Part of the step that passes waiting for that transformation itself.",
+    "Part of the step that waits for the transformation of tf.data that holds up the others.",
     "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
     "asks it is at work, and none that it asks is, on any thread / step time",
     lambda view: _waited_ns(view) / view.total_ns,
@@ -202,13 +202,13 @@ of_pipelines(
 )
 of_pipelines(
     "tf_data_ms",
-    "Time per step that passes waiting for that transformation itself.",
+    "Time per step that waits for the transformation of tf.data that holds up the others.",
     "tf_data_share x step_mean_ms",
     lambda view: view.per_step_ms(_waited_ns(view)),
 )
 of_pipelines(
     "tf_data_part",
-    "How much of the waiting for input that transformation holds up.",
+    "How much of the waiting for input passes in the transformation that holds up the others.",
     "the same / all such waiting",
     lambda view: _waited_ns(view) / max(1, view.once(waits).total),
 )
