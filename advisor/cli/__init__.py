@@ -342,7 +342,10 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        app(standalone_mode=True)
+        try:
+            app(standalone_mode=True)
+        finally:
+            runners.require_written()
     except AdvisorError as error:
         from advisor.text import plain
 

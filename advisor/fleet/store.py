@@ -22,6 +22,7 @@ import polars as pl
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet.columns import LATER_TABLES, SCHEMAS, TABLES, WEEK, with_all_columns
 from advisor.inputs.storage import is_url, tidy
+from advisor.system.silence import without_stderr
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
@@ -307,7 +308,8 @@ class Store:
         from deltalake.exceptions import DeltaError
 
         try:
-            yield
+            with without_stderr():  # where Rust prints that it panics
+                yield
         except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
             raise self._unusable(name, str(error)) from error
         except BaseException as error:

@@ -15,6 +15,7 @@ from advisor.pull_request.errors import Refused
 from advisor.pull_request.host import NAME, Host, Patience, Seal, within
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import annotated
+from advisor.pull_request.wire import is_address
 from advisor.text import count
 
 RECIPE: Final = "docs/pull-requests.md, 'Pull requests from forks'"
@@ -52,10 +53,10 @@ def dry_run(message: Message, target: Target, order: Order) -> str:
 
 
 def deliver(message: Message, target: Target, order: Order, patience: Patience | None = None) -> Iterator[Notice]:
-    """Post the message; what the token may not do ends in a hint, not in an error.
+    """Post the message; what a fork's token may not do ends in a hint, not in an error.
 
     Raises:
-        HostError: the host refuses for another reason, or does not answer.
+        HostError: the host refuses, or does not answer.
         UsageError: no token, no such pull request, or something is asked for that the host or message does not have.
     """
     _check(message, target, order)
@@ -75,11 +76,15 @@ def deliver(message: Message, target: Target, order: Order, patience: Patience |
 
 
 def _acts(host: Host, message: Message, target: Target, order: Order) -> Iterator[Notice]:
+    refusals: list[str] = []
     for act in (_comment, _status, _check_run):
         try:
             yield from act(host, message, target, order)
         except Refused as error:
-            yield _refused(str(error), target)
+            refusals.append(str(error))
+    if refusals and not target.fork:
+        raise Refused(_refused("; ".join(refusals), target).line)
+    yield from (_refused(why, target) for why in refusals)
 
 
 def _comment(host: Host, message: Message, target: Target, order: Order) -> Iterator[Notice]:
@@ -132,7 +137,7 @@ def _seal(message: Message, target: Target, order: Order) -> Seal:
 
 
 def _host(target: Target, token: str, patience: Patience) -> Host:
-    if not target.api_url.startswith(("https://", "http://")):
+    if not is_address(target.api_url):
         raise UsageError(f"--api-url {target.api_url}: no web address; write it as https://HOST")
     try:
         if target.kind == "github":

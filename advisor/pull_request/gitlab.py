@@ -130,7 +130,7 @@ def _asking(what: str) -> Iterator[None]:
         try:
             yield
         except GitlabAuthenticationError:
-            raise UsageError("GitLab does not know the token (401); set GITLAB_TOKEN to one that is valid") from None
+            raise HostError("GitLab does not know the token (401); set GITLAB_TOKEN to one that is valid") from None
         except GitlabError as error:
             raise _ours(error, what) from None
 

@@ -16,7 +16,7 @@ from advisor.metrics.metric import METRICS
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.evaluation import fixes_in_order, verdicts
-from advisor.rules.rule_file import Case, Rule, RuleFile
+from advisor.rules.rule_file import Case, Rule, RuleFile, files
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
@@ -56,7 +56,7 @@ def lint(
 
 
 def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
-    for path in sorted(folder.glob("*.yaml")):
+    for path in files(folder):
         try:
             yield RuleFile(path)
         except RuleError as error:

@@ -10,7 +10,7 @@ from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
 from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.environment import Target
-from advisor.pull_request.errors import Unreachable
+from advisor.pull_request.errors import HostError, Unreachable
 from advisor.pull_request.gitlab import Project
 from advisor.pull_request.host import Patience
 from advisor.pull_request.message import Message
@@ -131,8 +131,8 @@ def test_a_fork_gets_a_hint_and_no_error(server, token):
     assert not server.comments
 
 
-def test_what_gitlab_does_not_have_or_know_is_a_usage_error(server):
+def test_what_gitlab_does_not_have_or_know_is_an_error(server):
     with pytest.raises(UsageError, match="use --status"):
         list(deliver(message(), where(server), Order(check_run=True), QUICK))
-    with pytest.raises(UsageError, match="GITLAB_TOKEN"):
+    with pytest.raises(HostError, match=r"\(401\); set GITLAB_TOKEN"):
         list(deliver(message(), where(server, token="no"), Order(), QUICK))
