@@ -16,7 +16,6 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
 from advisor.metrics.copies import transfers
-from advisor.metrics.host import synchronisation
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
 from advisor.metrics.steps import accounting, breakdown, idle, step_times
@@ -26,7 +25,7 @@ from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
-from tests.tables import by_name
+from tests.tables import by_name, values_of
 
 some = examples(0.15)
 few = examples(0.08)
@@ -171,10 +170,10 @@ def everything(view: DeviceView) -> Row:
         kernel_times.kernels,
         peak.memory,
         step_times.step_times,
-        synchronisation.syncs,
         transfers.transfers,
     )
-    return {name: value for function in functions for name, value in by_name(function)(view).items()}
+    others = {name: value for function in functions for name, value in by_name(function)(view).items()}
+    return others | values_of(("sync_calls", "syncs_per_step"), view)
 
 
 def same(found: list[Row], expected: list[Row]) -> None:
