@@ -31,7 +31,7 @@ from tests.fleet import Here, broken, examine_or_die, trace
 ROOT = Path(__file__).parents[3]
 TODAY = date(2026, 11, 21)
 PATIENCE_S = 120
-KILLS = int(os.environ.get("FLEET_KILLS", "2"))  # `make soak` has fifty
+KILLS = 50
 
 
 def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
@@ -170,6 +170,7 @@ def test_writers_that_meet_on_the_same_rows(tmp_path):
     exact(store, 3)
 
 
+@pytest.mark.soak  # what a lost commit leaves is in test_damage.py
 def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
     """Some come before the first write, some between two tables, some in a commit."""
     root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
