@@ -8,8 +8,7 @@ from textwrap import indent
 from typing import Final, NamedTuple
 
 from advisor.metrics.metric import Metric
-from advisor.rules.rule_file import Case, Fix, Rule
-from advisor.rules.thresholds import Threshold
+from advisor.rules.rule_file import Case, Fix, Rule, Threshold
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE

@@ -9,13 +9,24 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from advisor.errors import RuleError, UsageError, form_in_words
+from advisor.metrics.metric import Unit
 from advisor.model.finding import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
-from advisor.rules.thresholds import Strict, Text, Threshold
+from advisor.vocabulary.limits import with_limits
 from advisor.vocabulary.parts import Pool
 from advisor.yamltree import Tree
 
@@ -29,6 +40,8 @@ LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
 """Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
 
+Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(with_limits)]
+
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
@@ -37,6 +50,25 @@ _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 
 RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")
 """Kinds of work that go on: all but a capture, which happens once."""
+
+
+class Strict(BaseModel):
+    """A part of a rule file: no key but those that it has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, defer_build=True)
+
+
+class Threshold(Strict):
+    """A number of a rule, under `params`, that users may override. A plain number has neither unit nor meaning."""
+
+    value: float
+    unit: Unit | None = None
+    meaning: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_number(cls, written: object) -> object:
+        return {"value": written} if isinstance(written, int | float | str) else written
 
 
 class Applies(Strict):
