@@ -183,8 +183,8 @@ class Bench:
         return watch
 
     def _run(self, uses: Sequence[Use], arm: Arm, blocks: int, watch: Callable[[Events], int | None]) -> Ended:
-        named: list[dict[str, Any]] = [{"name": use.patch, "arguments": dict(use.arguments)} for use in uses]
-        config = {"patches": named, "arm": arm, "blocks": blocks, "skip": _SKIP, "stop": True}
+        switches: list[dict[str, Any]] = [{"name": use.patch, "arguments": dict(use.arguments)} for use in uses]
+        config = {"patches": switches, "arm": arm, "blocks": blocks, "skip": _SKIP, "stop": True}
         config |= {"steps": block_steps(self.step_ms)}
         return run(self.program, config, patches.variables(uses) if arm != "off" else {}, self.until, watch)
 
