@@ -16,7 +16,6 @@ from typing import Any
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
 from advisor.fleet.columns import KEYS, TABLES, frame
-from advisor.fleet.recordings import Job
 from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
@@ -206,10 +205,3 @@ def add_or_die(number: int) -> int:
     if number == 14:
         raise ValueError("fourteen")
     return number + 1
-
-
-def examine_or_die(job: Job) -> room.Done:
-    """As `examine`, but the run called killer kills its process."""
-    if "killer" in job.source.path:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return room.examine(job)

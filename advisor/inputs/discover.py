@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
 from advisor.inputs.readers import FORMATS, Format, format_of
-from advisor.inputs.saved_kinds import is_saved
-from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
+from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, open_file, says, tidy
 from advisor.model.notes import Note
 from advisor.text import listing as in_words
 
@@ -99,6 +98,14 @@ def discover(
         runs |= dict.fromkeys(_chosen(path, below_path, run, all_runs=all_runs))
         rejected |= dict.fromkeys(others)
     return _with_names(_beside_others(_together(runs))), list(rejected)
+
+
+def is_report(path: str) -> bool:
+    """Whether the file begins as what advisor saves, of whatever kind."""
+    if listing(path) is not None:
+        return False
+    with open_file(path) as stream:
+        return _is_saved(stream.read(HEAD_BYTES))
 
 
 def workers_of(files: Iterable[str]) -> frozenset[str]:
@@ -190,9 +197,13 @@ def _objection(kind: Format | None, text: bytes) -> str:
         return ""
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"
-    if is_saved(text):
+    if _is_saved(text):
         return "a report of advisor; give the profile that it is about"
     return f"not a profile; {_READS}"
+
+
+def _is_saved(head: bytes) -> bool:
+    return head.lstrip().startswith(b"{") and b'"advisor_version"' in head
 
 
 def _unpacked(head: bytes) -> bytes:

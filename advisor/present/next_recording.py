@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from advisor.model.report import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """What to record next time: an option of a profiler, and what it adds."""
 
     option: str
@@ -123,8 +121,7 @@ def _jax(missing: Sequence[Option]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Profiler:
+class _Profiler(NamedTuple):
     """A profiler's options, and its call with some of them."""
 
     options: Sequence[Option]

@@ -179,10 +179,8 @@ class Session:
 
     def _of_findings(self, bench: Bench) -> list[Idea]:
         """Record the program, check it, and take the fixes of its findings."""
-        from advisor.trials.diagnosis import diagnosed  # noqa: PLC0415 - needs what reads and judges profiles
-
         bench.program = self.calm(bench.program)
-        report = diagnosed(bench.program, self.options.budget_s)
+        report = ideas.diagnosed(bench.program, self.options.budget_s)
         if isinstance(report, Report):
             bench.step_ms = max((run.source.steps.length_ms or 0.0 for run in report.runs), default=0.0) or None
             chosen, self.untried = ideas.of_report(report, self.options.fixes)

@@ -156,6 +156,7 @@ def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, 
 
 
 # --------------------------------------------------------------------------- what must change nothing
+# Of whole recordings, tests/metamorphic/ says the same.
 
 
 def values(made: Profile) -> list[Row]:
@@ -189,6 +190,7 @@ def edited(made: Profile, edit: Callable[[pl.DataFrame], pl.DataFrame], *names: 
     return replace(made, **{name: edit(getattr(made, name)) for name in names})
 
 
+@pytest.mark.soak
 @few
 @given(profiles(), st.sampled_from([-(10**9), -1, 1_767_225_600_000_000_000]))
 def test_when_it_was_recorded_changes_nothing(made: Profile, shift: int):
@@ -198,6 +200,7 @@ def test_when_it_was_recorded_changes_nothing(made: Profile, shift: int):
     same(values(edited(made, later, "device_ops", "host_ops", "steps", "allocations")), values(made))
 
 
+@pytest.mark.soak
 @few
 @given(profiles())
 def test_the_names_of_streams_change_nothing(made: Profile):
@@ -205,6 +208,7 @@ def test_the_names_of_streams_change_nothing(made: Profile):
     same(values(renamed), values(made))
 
 
+@pytest.mark.soak
 @few
 @given(profiles(ties=False), st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(made: Profile, random: np.random.Generator):
@@ -230,6 +234,7 @@ def permuted(made: Profile, random: np.random.Generator) -> Profile:
     return replace(made, **shuffled)
 
 
+@pytest.mark.soak
 @few
 @given(profiles())
 def test_a_kernel_in_two_touching_halves_changes_no_share(made: Profile):

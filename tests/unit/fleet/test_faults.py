@@ -20,18 +20,20 @@ import deltalake
 import polars as pl
 import pytest
 
+from advisor.fleet import examine
 from advisor.fleet import ingest as room
-from advisor.fleet.engines import Local, engine
+from advisor.fleet.engines import KILLED, Killed, engine
 from advisor.fleet.ingest import Ingested, ingest
+from advisor.fleet.recordings import Job
 from advisor.fleet.store import Store
 from advisor.fleet.verify import verify
 from tests.command import advisor
-from tests.fleet import Here, broken, examine_or_die, trace
+from tests.fleet import Here, broken, trace
 
 ROOT = Path(__file__).parents[3]
 TODAY = date(2026, 11, 21)
 PATIENCE_S = 120
-KILLS = int(os.environ.get("FLEET_KILLS", "2"))  # `make soak` has fifty
+KILLS = int(os.environ.get("FLEET_KILLS", "50"))
 ROUNDS = max(1, KILLS // 5)  # of four writers at once
 
 
@@ -186,6 +188,7 @@ def again_and_again(folder: Path) -> Path:
     return script
 
 
+@pytest.mark.soak  # what a lost commit leaves is in test_damage.py
 def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
     """Some come before the first write, some between two tables, some in a commit."""
     root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
@@ -256,12 +259,19 @@ def test_four_writers_at_once_again_and_again(tmp_path):
         assert verify(store)[1] == []
 
 
+def examine_or_die(job: Job) -> examine.Done:
+    """As `examine`, but the process that reads the run called killer is killed; test_engines.py kills one."""
+    if "killer" in job.source.path:
+        raise Killed(KILLED)
+    return examine.examine(job)
+
+
 def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch):
     root, store = fleet(tmp_path / "root", 2), Store(str(tmp_path / "store"))
     trace(root / "killer", 99)
     with monkeypatch.context() as patch:
         patch.setattr(room, "examine", examine_or_die)
-        assert ingest([str(root)], store, Local(1), today=TODAY).runs == 2
+        assert ingest([str(root)], store, Here(), today=TODAY).runs == 2
     runs = store.collect(store.scan("runs"))
     assert runs["status"].value_counts().sort("status")["count"].to_list() == [2, 1]
     assert "killed" in runs.filter(status="killed")["reason"].item()
@@ -336,6 +346,7 @@ def until(true, patience_s=PATIENCE_S):
         time.sleep(0.05)
 
 
+@pytest.mark.soak  # what becomes of a task whose process dies is in test_engines.py
 @pytest.mark.network_server
 def test_a_cluster_that_loses_a_worker(tmp_path):
     distributed = pytest.importorskip("distributed")
