@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
 from advisor.analysis.device.view import DeviceView, classes, spans
-from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.text import count
 
@@ -22,78 +21,50 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "kernel")
 
 
-KERNELS_PER_STEP = Metric("kernels_per_step", "Compute kernels launched per step.", "kernels / steps")
-KERNEL_MS = Metric(
-    "kernel_ms",
-    "Kernel time per step, overlapping kernels each counted.",
-    "sum of durations / steps",
-)
-MEDIAN_KERNEL_US = Metric("median_kernel_us", "Typical kernel length.", "median of the kernel durations")
-SMALL_KERNEL_SHARE = Metric(
-    "small_kernel_share",
-    "Part of the kernels, by number, that are shorter than 10 µs.",
-    "kernels under 10 µs / kernels",
-)
-GPU_UTILIZATION = Metric(
-    "gpu_utilization",
-    "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
-    "union of kernels and collectives inside that span / span",
-    _TB,
-    unit="share",
-)
-SM_EFFICIENCY = Metric(
-    "sm_efficiency",
-    "How much of the device's multiprocessors the running kernels could fill.",
-    "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
-    _TB,
-    ("device_ops.occupancy",),
-    unit="share",
-)
-OCCUPANCY = Metric(
-    "occupancy",
-    "Estimated occupancy of the multiprocessors while kernels run.",
-    "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
-    _TB,
-    ("device_ops.occupancy",),
-    unit="share",
-)
+def _durations(view: DeviceView) -> Ints:
+    """Of the kernels of the steps, in ns."""
+    durations: Ints = view.once(_kernels)["dur_ns"].to_numpy()
+    return durations
 
 
-@measures(
-    KERNELS_PER_STEP,
-    KERNEL_MS,
-    MEDIAN_KERNEL_US,
-    SMALL_KERNEL_SHARE,
-    GPU_UTILIZATION,
-    SM_EFFICIENCY,
-    OCCUPANCY,
-    needs=("device_ops", "device_ops.dur_ns"),
-)
-def kernels(view: DeviceView) -> Values:
-    """Counts and lengths over the used steps, utilisation over the span that holds them."""
-    durations = _kernels(view)["dur_ns"].to_numpy()
-    return {
-        KERNELS_PER_STEP: len(durations) / view.steps.height,
-        KERNEL_MS: view.per_step_ms(float(durations.sum())),
-        MEDIAN_KERNEL_US: float(np.median(durations)) / 1e3 if len(durations) else None,
-        SMALL_KERNEL_SHARE: float((durations < _SMALL_NS).mean()) if len(durations) else None,
-        **_fill(view),
-    }
+class _Running(NamedTuple):
+    """Kernels and collectives, cut to the span from the first used step's start to the last one's end, in ns."""
+
+    rows: pl.DataFrame
+    start: Ints
+    end: Ints
+    span: tuple[int, int]
+
+    @property
+    def span_ns(self) -> int:
+        first, last = self.span
+        return last - first
 
 
-def _fill(view: DeviceView) -> dict[Metric, Value]:
-    running = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+def _running(view: DeviceView) -> _Running:
+    rows = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     first, last = int(view.starts[0]), int(view.ends[-1])
-    start = running["start_ns"].clip(first, last).to_numpy()
-    end = (running["start_ns"] + running["dur_ns"]).clip(first, last).to_numpy()
-    full_ns = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy())
-    weight, occupancy = (end - start).astype(np.float64), running["occupancy"].clip(0, 1).to_numpy()
-    weight = np.where(np.isnan(occupancy), 0.0, weight)
-    return {
-        GPU_UTILIZATION: float(spans(running).within([first], [last])[0]) / (last - first),
-        SM_EFFICIENCY: full_ns / (last - first),
-        OCCUPANCY: float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None,
-    }
+    start, end = (ns.clip(first, last).to_numpy() for ns in (rows["start_ns"], rows["start_ns"] + rows["dur_ns"]))
+    return _Running(rows, start, end, (first, last))
+
+
+def _utilization(view: DeviceView) -> float:
+    running = view.once(_running)
+    first, last = running.span
+    return float(spans(running.rows).within([first], [last])[0]) / running.span_ns
+
+
+def _efficiency(view: DeviceView) -> float:
+    running = view.once(_running)
+    filled = running.rows["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy()
+    return _capped_integral(running.start, running.end, filled) / running.span_ns
+
+
+def _occupancy(view: DeviceView) -> float | None:
+    running = view.once(_running)
+    occupancy = running.rows["occupancy"].clip(0, 1).to_numpy()
+    weight = np.where(np.isnan(occupancy), 0.0, (running.end - running.start).astype(np.float64))
+    return float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None
 
 
 def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
@@ -102,6 +73,60 @@ def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
     order = np.argsort(times, kind="stable")
     running = np.cumsum(np.concatenate((level, -level))[order])
     return float((np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])).sum())
+
+
+measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
+
+measure(
+    "kernels_per_step",
+    "Compute kernels launched per step.",
+    "kernels / steps",
+    lambda view: view.once(_kernels).height / view.steps.height,
+)
+measure(
+    "kernel_ms",
+    "Kernel time per step, overlapping kernels each counted.",
+    "sum of durations / steps",
+    lambda view: view.per_step_ms(float(view.once(_durations).sum())),
+)
+measure(
+    "median_kernel_us",
+    "Typical kernel length.",
+    "median of the kernel durations",
+    lambda view: float(np.median(view.once(_durations))) / 1e3 if view.once(_kernels).height else None,
+)
+measure(
+    "small_kernel_share",
+    "Part of the kernels, by number, that are shorter than 10 µs.",
+    "kernels under 10 µs / kernels",
+    lambda view: float((view.once(_durations) < _SMALL_NS).mean()) if view.once(_kernels).height else None,
+)
+measure(
+    "gpu_utilization",
+    "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
+    "union of kernels and collectives inside that span / span",
+    _utilization,
+    source=_TB,
+    unit="share",
+)
+measure(
+    "sm_efficiency",
+    "How much of the device's multiprocessors the running kernels could fill.",
+    "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
+    _efficiency,
+    source=_TB,
+    needs=("device_ops.occupancy",),
+    unit="share",
+)
+measure(
+    "occupancy",
+    "Estimated occupancy of the multiprocessors while kernels run.",
+    "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
+    _occupancy,
+    source=_TB,
+    needs=("device_ops.occupancy",),
+    unit="share",
+)
 
 
 SEVERAL: Final = "several"
@@ -164,7 +189,7 @@ def kernel_table(view: DeviceView) -> pl.DataFrame:
 
     Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
     """
-    kernels, duration = _kernels(view), pl.col("dur_ns")
+    kernels, duration = view.once(_kernels), pl.col("dur_ns")
     rows = (
         kernels.group_by("name")
         .agg(
