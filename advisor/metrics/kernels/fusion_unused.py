@@ -12,6 +12,7 @@ from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import TYPE_BYTES, kernels
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
+from advisor.model.missing import Missing
 from advisor.text import ms, number
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
@@ -177,7 +178,11 @@ def _gains(view: DeviceView) -> tuple[float, float]:
     return gains_ms(view, view.once(_members), slow, fast)
 
 
-measure = of_devices(__name__, needs=("device_ops",), framework="pytorch")
+def _unknown(view: DeviceView) -> Missing | None:
+    return Missing("nothing_to_compute_from") if view.device is None else None
+
+
+measure = of_devices(__name__, framework="pytorch", unknown=_unknown)
 
 measure.kernels(
     "fusion",
@@ -188,7 +193,7 @@ measure.kernels(
     "multiply by as many values), the backward ops of these by autograd's nodes, and three copies without a cast right "
     "before fused attention and one after it",
     source="sequences of the modules of Hugging Face's transformers",
-    needs=("host_ops.shapes",),
+    needs=("device_ops", "host_ops.shapes"),
 )
 measure(
     "fusion_kinds",

@@ -4,11 +4,16 @@ from typing import Any
 
 import pytest
 
-from advisor.metrics.old import Metric
+from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import A100, V100, Row, metrics_of
 
+OF_TF32 = ("tf32_off_share", "tf32_off_ms", "tf32_off_ops", "tf32_off_switches", "tf32_least_gain_ms", "tf32_gain_ms")
+OF_SIXTEEN_BITS = (
+    *("thirty_two_bit_share", "thirty_two_bit_ms", "thirty_two_bit_ops"),
+    *("sixteen_bit_least_gain_ms", "sixteen_bit_gain_ms"),
+)
 VOLTA = "volta_sgemm_128x64_nn"
 TF32 = "ampere_sgemm_tf32_tensorop_s1688gemm_128x128_nn"
 BATCH_NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>"
@@ -114,22 +119,24 @@ def test_matrix_cores_of_amd_count_for_16_bits():
 
 def test_without_knowing_the_gpu_or_16_bits_nothing_is_said():
     step = queued((SGEMM, 100, {"on": 0}), ops=OPS, device=UNKNOWN)
-    assert all(isinstance(value, Missing) for value in (*metrics_of(step).values(), *metrics_of(step).values()))
+    assert all(isinstance(metrics_of(step)[name], Missing) for name in (*OF_TF32, *OF_SIXTEEN_BITS))
     step = queued((SGEMM, 100, {"on": 0}), ops=OPS, device=P100)
-    assert set(metrics_of(step).values()) == {Missing("no_sixteen_bit_tensor_cores")}
+    assert {metrics_of(step)[name] for name in OF_SIXTEEN_BITS} == {Missing("no_sixteen_bit_tensor_cores")}
 
 
 @pytest.mark.parametrize(("metric", "name"), [("tf32_off_share", SGEMM), ("thirty_two_bit_share", TF32_CONV)])
-def test_places_are_the_kernels_themselves(metric: Metric, name: str):
-    assert metric.where
-    rows = metric.where(queued((SGEMM, 50, {"on": 0}), (TF32_CONV, 30, {"on": 3}), (GEMM, 10, {}), ops=OPS))
+def test_places_are_the_kernels_themselves(metric: str, name: str):
+    where = METRICS[metric].where
+    assert where
+    rows = where(queued((SGEMM, 50, {"on": 0}), (TF32_CONV, 30, {"on": 3}), (GEMM, 10, {}), ops=OPS))
     assert rows["name"].to_list() == [name]
 
 
 def test_a_gpu_that_has_a_name_is_not_called_unknown():
     recent, nameless = (queued((SGEMM, 100, {"on": 0}), ops=OPS, device=device) for device in (UNKNOWN, {"device": 0}))
-    assert set(metrics_of(recent).values()) == {Missing("peaks_unknown", name="Something New")}
-    assert set(metrics_of(nameless).values()) == {Missing("gpu_unknown")}
+    names = (*OF_TF32, *OF_SIXTEEN_BITS)
+    assert {metrics_of(recent)[name] for name in names} == {Missing("peaks_unknown", name="Something New")}
+    assert {metrics_of(nameless)[name] for name in names} == {Missing("gpu_unknown")}
 
 
 @pytest.mark.parametrize("kernel", [FP32_CONV_3D, "sm80_xmma_fprop_implicit_gemm_indexed_kernel"])
