@@ -13,7 +13,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
 from advisor.inputs.discover import Recording, Rejected, discover
 from advisor.inputs.storage import tidy
-from advisor.metrics import Measurements
+from advisor.metrics import Measurements, Metric
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, join
 from advisor.model.reason import Reason
@@ -21,6 +21,7 @@ from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.rules.judge import judge
+from advisor.rules.rule_file import selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs import excerpts, files
 from advisor.runs.files import summed_up, unreadable
@@ -79,7 +80,7 @@ def _judged(
     recording: Recording, book: Book, notes: Sequence[Note], options: Options
 ) -> tuple[list[Run], list[Unreadable]]:
     """Every job of a recording, judged."""
-    jobs, broken = measured(recording, options)
+    jobs, broken = measured(recording, options, selected(book[0].values()))
     runs = []
     for name, measurements, file_notes in jobs:
         judgement = judge(measurements, *book)
@@ -88,13 +89,15 @@ def _judged(
     return runs, broken
 
 
-def measured(recording: Recording, options: Options | None = None) -> tuple[Jobs, list[Unreadable]]:
-    """The jobs in one recording's files; and the unreadable files.
+def measured(
+    recording: Recording, options: Options | None = None, more: Sequence[Metric] = ()
+) -> tuple[Jobs, list[Unreadable]]:
+    """The jobs in one recording's files, with `more` metrics than the registered ones; and the unreadable files.
 
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    parts, broken = files.parts(recording, options or Options())
+    parts, broken = files.parts(recording, options or Options(), more)
     kind = options.workload if options else None
     return [
         (name, metrics.conclude(job).of_kind(kind), notes) for name, job, notes in files.jobs(recording, parts)
@@ -186,8 +189,9 @@ def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, An
     """
     options = options or Options()
     profile = read(path, options)
-    measurements = metrics.measure(select_steps(profile, options.steps)).of_kind(options.workload)
-    findings = judge(measurements, rule_book(options.config), {}).findings
+    book = rule_book(options.config)
+    measurements = metrics.measure(select_steps(profile, options.steps), selected(book.values()))
+    findings = judge(measurements.of_kind(options.workload), book, {}).findings
     finding = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
     if finding is None:
         keys = [f.key for f in findings]

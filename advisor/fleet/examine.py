@@ -25,7 +25,7 @@ from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.rule_file import Rule
+from advisor.rules.rule_file import Rule, selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs.summary import judged_again, summarise
 from advisor.text import plain
@@ -70,7 +70,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     if recording in job.candidates:
         return Done(recording, known=True)
     rules, silenced, version, changed = book(job.settings)
-    jobs, broken = measured(fetched, Options(max_bytes=job.settings.max_bytes))
+    jobs, broken = measured(fetched, Options(max_bytes=job.settings.max_bytes), selected(rules.values()))
     if not jobs and not any(size(file) is not None for file in fetched.copies):
         return Done("", gone=True)
     rows: dict[str, list[Row]] = defaultdict(list)

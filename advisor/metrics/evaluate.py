@@ -45,8 +45,9 @@ PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
 class Part:
     """What one file's views tell by themselves; the job's metrics need the parts of all files.
 
-    `device` has a row per view. `place_rows` holds the places of every metric, by metric and worker, and `timelines`
-    the longest step of each worker, once the events that they come from are let go. Until then `place_rows` is None.
+    `device` has a row per view; `selected` are the metrics in it beside the registered ones. `place_rows` holds the
+    places of every metric, by metric and worker, and `timelines` the longest step of each worker, once the events that
+    they come from are let go. Until then `place_rows` is None.
     """
 
     selection: Selection
@@ -54,6 +55,7 @@ class Part:
     tables: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, Missing]
     ranks: tuple[Rank, ...]
+    selected: tuple[Metric, ...] = ()
     place_rows: PlacesByMetric | None = None
     timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
@@ -65,24 +67,29 @@ class Part:
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """`Measurements.places` of one of its workers."""
         if self.place_rows is None:
-            return _places(self.selection, metric, worker)
+            return _places(self.selection, self._known().get(metric), worker)
         return self.place_rows.get((metric, worker), pl.DataFrame())
 
     def timeline(self, worker: int, metrics: Iterable[str]) -> Timeline | None:
         """The longest used step of a worker, to be drawn; None where there is none."""
         if self.place_rows is None:
-            return _worst_step(self.selection, worker, metrics)
+            known = self._known()
+            return _worst_step(self.selection, worker, [known[name] for name in dict.fromkeys(metrics)])
         return self.timelines.get(worker)
 
     def emptied(self) -> Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
-        placing = [name for name, metric in METRICS.items() if metric.where]
+        known = self._known()
+        placing = [name for name, metric in known.items() if metric.where]
         places = {(name, w): rows for name in placing for w in self.workers if (rows := self.places(name, w)).height}
-        timelines = {worker: self.timeline(worker, METRICS) for worker in self.workers}
+        timelines = {worker: self.timeline(worker, known) for worker in self.workers}
         small = replace(self, selection=self.selection.emptied(), place_rows=places, timelines=timelines)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
         return copied
+
+    def _known(self) -> Mapping[str, Metric]:
+        return METRICS | {metric.name: metric for metric in self.selected}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +169,8 @@ class Measurements:
         return next(places, pl.DataFrame())
 
 
-def _worst_step(selection: Selection, worker: int, metrics: Iterable[str]) -> Timeline | None:
-    wheres = ((name, METRICS[name].where) for name in dict.fromkeys(metrics))
-    marks = {name: _sound(where) for name, where in wheres if where}
+def _worst_step(selection: Selection, worker: int, metrics: Iterable[Metric]) -> Timeline | None:
+    marks = {metric.name: _sound(metric.where) for metric in metrics if metric.where}
     return contained(lambda: worst_step(selection.of(worker), marks), lambda _: None)
 
 
@@ -173,12 +179,12 @@ def _sound(where: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView]
     return lambda view: contained(lambda: view.once(where), lambda _: pl.DataFrame())
 
 
-def _places(selection: Selection, metric: str, worker: int) -> pl.DataFrame:
+def _places(selection: Selection, metric: Metric | None, worker: int) -> pl.DataFrame:
     return contained(lambda: _places_of(selection, metric, worker), lambda _: pl.DataFrame())
 
 
-def _places_of(selection: Selection, metric: str, worker: int) -> pl.DataFrame:
-    where = METRICS[metric].where
+def _places_of(selection: Selection, metric: Metric | None, worker: int) -> pl.DataFrame:
+    where = metric.where if metric else None
     view = selection.of(worker)
     if where is None or not (rows := view.once(where).head(MOST_PLACES)).height:
         return pl.DataFrame()
@@ -219,15 +225,16 @@ def _python_stacks(selection: Selection, ops: pl.Series) -> pl.Series:
     return pl.Series([";".join(frames(op)) or None for op in ops], dtype=pl.String)
 
 
-def measure(selection: Selection) -> Measurements:
-    """Compute every registered metric over the steps that the selection uses."""
-    return conclude([measure_part(selection)])
+def measure(selection: Selection, selected: Sequence[Metric] = ()) -> Measurements:
+    """Compute every registered metric over the steps that the selection uses, and those that rules select."""
+    return conclude([measure_part(selection, selected)])
 
 
-def measure_part(selection: Selection) -> Part:
+def measure_part(selection: Selection, selected: Sequence[Metric] = ()) -> Part:
     """Compute what the views of one file tell by themselves."""
-    of_views = [_of_view(selection, view) for view in selection.views]
-    columns = {metric.name: metric.dtype for metric in _about("device")}
+    metrics = [*_about("device"), *selected]
+    of_views = [_of_view(selection, view, metrics) for view in selection.views]
+    columns = {metric.name: metric.dtype for metric in metrics}
     device = pl.DataFrame(
         [measured.row for measured in of_views],
         schema={"worker": pl.Int32, "device": pl.Int32, **columns},
@@ -237,7 +244,8 @@ def measure_part(selection: Selection) -> Part:
     paces = {(view.worker, view.device) for view in selection.critical}  # theirs are the values that are told
     last = sorted(of_views, key=lambda measured: (measured.row["worker"], measured.row["device"]) in paces)
     reasons = {name: why for measured in last for name, why in measured.reasons.items()}
-    return Part(selection, device, tables, reasons, tuple(measured.rank for measured in of_views))
+    ranks = tuple(measured.rank for measured in of_views)
+    return Part(selection, device, tables, reasons, ranks, tuple(selected))
 
 
 def conclude(parts: Sequence[Part]) -> Measurements:
@@ -245,8 +253,8 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     selection = _joined([part.selection for part in parts])
     reasons = {name: why for part in parts for name, why in part.reasons.items()}
     job = job_of([rank for part in parts for rank in part.ranks])
-    of_ranks = [_values("rank", reasons, selection, job, position) for position in range(len(job.ranks))]
-    of_job = _values("job", reasons, selection, job)
+    of_ranks = [_values(_about("rank"), reasons, selection, job, position) for position in range(len(job.ranks))]
+    of_job = _values(_about("job"), reasons, selection, job)
     device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)
     device = _with_metrics(device, of_ranks, _about("rank"))
     pacing = {(view.worker, view.device) for view in selection.critical}
@@ -313,9 +321,9 @@ class _OfView(NamedTuple):
     reasons: dict[str, Missing]
 
 
-def _of_view(selection: Selection, view: DeviceView) -> _OfView:
+def _of_view(selection: Selection, view: DeviceView, metrics: Sequence[Metric]) -> _OfView:
     reasons: dict[str, Missing] = {}
-    values = _values("device", reasons, selection, view)
+    values = _values(metrics, reasons, selection, view)
     if not view.steps.height:
         reasons |= {name: Missing("no_step_used") for name, value in values.items() if value is None}
     row = {"worker": view.worker, "device": view.device, **values}
@@ -329,12 +337,16 @@ def _about(subject: Subject) -> list[Metric]:
 
 
 def _values(
-    subject: Subject, reasons: dict[str, Missing], selection: Selection, of: DeviceView | Job, *position: int
+    metrics: Iterable[Metric],
+    reasons: dict[str, Missing],
+    selection: Selection,
+    of: DeviceView | Job,
+    *position: int,
 ) -> dict[str, Value]:
-    """The values of the metrics about this subject, null where one is missing; the reason goes to `reasons`."""
+    """The values of the metrics, all about this subject; null where one is missing, and the reason in `reasons`."""
     row: dict[str, Value] = {}
     device = of.device if isinstance(of, DeviceView) else 0
-    for metric in _about(subject):
+    for metric in metrics:
         value = _lacking(metric, device, selection) or _checked(
             contained(partial(metric.value, of, *position), Missing.of_failure), metric
         )

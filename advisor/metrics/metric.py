@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast
 
 import polars as pl
@@ -14,6 +14,7 @@ from advisor.analysis.job.job import Job
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
+from advisor.whatif import WORDS, faster, saved
 
 P = ParamSpec("P")
 
@@ -69,6 +70,10 @@ class Metric:
         if self.unit is _BY_NAME:
             object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
 
+    def called(self, name: str) -> Metric:
+        """The same by another name."""
+        return replace(self, name=name, unit=self.unit)
+
     @property
     def scope(self) -> Scope:
         """Whether each worker has a value, or the run one for all."""
@@ -113,6 +118,12 @@ class OfOne(TypedDict, total=False):
     where: Rows
 
 
+class OfSaving(TypedDict, total=False):
+    """What `saving` may say of both ends of one."""
+
+    sources: tuple[str, str]
+
+
 @dataclass(frozen=True)
 class Declare(Generic[P]):
     """Declares metrics: a call declares one. `module` is the `__name__` of the module that they stand in."""
@@ -145,12 +156,18 @@ class DeclareOfDevices(Declare[[DeviceView]]):
 
         `which` goes on after "Part of the step ", as "in which Python runs" does; `what` is the time in the formula.
         """
-        self(f"{name}_share", f"Part of the step {which}.", f"{what} / step time", lambda v: v.share(when(v)), **more)
+        self(
+            f"{name}_share",
+            f"Part of the step {which}.",
+            f"{what} / step time",
+            lambda v: v.share(v.once(when)),
+            **more,
+        )
         self(
             f"{name}_ms",
             f"Time per step {which}.",
             f"{what} / steps",
-            lambda v: v.per_step_ms(int(when(v).within(v.starts, v.ends).sum())),
+            lambda v: v.per_step_ms(int(v.once(when).within(v.starts, v.ends).sum())),
         )
 
     def kernels(
@@ -164,8 +181,8 @@ class DeclareOfDevices(Declare[[DeviceView]]):
     ) -> None:
         """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
 
-        `which` is as for `time`; `what` names the kernels in the formula. Time is the union of the kernels' times, cut to
-        the used steps. Their places are the longest call of each kernel.
+        `which` is as for `time`; `what` names the kernels in the formula. Time is their union, cut to
+        the used steps. Places are the longest call of each kernel.
         """
 
         def took_ns(view: DeviceView) -> int:
@@ -221,6 +238,49 @@ class DeclareOfDevices(Declare[[DeviceView]]):
                 source=sources[end],
             )
 
+    def faster(
+        self,
+        name: str,
+        change: str,
+        rows: Rows,
+        left: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]],
+        formulas: tuple[str, str],
+        **more: Unpack[OfSaving],
+    ) -> None:
+        """`saving` by kernels that take less time: the parts of it that are `left`, or ns, at least and at most faster.
+
+        The formulas get the words for a replay.
+        """
+
+        def interval(view: DeviceView) -> tuple[float, float]:
+            slow, fast = left(view) if callable(left) else (pl.col("dur_ns") * part for part in left)
+            return saved(view, faster(view.once(rows), slow, fast))
+
+        least, most = (f"{formula}{WORDS['faster']}" for formula in formulas)
+        self.saving(name, change, (least, most), interval, **more)
+
+
+class DeclareOfJobs(Declare[[Job]]):
+    """Declares metrics of jobs."""
+
+    def rank(self, name: str, meaning: str, formula: str, position: Callable[[Job], int | Missing]) -> None:
+        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several."""
+
+        def worker(job: Job) -> Value:
+            at = job.once(position)
+            return at if isinstance(at, Missing) else job.ranks[at].worker
+
+        def device(job: Job) -> Value:
+            at = job.once(position)
+            if isinstance(at, Missing):
+                return at
+            several = job.several_devices and job.ranks[at].device is not None
+            return job.ranks[at].device if several else Missing("one_device_per_rank")
+
+        self(name, meaning, formula, worker, unit="rank")
+        of_device = f"{name}: its device, where a rank drives several."
+        self(f"{name}_device", of_device, "the number that the recording gives it", device, unit="device")
+
 
 def of_devices(module: str, **shared: Unpack[OfAll]) -> DeclareOfDevices:
     """Declares metrics of one device of a worker, from its view."""
@@ -232,9 +292,9 @@ def of_ranks(module: str, **shared: Unpack[OfAll]) -> Declare[[Job, int]]:
     return Declare(module, "rank", shared)
 
 
-def of_jobs(module: str, **shared: Unpack[OfAll]) -> Declare[[Job]]:
+def of_jobs(module: str, **shared: Unpack[OfAll]) -> DeclareOfJobs:
     """Declares metrics of a job: one number for all ranks together."""
-    return Declare(module, "job", shared)
+    return DeclareOfJobs(module, "job", shared)
 
 
 def topics() -> dict[str, list[Metric]]:

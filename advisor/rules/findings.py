@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from advisor.metrics.metric import METRICS
 from advisor.model.finding import (
     OUTLIERS,
     SEVERITIES,
@@ -52,7 +51,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         says=candidate.says,
         why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
-        where=_places(metrics, worker, run),
+        where=_places((rule.metric(name).name for name in metrics), worker, run),
         fixes=_fixes(candidate, run.framework(worker), run.format),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says, severity=s.severity) for s in symptoms),
         explains=rule.explains,
@@ -137,21 +136,21 @@ def _metrics(candidate: Candidate) -> tuple[str, ...]:
     """The metrics that the verdict rests on, then those the rule adds."""
     parsed = candidate.rule.expressions(candidate.row)
     judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
-    return tuple(dict.fromkeys(name for name in (*judged, *candidate.rule.shows) if name in METRICS))
+    return tuple(dict.fromkeys(name for name in (*judged, *candidate.rule.shows) if candidate.rule.has_metric(name)))
 
 
-def _evidence(candidate: Candidate, metrics: Iterable[str]) -> tuple[Evidence, ...]:
-    limits = _limits(candidate)
+def _evidence(candidate: Candidate, metrics: Sequence[str]) -> tuple[Evidence, ...]:
+    limits, declared = _limits(candidate), {name: candidate.rule.metric(name) for name in metrics}
     return tuple(
         Evidence(
-            metric=metric,
+            metric=declared[metric].name,
             value=candidate.row[metric],
-            unit=METRICS[metric].unit,
-            meaning=METRICS[metric].meaning,
+            unit=declared[metric].unit,
+            meaning=declared[metric].meaning,
             limit=limits.get(metric, {}).get("fires", (None, None))[1],
             limits={level: limits[metric][level][1] for level in SEVERITIES if level in limits.get(metric, ())},
             signs={level: sign for level, (sign, _) in limits.get(metric, {}).items() if sign != ">="},
-            formula=wording.formula(METRICS[metric].formula, on_device=candidate.on_device),
+            formula=wording.formula(declared[metric].formula, on_device=candidate.on_device),
         )
         for metric in metrics
         if candidate.row[metric] is not None or metric not in candidate.rule.shows

@@ -98,7 +98,7 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
     fits = [_applies(rule.applies, setting, run.format) for setting in settings]
     if not any(fits):
         return "not_applicable"
-    applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
+    applicable = rule.own(rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean)))
     of_rows = verdicts(rule, applicable)
     if any(verdict.outcome == "fired" for verdict in of_rows):
         silent = candidate(rule, of_rows, applicable, run.pace)
@@ -125,8 +125,16 @@ def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -
         title=rule.heading(),
         of=rule.saving.of if rule.saving else None,
         beyond=tuple(rule.saving.beyond) if rule.saving else (),
-        missing={metric: Reason.of(run.reasons.get(metric, NOTHING)) for metric in missing},
+        missing={name: Reason.of(_why(rule, name, run)) for name in missing},
     )
+
+
+def _why(rule: Rule, name: str, run: MeasuredRun) -> Missing:
+    """Why a metric is unknown that the rule calls so."""
+    metric = rule.metric(name).name
+    if name in rule.selected and metric not in run.rows("worker").columns:
+        return Missing("stored_before_rule")
+    return run.reasons.get(metric, NOTHING)
 
 
 def _suppressed(of: Candidate, why: Suppression) -> Suppressed:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import polars as pl
 
 from advisor.errors import RuleError
+from advisor.metrics.metric import METRICS
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.evaluation import fixes_in_order, verdicts
@@ -45,8 +46,9 @@ def lint(
     for file in files:
         if file.path in rules:
             rule = rules[file.path]
-            lines += [str(file.error(at, message)) for at, message in _problems(rule, metrics, ids)]
-            problems = (*_undocumented(rule), *_uncovered(rule, metrics)) if documented else ()
+            known = {**metrics, **{name: metric.dtype for name, metric in rule.selected.items()}}
+            lines += [str(file.error(at, message)) for at, message in _problems(rule, known, ids)]
+            problems = (*_undocumented(rule), *_uncovered(rule, known)) if documented else ()
             lines += [str(file.error(at, message)) for at, message in problems]
             if rule.id != file.path.stem:
                 lines.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
@@ -117,6 +119,8 @@ def _name_problems(
     for name in rule.params:
         if name in metrics:
             yield ("params", name), "this is the name of a metric"
+    for name in rule.selected.keys() & METRICS.keys():
+        yield ("measure",), f"{name} is a metric of all rules: call the selection otherwise"
     for key in ("title", "doubtful_title"):
         if rule.id in (getattr(rule, key) or ""):
             yield (key,), "leave out the rule's id: reports write it after the title"

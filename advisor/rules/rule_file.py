@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
+import polars as pl
 import yaml
 from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
+from advisor.metrics.metric import METRICS, Metric
 from advisor.model.finding import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
+from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, of_rule
 from advisor.rules.thresholds import Strict, Text, Threshold
 from advisor.vocabulary.parts import Pool
 from advisor.yamltree import Tree
@@ -135,6 +138,8 @@ class Rule(Strict):
     title: Text
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
+    measure: Annotated[Mapping[Name, Selection], Field(max_length=MOST_SELECTIONS)] = {}
+    """What it measures by names; each entry gives the metrics of `selectors.ENDS`."""
     parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
     when: str | bool
     severity: Mapping[Severity, str | bool]
@@ -165,6 +170,7 @@ class Rule(Strict):
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
     cases: tuple[Case, ...]
     _file: RuleFile | None = PrivateAttr(None)
+    _shared: Mapping[str, Selection] = PrivateAttr(default_factory=dict)
 
     @field_validator("title", "doubtful_title")
     @classmethod
@@ -181,6 +187,29 @@ class Rule(Strict):
     def unsayable(self, why: str) -> RuleError:
         """The error that its sentence cannot be said, where the file has the sentence."""
         return self._file.error(("says",), why) if self._file else RuleError(f"{self.id}: says: {why}")
+
+    @cached_property
+    def selected(self) -> Mapping[str, Metric]:
+        """The metrics of its selections, by the name that they have in this rule."""
+        return of_rule(self.id, self.measure, self._shared)
+
+    def metric(self, name: str) -> Metric:
+        """The metric that the rule calls so."""
+        return self.selected.get(name) or METRICS[name]
+
+    def has_metric(self, name: str) -> bool:
+        """Whether the rule can call a metric so."""
+        return name in self.selected or name in METRICS
+
+    def own(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of metrics, with those of the rule's selections by the names that they have in the rule."""
+        if not self.measure:
+            return rows
+        unknown = pl.Series([None] * rows.height)
+        return rows.with_columns(
+            rows.get_column(metric.name, default=unknown).cast(metric.dtype).alias(name)
+            for name, metric in self.selected.items()
+        )
 
     @property
     def params(self) -> dict[str, float]:
@@ -266,18 +295,22 @@ class RuleFile:
         name = ".".join(str(part) for part in at)
         return RuleError(f"{self.path}:{lines[place]}: {f'{name}: ' if name else ''}{message}")
 
-    def rule(self) -> Rule:
-        """The rule in the file.
+    def rule(self, shared: Mapping[str, Selection] | None = None) -> Rule:
+        """The rule in the file; `shared` are selections that it may name beside its own.
 
         Raises:
             RuleError: the first thing that is wrong with its form.
         """
         try:
             rule = Rule.model_validate(self.data)
+            rule._shared = shared or {}  # noqa: SLF001 - selections of other files
+            rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:
             # A misspelt key is both unknown and missing: the place where it stands helps more.
             first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
             raise self.error(first["loc"], _in_words(first)) from None
+        except ValueError as error:
+            raise self.error(("measure",), str(error)) from None
         rule._file = self  # noqa: SLF001 - it knows where it was read
         return rule
 
@@ -311,6 +344,11 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
             raise UsageError(f"{folder}: no rule in this folder; a rule is a *.yaml file")
         book |= of_folder
     return dict(sorted(book.items()))
+
+
+def selected(rules: Iterable[Rule]) -> list[Metric]:
+    """The metrics that the rules of a book select, for the measuring."""
+    return [metric for rule in rules for metric in rule.selected.values()]
 
 
 def _text(path: Path, *, cases: bool) -> str | None:

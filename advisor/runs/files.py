@@ -18,7 +18,7 @@ from advisor.errors import NothingRecorded, ReadError, contained, failure
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import KINETO, reader
 from advisor.inputs.storage import local, open_file, size
-from advisor.metrics import Part
+from advisor.metrics import Metric, Part
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
@@ -40,17 +40,21 @@ _NUMBER: Final = re.compile(r"\d[\d,.]*")
 _DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
-def parts(recording: Recording, options: Options) -> tuple[list[Part], list[Unreadable]]:
+def parts(
+    recording: Recording, options: Options, selected: Sequence[Metric] = ()
+) -> tuple[list[Part], list[Unreadable]]:
     """The measurements of each file of a run, in the order of the files; and the files that could not be read.
+
+    `selected` are metrics to measure beside the registered ones.
 
     Raises:
         UsageError: `options.steps` or `options.step_range` is wrong.
     """
-    outcomes = _outcomes(_files(recording, options), options)
+    outcomes = _outcomes(_files(recording, options), options, selected)
     workers = [o.selection.profile.workers for o in outcomes if isinstance(o, Part)]
     if _ranks_agree(workers) and _names_tell_ranks(recording.files):
         renamed = [file._replace(forced=True) for file in _files(recording, options)]
-        outcomes = _outcomes(renamed, options)
+        outcomes = _outcomes(renamed, options, selected)
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
 
 
@@ -60,12 +64,13 @@ def are_small(files: Iterable[str]) -> bool:
     return all(total <= _WORTH_BYTES for total in bytes_so_far)
 
 
-def _outcomes(files: Sequence[_File], options: Options) -> Sequence[Part | Unreadable]:
+def _outcomes(files: Sequence[_File], options: Options, selected: Sequence[Metric]) -> Sequence[Part | Unreadable]:
     many = min(options.processes, len(files))
     keep = len(files) == 1 or are_small(file.at for file in files)
+    how = _How(options.steps, tuple(selected))
     if many > 1 and not keep:
-        return _side_by_side(files, options.steps, options.progress, many)
-    return [_part(file, options.steps, options.progress(file.path), keep=keep) for file in files]
+        return _side_by_side(files, how, options.progress, many)
+    return [_part(file, how, options.progress(file.path), keep=keep) for file in files]
 
 
 def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Unreadable]]:
@@ -92,6 +97,13 @@ class _File(NamedTuple):
     max_bytes: int | None
     processes: int = 1
     forced: bool = False
+
+
+class _How(NamedTuple):
+    """Which steps to use, and what to measure beside the registered metrics."""
+
+    steps: str
+    selected: tuple[Metric, ...]
 
 
 def _files(recording: Recording, options: Options) -> list[_File]:
@@ -311,23 +323,23 @@ def _alike(files: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> 
     return list(groups.values())
 
 
-def _part(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
+def _part(file: _File, how: _How, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
     """One file measured; without its events, unless they are to be kept."""
-    measure = partial(_measured, file, steps, on_read, keep=keep)
+    measure = partial(_measured, file, how, on_read, keep=keep)
     return contained(measure, partial(_failed, file))
 
 
-def _measured(file: _File, steps: str, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
+def _measured(file: _File, how: _How, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
     profile = _read(file, on_read)
     if isinstance(profile, Unreadable):
         return profile
-    part = metrics.measure_part(select_steps(profile, steps))
+    part = metrics.measure_part(select_steps(profile, how.steps), how.selected)
     return part if keep else part.emptied()
 
 
-def _side_by_side(files: Iterable[_File], steps: str, progress: Progress, processes: int) -> list[Part | Unreadable]:
+def _side_by_side(files: Iterable[_File], how: _How, progress: Progress, processes: int) -> list[Part | Unreadable]:
     with pool(processes) as workers:
-        started = [(file.path, progress(file.path), workers.submit(_alone, file, steps)) for file in files]
+        started = [(file.path, progress(file.path), workers.submit(_alone, file, how)) for file in files]
         return [_outcome(path, on_read, future) for path, on_read, future in started]
 
 
@@ -342,6 +354,6 @@ def _outcome(path: str, on_read: Callable[[int], object], future: Future[Part | 
     return outcome
 
 
-def _alone(file: _File, steps: str) -> Part | Unreadable:
-    part = partial(_part, file, steps, lambda _: None, keep=False)
+def _alone(file: _File, how: _How) -> Part | Unreadable:
+    part = partial(_part, file, how, lambda _: None, keep=False)
     return inside_pool(part) if are_small([file.at]) else part()

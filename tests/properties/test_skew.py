@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.metrics import Measurements
-from advisor.metrics.ranks import skew
 from advisor.rules.judge import judge
 from tests import profiles
 from tests.effort import examples
 from tests.ranks import call as collective
 from tests.ranks import job, part, rank, spent, together
+from tests.tables import metrics_of
 
 RANKS: Final = 5
 STEPS: Final = 10
@@ -114,7 +114,7 @@ def test_the_split_is_exact_and_no_part_is_negative(own: list[list[int]]):
     made = job(*ranks)
     if made.missing:
         return
-    found = {**skew.skew(made), **skew.split(made)}
-    parts = [found[skew.PERSISTENT_SKEW_MS], found[skew.MOVING_SKEW_MS]]
+    found = {**metrics_of(made), **metrics_of(made)}
+    parts = [found["persistent_skew_ms"], found["moving_skew_ms"]]
     assert all(part_ >= -1e-12 for part_ in parts)
-    assert sum(parts) == pytest.approx(found[skew.SKEW_MS])
+    assert sum(parts) == pytest.approx(found["skew_ms"])

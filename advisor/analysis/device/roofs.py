@@ -8,7 +8,9 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import PRODUCTS
+from advisor.model.missing import Missing
 
 _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", "gemm"], "attention": ["attention"]}
 # More of the roof than this was not reached: another thing ran than the op's name says (a sparse product), or on
@@ -40,6 +42,20 @@ def calls(view: DeviceView) -> pl.DataFrame:
         matrix_ns=pl.col("dur_ns").filter(multiplies).sum(),
     )
     return _with_roofs(by_call.with_columns(dtype=_dtype()), view).filter(_is_believable()).select(*_COLUMNS)
+
+
+def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
+    """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
+    rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
+    return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
+
+
+def no_peaks(view: DeviceView) -> Missing:
+    """Why it is not known how fast the device multiplies which type: it has no name, or one the table lacks."""
+    name = view.facts.get("name")
+    if not name:
+        return Missing("gpu_unknown")
+    return Missing("peaks_unknown", name=str(name))
 
 
 def _with_roofs(rows: pl.DataFrame, view: DeviceView) -> pl.DataFrame:

@@ -6,11 +6,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
+from advisor.whatif import WORDS, faster, saved
 
 _OUT_OF_BUCKET: Final = r"reducer::copy_bucket_to_grad$"
 _NORM: Final = r"^aten::batch_norm_gather_stats_with_counts$"
@@ -34,13 +34,13 @@ BUCKET_COPY_MS = Metric(
 BUCKET_COPY_LEAST_GAIN_MS = Metric(
     "bucket_copy_least_gain_ms",
     "Step time that gradients inside the buckets save at least.",
-    f"these copies in half of their time{REPLAYED}",
+    f"these copies in half of their time{WORDS['faster']}",
     needs=_NEEDS,
 )
 BUCKET_COPY_GAIN_MS = Metric(
     "bucket_copy_gain_ms",
     "Step time that gradients inside the buckets save at most.",
-    f"without these copies{REPLAYED}",
+    f"without these copies{WORDS['faster']}",
     needs=_NEEDS,
 )
 SYNCHRONISED_NORMS_PER_STEP = Metric(
@@ -57,7 +57,7 @@ def bucket_copies(view: DeviceView) -> Values:
     if view.device is None:
         return {}
     rows = _copies(view)
-    least, most = gains_ms(view, rows, pl.col("dur_ns") * _LEAST_PART, pl.lit(0))
+    least, most = saved(view, faster(rows, pl.col("dur_ns") * _LEAST_PART, pl.lit(0)))
     return {
         BUCKET_COPIES_PER_STEP: view.used_like(_OUT_OF_BUCKET).height / view.steps.height,
         BUCKET_COPY_MS: extent(view, rows.with_columns(op_name=pl.lit(None, pl.String))).ms,

@@ -6,13 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
+from advisor.whatif import Interval, overlapped, saved
 
 _LEAST_BYTES: Final = 1_000_000  # scalars and small tensors are not worth a stream
 _EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
@@ -82,11 +82,10 @@ def _around(view: DeviceView) -> pl.DataFrame:
     return pl.concat(levels)
 
 
-def _gains(view: DeviceView) -> tuple[float, float]:
-    copies, exposed_ms = view.once(_copies), view.per_step_ms(view.once(_exposed_ns))
-    low, high = gains_ms(view, copies, pl.col("dur_ns") * _EXPOSED_PART, pl.lit(0))
-    unplaced_ms = view.per_step_ms(_exposed(view, copies.filter(pl.col("launch").is_null())).total)
-    return min(low, exposed_ms), min(high + unplaced_ms, exposed_ms)
+def _gains(view: DeviceView) -> Interval:
+    copies, exposed_ns = view.once(_copies), view.once(_exposed_ns)
+    unplaced_ns = _exposed(view, copies.filter(pl.col("launch").is_null())).total
+    return saved(view, overlapped(copies, (_EXPOSED_PART, 0.0)).beyond(unplaced_ns).at_most(exposed_ns))
 
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"), unknown=undirected_copies)

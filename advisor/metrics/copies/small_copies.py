@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.places import device_places
-from advisor.analysis.device.replay import trusted_replay
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
+from advisor.whatif import merged, saved
 
 _SMALL_BYTES: Final = 65_536  # 4 µs at 16 GB/s: less than it takes to launch the copy
 _VALUE_BYTES: Final = 1024  # reading values one by one is synchronisation, and counts there
@@ -41,7 +40,7 @@ SMALL_COPY_GAIN_MS = Metric(
     "Step time saved if one copy per step and direction took them all.",
     "replay without those copies and their calls, but the first of each step and direction; where the replay of "
     "the unchanged steps is off by more than 5 %: the time of those copies that no kernel hides",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 
 
@@ -54,16 +53,5 @@ def small_copies(view: DeviceView) -> Values:
     return {
         SMALL_COPIES_PER_STEP: copies.height / view.steps.height,
         SMALL_COPY_BYTES_PER_STEP: float(copies["bytes"].sum()) / view.steps.height,
-        SMALL_COPY_GAIN_MS: _gain_ms(view, copies),
+        SMALL_COPY_GAIN_MS: saved(view, merged(view, copies, "window", "copy_kind")).most_ms,
     }
-
-
-def _gain_ms(view: DeviceView, copies: pl.DataFrame) -> float:
-    others = copies.sort("start_ns").filter(pl.int_range(pl.len()).over("window", "copy_kind") > 0)
-    if not others.height:
-        return 0.0
-    trusted = view.once(trusted_replay)
-    if trusted is None:
-        return view.per_step_ms((spans(others) - view.device_spans("kernel", "collective")).total)
-    joined = trusted.without_calls(others["launch"].drop_nulls().unique().to_numpy())
-    return trusted.saved_ms(joined.with_durations(others["id"].to_numpy(), np.zeros(others.height, np.int64)))

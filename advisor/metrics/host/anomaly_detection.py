@@ -9,12 +9,12 @@ import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.whatif import Change, saved, together, without, without_work
 
 _CHECKS: Final = r"^aten::(?:isnan|_is_any_true|any|is_nonzero|item)$"
 _SEARCH: Final = r"^aten::isnan$"
@@ -57,7 +57,7 @@ ANOMALY_GAIN_MS = Metric(
     "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay can be "
     "trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen unless it "
     "records stacks: over (1 - tracing_share) where that was measured",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 
 
@@ -79,12 +79,13 @@ def anomaly_detection(view: DeviceView) -> Values:
     if checks.is_empty():
         return dict.fromkeys(_ANOMALY, 0.0)
     notes = _notes(view)
+    least, most = saved(view, _undetected(view, checks, notes))
     return {
         ANOMALY_CHECKS_PER_STEP: checks.filter(matches(_SEARCH)).height / view.steps.height,
         ANOMALY_MS: view.per_step_ms(spans(checks).total),
         ANOMALY_STACKS_MS: view.per_step_ms(notes.when.total),
-        ANOMALY_LEAST_GAIN_MS: _SURE_PART * _least_gain_ms(view, checks, notes),
-        ANOMALY_GAIN_MS: _gain_ms(view, checks, notes),
+        ANOMALY_LEAST_GAIN_MS: least,
+        ANOMALY_GAIN_MS: most,
     }
 
 
@@ -109,30 +110,13 @@ def _notes(view: DeviceView) -> _Notes:
     return _Notes(alone, int(np.minimum(own_ns, note_ns).sum()), is_recorded=False)
 
 
-def _least_gain_ms(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> float:
-    part = notes.sure_ns / max(1, notes.when.total)
-    if view.once(trusted_replay):
-        return _replayed_ms(view, spans(checks), notes.when, part)
+def _undetected(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> Change:
+    """Without the checks, and without the time in which stacks may be noted; at least of half of what is sure."""
+    checking = spans(checks)
     ops = view.used_host.filter(pl.col("kind") == "op").select("start_ns").collect()
-    recorded = int(inside(spans(checks), ops).sum())
-    return view.per_step_ms(without_recording(view, spans(checks).total, recorded) + notes.sure_ns)
-
-
-def _gain_ms(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> float:
-    if view.once(trusted_replay):
-        return _replayed_ms(view, spans(checks), notes.when, 1.0)
+    recorded = int(inside(checking, ops).sum())
     slower = 0.0 if notes.is_recorded else measured_share(view) or 0.0
-    return view.per_step_ms(spans(checks).total + notes.when.total / (1 - slower))
-
-
-def _replayed_ms(view: DeviceView, checking: Union, noting: Union, part: float) -> float:
-    """Step time saved without the checks and without that part of the time in which stacks may be noted."""
-    trusted = view.once(trusted_replay)
-    if trusted is None or not checking.total:
-        return 0.0
-    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]))
-    calls = calls.filter(inside(checking, calls))
-    kernels = view.ops.join(calls.select(launch="id"), on="launch", how="semi")["id"].to_numpy()
-    unchecked = trusted.without_host(checking).without_calls(calls["id"].to_numpy())
-    unchecked = unchecked.without_host(noting, 1 - part).with_durations(kernels, np.zeros_like(kernels))
-    return trusted.saved_ms(unchecked)
+    unchecked = without_work(view, checking, (without_recording(view, checking.total, recorded), checking.total))
+    left, most_ns = 1 - notes.sure_ns / max(1, notes.when.total), notes.when.total / (1 - slower)
+    unnoted = without(host=notes.when, rest=(left, 0.0), bound_ns=(notes.sure_ns, most_ns))
+    return together(unchecked, unnoted).surely(_SURE_PART)

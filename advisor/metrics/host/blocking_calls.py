@@ -9,7 +9,6 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import device_places
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
@@ -17,6 +16,7 @@ from advisor.model.missing import Missing
 from advisor.text import ms
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.whatif import ELSE, Change, between, saved, without
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
@@ -65,21 +65,14 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     return (calls | spans(ops) | idle) - computing
 
 
-def _gains(view: DeviceView, ops: pl.DataFrame, share: float) -> tuple[float, float]:
-    """Step time saved if those calls returned at once; and if, on top, kernels hid what they do.
+def _returning(ops: pl.DataFrame, cost_ns: float) -> Change:
+    """Those calls return at once; no more is saved than they cost."""
+    return without(calls=ops["launch"], bound_ns=cost_ns).at_most(cost_ns)
 
-    Neither is more than what the calls cost.
-    """
-    trusted = view.once(trusted_replay)
-    if not ops.height:
-        return 0.0, 0.0
-    cost = view.per_step_ms(share * view.total_ns)
-    if trusted is None:
-        return 0.0, cost
-    returning = trusted.without_calls(ops["launch"].unique().to_numpy())
-    hidden = returning.with_durations(ops["id"].to_numpy(), np.zeros(ops.height, np.int64))
-    least = trusted.saved_ms(returning)
-    return min(cost, least), min(cost, max(least, trusted.saved_ms(hidden)))
+
+def _hidden(ops: pl.DataFrame, cost_ns: float) -> Change:
+    """Those calls return at once, and at most kernels hide what they do as well."""
+    return between(_returning(ops, cost_ns), without(calls=ops["launch"], ops=ops, bound_ns=cost_ns).at_most(cost_ns))
 
 
 SYNC_COPIES_PER_STEP = Metric(
@@ -112,13 +105,13 @@ SYNC_COPY_LEAST_GAIN_MS = Metric(
     "sync_copy_least_gain_ms",
     "Step time saved if copies returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{ELSE}0",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 SYNC_COPY_GAIN_MS = Metric(
     "sync_copy_gain_ms",
     "Step time saved if copies returned at once and kernels hid them as well.",
     f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 
 
@@ -135,7 +128,7 @@ def synchronous_copies(view: DeviceView) -> Values:
     """Copies that block the host; zero where there are none."""
     copies = _copies(view)
     share = view.share(_cost(view, copies)) or 0.0
-    least, most = _gains(view, copies, share)
+    least, most = saved(view, _hidden(copies, share * view.total_ns))
     return {
         SYNC_COPIES_PER_STEP: copies.height / view.steps.height,
         SYNC_COPY_COST_SHARE: share,
@@ -173,7 +166,7 @@ SYNC_MEMSET_GAIN_MS = Metric(
     "Step time saved if memsets returned at once.",
     "replay in which they take no time and wait for nothing, up to their cost"
     f"{ELSE}sync_memset_cost_share x step_mean_ms",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 
 
@@ -182,12 +175,11 @@ def synchronous_memsets(view: DeviceView) -> Values:
     """Memsets that block the host; zero where there are none."""
     memsets = _memsets(view)
     share = view.share(_cost(view, memsets)) or 0.0
-    least, most = _gains(view, memsets, share)
     return {
         SYNC_MEMSETS_PER_STEP: memsets.height / view.steps.height,
         SYNC_MEMSET_COST_SHARE: share,
         SYNC_MEMSET_CALLS: _longest_calls(view, memsets),
-        SYNC_MEMSET_GAIN_MS: least if view.once(trusted_replay) else most,
+        SYNC_MEMSET_GAIN_MS: saved(view, _returning(memsets, share * view.total_ns)).most_ms,
     }
 
 

@@ -7,10 +7,10 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.profile import END_NS
+from advisor.whatif import saved, without
 
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
 
@@ -27,7 +27,7 @@ BLOCKING_GAIN_MS = Metric(
     "blocking_gain_ms",
     "Step time saved if launches did not wait.",
     "replay without the blocking launches' time; where no replay can be trusted: 0",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 LAUNCHED_KERNELS_PER_STEP = Metric(
     "launched_kernels_per_step",
@@ -44,7 +44,7 @@ def blocking_launches(view: DeviceView) -> Values:
     return {
         BLOCKING_LAUNCH_SHARE: blocking.height / launched.height if launched.height else 0.0,
         LAUNCHED_KERNELS_PER_STEP: launched.height / view.steps.height,
-        BLOCKING_GAIN_MS: _unblocked_ms(view, blocking),
+        BLOCKING_GAIN_MS: saved(view, without(calls=blocking["launch"])).most_ms,
     }
 
 
@@ -53,10 +53,3 @@ def _launched(view: DeviceView) -> pl.DataFrame:
     launches = view.host_like(_LAUNCHES, "runtime")
     returned = launches.select(launch="id", returned=END_NS)
     return view.used_ops.filter(pl.col("kind") == "kernel").join(returned, on="launch")
-
-
-def _unblocked_ms(view: DeviceView, blocking: pl.DataFrame) -> float:
-    trusted = view.once(trusted_replay)
-    if trusted is None or not blocking.height:
-        return 0.0
-    return trusted.saved_ms(trusted.without_calls(blocking["launch"].to_numpy()))

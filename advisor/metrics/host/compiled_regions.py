@@ -10,7 +10,6 @@ import polars as pl
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import places, stretches
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import OPTIMIZER_STEP
@@ -19,6 +18,7 @@ from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
+from advisor.whatif import Interval, saved, without
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _LOOKUP: Final = r"^TorchDynamo Cache Lookup$"
@@ -99,10 +99,11 @@ def breaks(view: DeviceView) -> Values:
         return why
     between, lookups = _between(view), spans(view.used_like(_LOOKUP))
     idle_ns = _waiting_ns(view, between)
+    least, most = _saved(view, between, idle_ns, _REST)
     return {
         BETWEEN_REGIONS_SHARE: idle_ns / view.total_ns,
-        BETWEEN_REGIONS_LEAST_GAIN_MS: _gain_ms(view, between, idle_ns, _REST) if view.once(trusted_replay) else 0.0,
-        BETWEEN_REGIONS_GAIN_MS: _gain_ms(view, between, idle_ns, 0.0),
+        BETWEEN_REGIONS_LEAST_GAIN_MS: least,
+        BETWEEN_REGIONS_GAIN_MS: most,
         **_guards(view, lookups),
     }
 
@@ -112,7 +113,7 @@ def _guards(view: DeviceView, lookups: Union) -> dict[Metric, Value]:
     return {
         GUARD_SHARE: idle_ns / view.total_ns,
         GUARD_MS: view.per_step_ms(lookups.total),
-        GUARD_GAIN_MS: _gain_ms(view, lookups, idle_ns, 0.0),
+        GUARD_GAIN_MS: _saved(view, lookups, idle_ns, 0.0).most_ms,
     }
 
 
@@ -186,8 +187,5 @@ def _waiting_ns(view: DeviceView, work: Union) -> int:
     return int((work & view.once(launch_gaps)).within(view.starts, view.ends).sum()) if work.total else 0
 
 
-def _gain_ms(view: DeviceView, work: Union, idle_ns: int, rest: float) -> float:
-    trusted = view.once(trusted_replay)
-    if trusted is None or not idle_ns:
-        return view.per_step_ms(idle_ns)
-    return trusted.saved_ms(trusted.without_host(work, rest))
+def _saved(view: DeviceView, work: Union, idle_ns: int, rest: float) -> Interval:
+    return saved(view, without(host=work if idle_ns else EMPTY, rest=(rest, 0.0), bound_ns=idle_ns))

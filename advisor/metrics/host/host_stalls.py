@@ -18,16 +18,16 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.places import places
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import no_frames, unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Value
 from advisor.metrics.old import Metric, Values, measures
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.whatif import ELSE, saved, without
 
 _LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
 _REST_ON_DEVICE: Final = (0.25, 0.0)
@@ -89,7 +89,8 @@ def host_ops(view: DeviceView) -> Values:
         .agg(self_ns=pl.sum("ns"))
         .sort("self_ns", "name", descending=[True, False])
     )
-    least, most = _gains(view, spans(ops), idle, _REST_ON_DEVICE)
+    work = spans(ops) if idle.total else EMPTY
+    least, most = saved(view, without(host=work, rest=_REST_ON_DEVICE, bound_ns=idle.total))
     return {
         HOST_OP_SHARE: idle.total / view.total_ns,
         HOST_OP_NAMES: in_words(view, by_name),
@@ -148,7 +149,7 @@ def stalling(view: DeviceView) -> Values:
     if why := _awaited(view, idle):
         return why
     again = idle - spans(_launching(view, once=True))
-    least, most = _gains(view, again, again, _REST_OF_STALL)
+    least, most = saved(view, without(host=again, rest=_REST_OF_STALL, bound_ns=again.total))
     return {
         STALL_CAUSES: in_words(view, ran),
         STALL_FIRST_USE_PART: (spans(_launching(view)) & idle).total / idle.total if idle.total else 0.0,
@@ -223,15 +224,6 @@ def _in_frames(view: DeviceView, metric: Metric, rows: Callable[[DeviceView], pl
         return {metric: why}
     frames = spans(rows(view))
     return {metric: view.share(frames if view.device is None else frames - view.busy)}
-
-
-def _gains(view: DeviceView, work: Union, idle: Union, rest: tuple[float, float]) -> tuple[float, float]:
-    """Gains per step, in ms, of reducing the host's work to the two parts; bounds from the idle time without replay."""
-    trusted = view.once(trusted_replay)
-    if trusted is None or not idle.total:
-        return 0.0, view.per_step_ms(idle.total)
-    least, most = (trusted.saved_ms(trusted.without_host(work, part)) for part in rest)
-    return least, most
 
 
 def _bounced(view: DeviceView) -> Value:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from advisor.analysis.device.idle import gaps, launch_gaps
-from advisor.analysis.device.replay import ELSE, UNPROFILED, trusted_replay
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.whatif import ELSE, cheaper_launches, saved
 
 _COMPILED: Final = 0.3  # host time per launch that a compiled step keeps
 _CAPTURED: Final = 0.1  # and a captured one
@@ -33,13 +32,8 @@ CAPTURE_GAIN_MS = Metric(
 @measures(LAUNCH_LEAST_GAIN_MS, CAPTURE_GAIN_MS, needs=("device_ops", "device_ops.launch"))
 def capturing(view: DeviceView) -> Values:
     """Gains of launching many kernels at once."""
-    trusted, waiting_ns = view.once(trusted_replay), view.once(launch_gaps).total
-    if trusted is None:
-        return {LAUNCH_LEAST_GAIN_MS: 0.0, CAPTURE_GAIN_MS: view.per_step_ms(waiting_ns)}
-    unprofiled = trusted.with_launches(UNPROFILED, LAUNCH_GAP_NS)
-    captured = trusted.with_launches(_CAPTURED, LAUNCH_GAP_NS).without_pauses()
-    most = view.per_step_ms(waiting_ns + int(view.once(gaps)["queued_ns"].sum()))
-    least = unprofiled.saved_ms(unprofiled.with_launches(_COMPILED, LAUNCH_GAP_NS))
-    gain = trusted.saved_ms(captured)
-    part = min(1.0, most / gain) if gain else 1.0  # a faster host hastens more than these gaps: that is not counted
-    return {LAUNCH_LEAST_GAIN_MS: part * least, CAPTURE_GAIN_MS: part * gain}
+    waiting_ns = view.once(launch_gaps).total
+    most_ns = waiting_ns + int(view.once(gaps)["queued_ns"].sum())
+    change = cheaper_launches((_COMPILED, _CAPTURED), waiting_ns)
+    least, most = saved(view, change.at_most(most_ns, in_proportion=True))  # a faster host hastens more than these gaps
+    return {LAUNCH_LEAST_GAIN_MS: least, CAPTURE_GAIN_MS: most}

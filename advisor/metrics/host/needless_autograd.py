@@ -9,15 +9,14 @@ import polars as pl
 from advisor.analysis.device.autograd import used_nodes
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.kernel_gains import work_gain_ms
 from advisor.analysis.device.places import stretches
-from advisor.analysis.device.replay import ELSE
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
+from advisor.whatif import ELSE, saved, without_work
 
 _MODULE: Final = (
     r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"
@@ -100,7 +99,7 @@ def recomputed(view: DeviceView) -> Values:
     return {
         RECOMPUTED_SHARE: view.share(again),
         RECOMPUTATIONS_PER_STEP: len(again.starts) / view.steps.height,
-        RECOMPUTED_GAIN_MS: work_gain_ms(view, again),
+        RECOMPUTED_GAIN_MS: saved(view, without_work(view, again)).most_ms,
     }
 
 
@@ -108,7 +107,10 @@ def recomputed(view: DeviceView) -> Values:
 def repeated_backward(view: DeviceView) -> Values:
     """Several backward passes through one graph; zero without them."""
     again = spans(view.once(_repeated))
-    return {REPEATED_BACKWARD_SHARE: view.share(again), REPEATED_BACKWARD_GAIN_MS: work_gain_ms(view, again)}
+    return {
+        REPEATED_BACKWARD_SHARE: view.share(again),
+        REPEATED_BACKWARD_GAIN_MS: saved(view, without_work(view, again)).most_ms,
+    }
 
 
 @measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, UNUSED_FORWARD_STEPS_SHARE, GRAPH_GAIN_MS)
@@ -120,7 +122,7 @@ def unused_graph(view: DeviceView) -> Values:
             GRAPH_OPS_PER_STEP: ops / view.steps.height,
             UNUSED_FORWARD_SHARE: view.share(passes),
             UNUSED_FORWARD_STEPS_SHARE: float((passes.within(view.starts, view.ends) > 0).mean()),
-            GRAPH_GAIN_MS: work_gain_ms(view, passes),
+            GRAPH_GAIN_MS: saved(view, without_work(view, passes)).most_ms,
         }
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total

@@ -9,13 +9,13 @@ import polars as pl
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.old import Metric, Values, measures, time_of
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.whatif import ELSE, saved, without
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
 _FILES: Final = (
@@ -165,7 +165,7 @@ CPU_STARVED_GAIN_MS = Metric(
     "cpu_starved_gain_ms",
     "Step time saved if launching threads always had a CPU.",
     f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 CPU_STARVED_LEAST_GAIN_MS = Metric(
     "cpu_starved_least_gain_ms",
@@ -193,13 +193,13 @@ def starving(view: DeviceView) -> Values:
     start = absences["start_ns"].to_numpy()
     inside = Union.of(view.starts, view.ends).within(start, start + 1) > 0
     moved = absences.filter(pl.Series(inside, dtype=pl.Boolean), pl.col("cpu") != pl.col("next_cpu"))
-    trusted = view.once(trusted_replay) if share else None
-    bound = view.per_step_ms(share * view.total_ns)
+    absent = without(host=away if share else EMPTY, rest=(_STILL_STARVED, 0.0), bound_ns=share * view.total_ns)
+    least, most = saved(view, absent)
     return {
         CPU_STARVED_SHARE: share,
         CPU_MIGRATIONS_PER_STEP: moved.height / view.steps.height,
-        CPU_STARVED_GAIN_MS: trusted.saved_ms(trusted.without_host(away)) if trusted else bound,
-        CPU_STARVED_LEAST_GAIN_MS: trusted.saved_ms(trusted.without_host(away, _STILL_STARVED)) if trusted else 0.0,
+        CPU_STARVED_GAIN_MS: most,
+        CPU_STARVED_LEAST_GAIN_MS: least,
     }
 
 

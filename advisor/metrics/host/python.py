@@ -23,16 +23,16 @@ from advisor.analysis.device.own_ranges import is_own
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.replay import ELSE, trusted_replay
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import Value
 from advisor.metrics.old import Metric, Values, measures
-from advisor.model.intervals import Union
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.whatif import ELSE, saved, without
 
 _PYTHON_REST: Final = 0.25
 _CPU_LEAST: Final = 0.25
@@ -132,14 +132,14 @@ def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
     idle = work & waiting
     if idle.total and not _shows_dispatch(view):
         return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
-    trusted = view.once(trusted_replay)
-    gain = trusted.saved_ms(trusted.without_host(work)) if trusted and idle.total else view.per_step_ms(idle.total)
     python = idle - spans(view.host_like(JIT_CALL))  # JAX's calls of programs dispatch them
+    moved = without(host=work if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
+    least, most = saved(view, moved.surely((1 - _PYTHON_REST) * python.total / max(1, idle.total)))
     return {
         PYTHON_BOUND_SHARE: python.total / view.total_ns,
         PYTHON_BOUND_PART: python.total / waiting.total if waiting.total else 0.0,
-        PYTHON_LEAST_GAIN_MS: (1 - _PYTHON_REST) * gain * python.total / max(1, idle.total),
-        PYTHON_GAIN_MS: gain,
+        PYTHON_LEAST_GAIN_MS: least,
+        PYTHON_GAIN_MS: most,
         PYTHON_SILENT_SHARE: 0.0,
         **_calls(view, python),
     }

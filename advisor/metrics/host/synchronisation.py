@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.places import ops_around
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures
 from advisor.text import ms
+from advisor.whatif import saved, without, without_waits
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _MOST_CALLS: Final = 3
@@ -51,19 +50,14 @@ READING_GAIN_MS = Metric(
     "Step time saved if nothing was read back from the device, and nothing waited for it.",
     "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
     "unchanged steps is off by more than 5 %: idle time after synchronisation",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
 )
 
 
 @measures(READING_GAIN_MS, needs=_NEEDS)
 def reading(view: DeviceView) -> Values:
     """What the replay gives back without waits and without the small copies that they are for."""
-    trusted = view.once(trusted_replay)
-    if trusted is None:
-        return {READING_GAIN_MS: view.per_step_ms(int(view.once(gaps)["sync_ns"].sum()))}
     read = view.ops.filter(pl.col("copy_kind") == "DtoH", pl.col("bytes") < _VALUE_BYTES)
-    waiting = view.host.filter(pl.col("kind") == "sync")["id"]
-    calls = pl.concat([waiting, read["launch"].drop_nulls()]).to_numpy()
-    ids = read["id"].to_numpy()
-    unread = trusted.without_waits().without_calls(calls).with_durations(ids, np.zeros_like(ids))
-    return {READING_GAIN_MS: trusted.saved_ms(unread)}
+    calls = pl.concat([view.host.filter(pl.col("kind") == "sync")["id"], read["launch"]])
+    idle_ns = int(view.once(gaps)["sync_ns"].sum())
+    return {READING_GAIN_MS: saved(view, without_waits(idle_ns), without(calls=calls, ops=read)).most_ms}

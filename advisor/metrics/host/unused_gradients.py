@@ -9,9 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.autograd import LAYER
 from advisor.analysis.device.host_work import optimizer_work
-from advisor.analysis.device.kernel_gains import work_gain_ms
 from advisor.analysis.device.places import stretches
-from advisor.analysis.device.replay import ELSE
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.metrics.old import Metric, Values, measures
@@ -19,6 +17,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
+from advisor.whatif import ELSE, between, saved, without_work
 
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
@@ -91,12 +90,14 @@ def unused_gradients(view: DeviceView) -> Values:
     layers = view.used_like(LAYER, "op")
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
     part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    unneeded = between(without_work(view, needless), without_work(view, most).beyond(part * layers_ns))
+    least_ms, most_ms = saved(view, unneeded)
     return {
         UNUSED_GRADIENTS: unused.height / view.steps.height,
         UNUSED_GRADIENTS_CLEARED: cleared,
         UNUSED_GRADIENTS_SHARE: view.share(needless),
-        UNUSED_GRADIENTS_LEAST_GAIN_MS: work_gain_ms(view, needless),
-        UNUSED_GRADIENTS_GAIN_MS: work_gain_ms(view, most) + part * view.per_step_ms(layers_ns),
+        UNUSED_GRADIENTS_LEAST_GAIN_MS: least_ms,
+        UNUSED_GRADIENTS_GAIN_MS: most_ms,
     }
 
 

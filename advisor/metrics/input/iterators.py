@@ -9,9 +9,9 @@ import polars as pl
 
 from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_requests, waits
 from advisor.analysis.device.places import places
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.metrics.old import Metric, Values, measures
+from advisor.whatif import saved, sooner
 
 _SEVERAL: Final = 2
 _SOURCE: Final = (
@@ -126,8 +126,4 @@ def _iterators(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gain_ms(view: DeviceView, requests: pl.DataFrame) -> float:
-    loading = spans(requests)
-    trusted = view.once(trusted_replay) if loading.total else None
-    if trusted:
-        return trusted.saved_ms(trusted.without_host(loading))
-    return view.per_step_ms(int(waits(view, requests).sum()))
+    return saved(view, sooner(spans(requests), bound_ns=int(waits(view, requests).sum()))).most_ms

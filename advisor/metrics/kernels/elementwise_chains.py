@@ -6,7 +6,6 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
@@ -23,14 +22,15 @@ def _chains(view: DeviceView) -> int:
     return view.once(_kernels)["run"].n_unique()
 
 
-def _gains(view: DeviceView) -> tuple[float, float]:
+def _fused(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
+    """One kernel for each chain: twice as long as its longest, and as long as its shortest."""
     dur, is_first = pl.col("dur_ns"), pl.int_range(pl.len()).over("run") == 0
     computed = pl.when(matches(_FUNCTIONS)).then(dur).otherwise(0).sum()  # of ops: kernels have no such names
     slow, fast = (
         pl.when(is_first).then(pl.min_horizontal(dur.sum(), fused).over("run")).otherwise(0)
         for fused in (2 * pl.max_horizontal(dur.max(), computed), dur.min())
     )
-    return gains_ms(view, view.once(_kernels), slow, fast)
+    return slow, fast
 
 
 measure = of_devices(__name__, needs=("device_ops.name",))
@@ -56,18 +56,19 @@ measure(
     "mean over the chains",
     lambda view: view.once(_kernels).height / max(1, view.once(_chains)),
 )
-measure.saving(
+measure.faster(
     "chain",
     "fusing each chain of elementwise kernels",
+    _kernels,
+    _fused,
     (
         (
-            f"one kernel per chain, twice as long as its longest{REPLAYED}; without a device at least twice as long as "
+            "one kernel per chain, twice as long as its longest; without a device at least twice as long as "
             "its functions (tanh, exp, ...) together"
         ),
-        f"one kernel per chain, as long as its shortest{REPLAYED}",
+        "one kernel per chain, as long as its shortest",
     ),
-    _gains,
-    (
+    sources=(
         (
             "twice: other inputs, and values that the backward pass needs, still have to be moved. A CPU takes longer "
             "to compute a function than to move the values, and torch.compile computes it again in the backward pass: "

@@ -7,11 +7,11 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_class
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import part
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.old import Metric, Values, measures
+from advisor.whatif import WORDS, faster, saved
 
 _FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
@@ -45,13 +45,13 @@ FUSED_ACCESSES = Metric(
 FOREACH_LEAST_GAIN_MS = Metric(
     "foreach_least_gain_ms",
     "Step time that the fused form saves at least.",
-    f"those kernels in min(1, 2 x fused_accesses / foreach_accesses) of their time{REPLAYED}",
+    f"those kernels in min(1, 2 x fused_accesses / foreach_accesses) of their time{WORDS['faster']}",
     "2: a fused kernel that moves values half as fast; own choice",
 )
 FOREACH_GAIN_MS = Metric(
     "foreach_gain_ms",
     "Step time that the fused form saves at most.",
-    f"those kernels in min(1, fused_accesses / foreach_accesses) of their time{REPLAYED}",
+    f"those kernels in min(1, fused_accesses / foreach_accesses) of their time{WORDS['faster']}",
     "all of them are bound by memory: the bytes set their time",
 )
 
@@ -67,7 +67,7 @@ def foreach_updates(view: DeviceView) -> Values:
     now, fused = _accesses(kernels), _fused_accesses(view, kernels)
     rest = min(1.0, fused / now) if now else 1.0
     slow, fast = (pl.col("dur_ns") * min(1.0, rest / rate) for rate in (_LEAST_RATE, 1.0))
-    some, (least, most) = extent(view, kernels), gains_ms(view, kernels, slow, fast)
+    some, (least, most) = extent(view, kernels), saved(view, faster(kernels, slow, fast))
     return {
         FOREACH_UPDATE_SHARE: some.share,
         FOREACH_UPDATE_MS: some.ms,

@@ -6,13 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import gains_ms
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.whatif import faster, saved
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32
@@ -127,7 +127,7 @@ def _fill(view: DeviceView) -> float:
 
 def _tail_gain_ms(view: DeviceView) -> float:
     full = pl.col("dur_ns") * (1 - pl.col("unused"))
-    return gains_ms(view, view.once(_tails), full, full)[1]
+    return saved(view, faster(view.once(_tails), full, full)).most_ms
 
 
 def _unknown(view: DeviceView) -> Missing | None:

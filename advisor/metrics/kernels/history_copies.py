@@ -7,7 +7,6 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.histories import CONCATENATION, history_copies, unseen_growth
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
@@ -45,10 +44,10 @@ def _length(view: DeviceView) -> float:
     return float((calls["length"] / calls["added"]).to_numpy().mean()) if calls.height else 0.0
 
 
-def _gains(view: DeviceView) -> tuple[float, float]:
+def _left(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
     dur, new_share = pl.col("dur_ns"), pl.col("added") / (pl.col("length") + pl.col("added"))
     new = pl.max_horizontal(dur * new_share, pl.min_horizontal(dur, pl.lit(_SHORTEST_NS)))
-    return gains_ms(view, view.once(_copies), new + (dur - new) * _REMAINDER, new)
+    return new + (dur - new) * _REMAINDER, new
 
 
 measure = of_devices(__name__, needs=("host_ops",), framework="pytorch", unknown=_unknown)
@@ -82,13 +81,14 @@ measure(
     "such calls / those calls; 0 without any",
     lambda view: float(view.once(history_copies)["slides"].sum()) / max(1, view.once(history_copies).height),
 )
-measure.saving(
+measure.faster(
     "history",
     "writing only what is new",
+    _copies,
+    _left,
     (
-        f"those kernels in half of their time, and in that for what is new{REPLAYED}",
-        f"those kernels in the part of their time that is for what is new, but no less than 2 µs{REPLAYED}",
+        "those kernels in half of their time, and in that for what is new",
+        "those kernels in the part of their time that is for what is new, but no less than 2 µs",
     ),
-    _gains,
-    ("half is an own choice", ""),
+    sources=("half is an own choice", ""),
 )

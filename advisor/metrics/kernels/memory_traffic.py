@@ -6,12 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, longest
+from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.text import largest_first, ms, number, percent
+from advisor.whatif import WORDS, Interval, faster, saved
 
 _WORDS: Final = {
     "copy": "copy kernels",
@@ -82,12 +83,10 @@ def _pairs(view: DeviceView) -> str | None:
     return ", ".join(texts) or None
 
 
-def _gains(view: DeviceView) -> tuple[float, float]:
-    saved, dur = pl.col("saved_ns"), pl.col("dur_ns")
-    slow, fast = (
-        dur - pl.min_horizontal(saved * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True)
-    )
-    return gains_ms(view, view.once(_links), slow, fast)
+def _gains(view: DeviceView) -> Interval:
+    least, dur = pl.col("saved_ns"), pl.col("dur_ns")
+    ends = (dur - pl.min_horizontal(least * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True))
+    return saved(view, faster(view.once(_links), *ends))
 
 
 def _casts(view: DeviceView) -> pl.DataFrame:
@@ -141,14 +140,14 @@ measure(
 measure(
     "fusable_least_ms",
     "Step time that fusing pairs of kernels on the same values saves at least.",
-    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{REPLAYED}",
-    lambda view: view.once(_gains)[0],
+    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{WORDS['faster']}",
+    lambda view: view.once(_gains).least_ms,
 )
 measure(
     "fusable_ms",
     "Step time that fusing pairs of kernels on the same values saves at most.",
-    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{REPLAYED}",
-    lambda view: view.once(_gains)[1],
+    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{WORDS['faster']}",
+    lambda view: view.once(_gains).most_ms,
 )
 measure.kernels(
     "cast",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_work, step_ops, training_ops
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.kernel_gains import NEGLIGIBLE, worlds
 from advisor.analysis.device.kernel_groups import part, parts
 from advisor.analysis.device.kernels import extent, largest, longest
 from advisor.analysis.device.places import places
@@ -19,10 +17,10 @@ from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.old import Metric, Values, measures
-from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.whatif import NOTHING, Change, between, faster, loss, saved, together, without
 
 _PARAMETER_BYTES: Final = (28, 20)  # moved per fp32 parameter in one kernel, at most and at least
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
@@ -131,7 +129,8 @@ def optimizers(view: DeviceView) -> Values:
         return why
     kernel_ns = int(spans(updates).within(view.starts, view.ends).sum()) if view.device is not None else 0
     waits_ns = _waits_ns(view) if view.device is None or (updates.height and not unknown_waits(view)) else 0
-    least, most = _gains_ms(view, updates, waits_ns) if view.device is not None else _host_gains_ms(view, waits_ns)
+    fused = _fused(view, updates, waits_ns) if view.device is not None else _fused_on_host(view, waits_ns)
+    least, most = saved(view, fused)
     return {
         OPTIMIZER_SHARE: (kernel_ns + waits_ns) / view.total_ns,
         OPTIMIZER_MS: view.per_step_ms(kernel_ns + waits_ns),
@@ -187,29 +186,23 @@ def _waits_ns(view: DeviceView) -> int:
     return int(paced.within(view.starts, view.ends).sum())
 
 
-def _gains_ms(view: DeviceView, kernels: pl.DataFrame, waits_ns: int) -> tuple[float, float]:
-    """Step time given back, at least and at most: fewer calls on the host and one kernel on the device, replayed."""
-    slow_ns, fast_ns = _fused_ns(view, kernels)
-    replays, most_ns = view.once(worlds), int(kernels["dur_ns"].sum()) - round(fast_ns) + waits_ns
-    if not replays or most_ns < NEGLIGIBLE * view.total_ns:
-        return 0.0, view.per_step_ms(most_ns)
-    work, ids, calls = view.once(optimizer_work), kernels["id"].to_numpy(), _calls(view)
-    most_rest, least_rest = _HOST_REST
-    recorded, before_ms = replays[0]
-    low = before_ms - recorded.without_host(work, most_rest).with_durations(ids, _together(kernels, slow_ns)).step_ms
-    fused = _together(kernels, fast_ns)
-    high = (
-        ms - world.without_host(work, least_rest).without_calls(calls).with_durations(ids, fused).step_ms
-        for world, ms in replays
+def _fused(view: DeviceView, kernels: pl.DataFrame, waits_ns: int) -> Change:
+    """Fewer calls on the host and one kernel on the device."""
+    if not kernels.height:
+        return NOTHING
+    work, (most_rest, least_rest) = view.once(optimizer_work), _HOST_REST
+    host = between(
+        without(host=work, rest=(most_rest, most_rest)),
+        without(host=work, rest=(least_rest, least_rest), calls=_calls(view), bound_ns=waits_ns),
     )
-    return max(0.0, low), max(0.0, low, *high)
+    return together(host, faster(kernels, *(_together(kernels, ns) for ns in _fused_ns(view, kernels))))
 
 
-def _host_gains_ms(view: DeviceView, waits_ns: int) -> tuple[float, float]:
+def _fused_on_host(view: DeviceView, waits_ns: int) -> Change:
     recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
     half_ns = without_recording(view, waits_ns, recorded) / 2
     steady_ns = without_recording(view, round(_steady_part(view) * waits_ns), recorded)
-    return view.per_step_ms(min(half_ns, _FUSED_SAVES * steady_ns)), view.per_step_ms(waits_ns)
+    return loss(min(half_ns, _FUSED_SAVES * steady_ns), waits_ns)
 
 
 def _steady_part(view: DeviceView) -> float:
@@ -225,18 +218,16 @@ def _steady_part(view: DeviceView) -> float:
     return int(shortest.sum()) / max(1, int(took.sum()))
 
 
-def _calls(view: DeviceView) -> Ints:
+def _calls(view: DeviceView) -> pl.Series:
     """Calls of the runtime that the optimizer makes."""
     runtime = view.once(training_ops).filter(pl.col("kind") == "runtime")
-    calls: Ints = runtime.filter(inside(view.once(optimizer_work), runtime))["id"].to_numpy()
-    return calls
+    return runtime.filter(inside(view.once(optimizer_work), runtime))["id"]
 
 
-def _together(kernels: pl.DataFrame, total_ns: float) -> Ints:
+def _together(kernels: pl.DataFrame, total_ns: float) -> pl.Expr:
     """New durations of the kernels, in ns: in each step the first takes its share of `total_ns`, the others nothing."""
-    is_first = kernels.select(pl.int_range(pl.len()).over("window") == 0).to_series().to_numpy()
-    durations: Ints = np.where(is_first, round(total_ns / max(1, kernels["window"].n_unique())), 0)
-    return durations
+    is_first = pl.int_range(pl.len()).over("window") == 0
+    return pl.when(is_first).then(total_ns / max(1, kernels["window"].n_unique())).otherwise(0.0)
 
 
 def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:

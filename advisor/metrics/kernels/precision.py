@@ -6,9 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms, memory_ns, no_peaks
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.matmuls import candidates
+from advisor.analysis.device.roofs import memory_ns, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
@@ -122,14 +122,13 @@ def _switches(view: DeviceView) -> str | None:
     return {(True,): "cudnn", (False,): "matmul"}.get(tuple(of_cudnn), "both" if of_cudnn else None)
 
 
-def _tf32_gains(view: DeviceView) -> tuple[float, float]:
+def _in_tf32(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
     ratio = _ratio(view, "fp32", "tf32")
-    return gains_ms(view, view.once(_tf32_off), *(_faster(view, ratio, _TO_TF32, end, 4) for end in (0, 1)))
+    return _faster(view, ratio, _TO_TF32, 0, 4), _faster(view, ratio, _TO_TF32, 1, 4)
 
 
-def _sixteen_bit_gains(view: DeviceView) -> tuple[float, float]:
-    kernels = pl.concat([view.once(_thirty_two_bit), _around(view)], how="diagonal")
-    return gains_ms(view, kernels, *(_in_sixteen_bits(view, end) for end in (0, 1)))
+def _narrowed(view: DeviceView) -> pl.DataFrame:
+    return pl.concat([view.once(_thirty_two_bit), _around(view)], how="diagonal")
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -160,15 +159,16 @@ measure(
     source="PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
     unit="text",
 )
-measure.saving(
+measure.faster(
     "tf32",
     "allowing TF32",
+    _tf32_off,
+    _in_tf32,
     (
-        f"those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth{REPLAYED}",
-        f"those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth{REPLAYED}",
+        "those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth",
+        "those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth",
     ),
-    _tf32_gains,
-    (_TF32_SOURCE, _TF32_SOURCE),
+    sources=(_TF32_SOURCE, _TF32_SOURCE),
 )
 measure_halves.kernels(
     "thirty_two_bit",
@@ -178,21 +178,22 @@ measure_halves.kernels(
     gives=("share", "ms", "ops"),
     source="kernel names, then the launching op's dtype",
 )
-measure_halves.saving(
+measure_halves.faster(
     "sixteen_bit",
     "mixed precision",
+    _narrowed,
+    lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1)),
     (
         (
             "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory "
             "bandwidth; convolutions in three dimensions as slow as now; elementwise, pooling and batch norm kernels "
-            f"on fp32 three quarters as long{REPLAYED}"
+            "on fp32 three quarters as long"
         ),
         (
             "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks "
             "as fast, at up to the full memory bandwidth; elementwise, pooling and batch norm kernels on fp32 half as "
-            f"long{REPLAYED}"
+            "long"
         ),
     ),
-    _sixteen_bit_gains,
-    (_SIXTEEN_SOURCE, _SIXTEEN_SOURCE),
+    sources=(_SIXTEEN_SOURCE, _SIXTEEN_SOURCE),
 )

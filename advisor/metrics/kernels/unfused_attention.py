@@ -6,13 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_gains import REPLAYED, gains_ms
 from advisor.analysis.device.kernel_groups import attention_loops, part, parts
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
+from advisor.whatif import WORDS, Change, faster, saved
 
 _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
@@ -46,14 +46,15 @@ def _attending(view: DeviceView) -> Union:
     return spans(view.once(_kernels)) | view.once(_between_heads)
 
 
-def _gains(view: DeviceView) -> tuple[float, float]:
+def _fused(view: DeviceView) -> Change:
+    """One kernel in place of the products; on a CPU nothing between them."""
     kernels = view.once(_kernels)
     products_ns = max(1, int(kernels.filter(_IS_PRODUCT)["dur_ns"].sum()))
     slow, fast = (
         pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)
     )
-    least, most = gains_ms(view, kernels, slow, fast)
-    return least, most + view.per_step_ms(int(view.once(_between_heads).within(view.starts, view.ends).sum()))
+    between_ns = int(view.once(_between_heads).within(view.starts, view.ends).sum())
+    return faster(kernels, slow, fast).beyond(between_ns)
 
 
 def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
@@ -103,14 +104,14 @@ measure.saving(
         (
             "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: "
             "a third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
-            f"none of it{REPLAYED}"
+            "none of it"
         ),
         (
             "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where "
-            f"shapes or peak are not known; on a CPU 40 %, and nothing between the heads of a loop{REPLAYED}"
+            f"shapes or peak are not known; on a CPU 40 %, and nothing between the heads of a loop{WORDS['faster']}"
         ),
     ),
-    _gains,
+    lambda view: saved(view, _fused(view)),
     (
         (
             "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "

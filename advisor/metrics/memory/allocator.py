@@ -8,13 +8,13 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import places
-from advisor.analysis.device.replay import trusted_replay
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import ms
+from advisor.whatif import saved, without
 
 _MOST_NAMES: Final = 3
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -68,7 +68,7 @@ ALLOCATOR_GAIN_MS = Metric(
     "Step time saved if the driver's calls for device memory went away.",
     "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
     "allocator_idle_share x step_mean_ms",
-    "advisor.analysis.device.replay",
+    "advisor.whatif.replay",
     _NEEDS,
 )
 RESERVED_MEMORY_SHARE = Metric(
@@ -93,14 +93,15 @@ def churn(view: DeviceView) -> Values:
     calls = _calls(view)
     frees = calls.filter(_NAME.str.contains(_FREES))
     in_ops = view.with_host(frees, "parent", around="kind").filter(pl.col("around") == "op")
-    gain_ms = _gain_ms(view, calls)
+    idle_ns = int(view.once(gaps)["allocator_ns"].sum()) if calls.height else 0
+    least, most = saved(view, without(calls=calls["id"], bound_ns=(idle_ns, idle_ns)).surely(1 - _REMAINDER))
     return {
         ALLOCATOR_CALLS_PER_STEP: calls.height / view.steps.height,
         ALLOCATOR_FREES_PER_STEP: frees.height / view.steps.height,
         ALLOCATOR_FREES_IN_OPS_PART: in_ops.height / max(1, frees.height),
         ALLOCATOR_CALLS: _longest_calls(view, calls),
-        ALLOCATOR_LEAST_GAIN_MS: (1 - _REMAINDER) * gain_ms,
-        ALLOCATOR_GAIN_MS: gain_ms,
+        ALLOCATOR_LEAST_GAIN_MS: least,
+        ALLOCATOR_GAIN_MS: most,
         RESERVED_MEMORY_SHARE: _reserved_share(view),
     }
 
@@ -108,15 +109,6 @@ def churn(view: DeviceView) -> Values:
 def _longest_calls(view: DeviceView, calls: pl.DataFrame) -> str:
     by_name = calls.group_by(_NAME).agg(pl.sum("dur_ns")).sort("dur_ns", "name", descending=[True, False])
     return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in by_name.head(_MOST_NAMES).rows())
-
-
-def _gain_ms(view: DeviceView, calls: pl.DataFrame) -> float:
-    if not calls.height:
-        return 0.0
-    trusted = view.once(trusted_replay)
-    if trusted is None:
-        return view.per_step_ms(int(view.once(gaps)["allocator_ns"].sum()))
-    return trusted.saved_ms(trusted.without_calls(calls["id"].to_numpy()))
 
 
 def _reserved_share(view: DeviceView) -> Value:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Value, tabulates_jobs
-from advisor.metrics.old import Metric, Values, measures_jobs, measures_ranks
-from advisor.metrics.rank_identity import Identity
+from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
@@ -19,69 +18,38 @@ _GUEST: Final = Missing("guest_device")
 _APART: Final = Missing("other_steps")
 _AWAITED_LEAST: Final = 0.5  # of all waiting
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
-
-WAIT_MS = Metric("wait_ms", "Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
-WAIT_SHARE = Metric(
-    "wait_share",
-    "Part of the step in which the rank waits for a later one.",
-    "wait_ms / mean of the common steps",
-    _SOURCE,
-)
-TRANSFER_MS = Metric(
-    "transfer_ms",
-    "Time per step in which data moves between ranks and nothing else runs on the device.",
-    "time in collectives that none of the rank's kernels covers, less wait_ms",
-    _SOURCE,
-)
-OWN_STEP_MS = Metric(
-    "own_step_ms",
-    "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
-    "mean of the common steps - wait_ms",
-    _SOURCE,
-)
-OWN_WHOLE_STEP_MS = Metric(
-    "own_whole_step_ms",
-    "What the step takes this rank by itself, the uneven steps included, which savings count too.",
-    "mean over all steps that every rank recorded whole of (step - exposed waiting)",
-    _SOURCE,
-)
-ALONE_WHOLE_STEP_MS = Metric(
-    "alone_whole_step_ms",
-    "What the step takes this rank without exposed collectives, the uneven steps included.",
-    "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
-    _SOURCE,
-)
-OWN_STEP_EXCESS_MS = Metric(
-    "own_step_excess_ms",
-    "By how much longer the step takes this rank by itself than the typical rank.",
-    "own_step_ms - its lower median over the ranks: of two, that of the one that does less",
-    _SOURCE,
-)
-_WAITS: Final = (
-    *(WAIT_MS, WAIT_SHARE, TRANSFER_MS),
-    *(OWN_STEP_MS, OWN_WHOLE_STEP_MS, ALONE_WHOLE_STEP_MS, OWN_STEP_EXCESS_MS),
-)
+_WAIT: Final = pl.col("wait_ns")
+_TRANSFER: Final = pl.col("transfer_ns")
+_OWN: Final = pl.col("own_ns")
 
 
-@measures_ranks(*_WAITS)
-def waits(job: Job, position: int) -> Values:
-    """One rank's waiting."""
-    missing = job.missing or (_GUEST if position in job.guests else _APART if position in job.apart else None)
-    return dict.fromkeys(_WAITS, missing) if missing else _waits(job, pl.col("rank") == position)
+def _mean_ms(column: pl.Expr, *, whole: bool = False) -> Callable[[Job, int], Value]:
+    """The rank's mean over the common steps, or over all that every rank recorded whole."""
+
+    def mean(job: Job, position: int) -> Value:
+        if why := _apart(job, position):
+            return why
+        pace = (job.whole_pace if whole else job.pace).filter(pl.col("rank") == position)
+        value = pace.select(column.mean() / 1e6).item()
+        return None if value is None else float(value)
+
+    return mean
 
 
-def _waits(job: Job, of_rank: pl.Expr) -> dict[Metric, Value]:
-    complete, pace = job.whole_pace.filter(of_rank), job.pace.filter(of_rank)
-    means = pace.select((pl.col("dur_ns", "wait_ns", "transfer_ns", "own_ns").mean()) / 1e6).row(0, named=True)
-    return {
-        WAIT_MS: means["wait_ns"],
-        WAIT_SHARE: means["wait_ns"] / means["dur_ns"] if means["dur_ns"] else None,
-        TRANSFER_MS: means["transfer_ns"],
-        OWN_STEP_MS: means["own_ns"],
-        OWN_WHOLE_STEP_MS: complete.select(pl.mean("own_ns") / 1e6).item(),
-        ALONE_WHOLE_STEP_MS: complete.select((pl.mean("own_ns") - pl.mean("transfer_ns")) / 1e6).item(),
-        OWN_STEP_EXCESS_MS: means["own_ns"] - job.once(_typical_own_ms),
-    }
+def _apart(job: Job, position: int) -> Missing | None:
+    return job.missing or (_GUEST if position in job.guests else _APART if position in job.apart else None)
+
+
+def _wait_share(job: Job, position: int) -> Value:
+    if why := _apart(job, position):
+        return why
+    wait, step = job.pace.filter(pl.col("rank") == position).select(pl.mean("wait_ns", "dur_ns")).row(0)
+    return _ratio(wait, step)
+
+
+def _excess_ms(job: Job, position: int) -> Value:
+    own = _mean_ms(_OWN)(job, position)
+    return own - job.once(_typical_own_ms) if isinstance(own, float) else own
 
 
 def _typical_own_ms(job: Job) -> float:
@@ -89,24 +57,68 @@ def _typical_own_ms(job: Job) -> float:
     return float(np.sort(own.to_numpy())[(len(own) - 1) // 2]) / 1e6
 
 
-OUTLIER_AWAITED_MS = Metric(
+def _awaited_ms(job: Job, position: int) -> Value:
+    """Steps that were long because another rank was late are no fault of this one."""
+    if not job.ranks[position].steps["used"].any():
+        return None
+    if job.missing or position not in job.members or not job.whole_steps:
+        return 0.0
+    used = job.ranks[position].steps.filter("used")["step"]
+    outliers = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
+    return float(outliers["wait_ns"].sum()) / 1e6 / len(job.whole_steps)
+
+
+rank = of_ranks(__name__)
+rank("wait_ms", "Time per step in which the rank waits for a later one.", _RULE, _mean_ms(_WAIT), source=_SOURCE)
+rank(
+    "wait_share",
+    "Part of the step in which the rank waits for a later one.",
+    "wait_ms / mean of the common steps",
+    _wait_share,
+    source=_SOURCE,
+)
+rank(
+    "transfer_ms",
+    "Time per step in which data moves between ranks and nothing else runs on the device.",
+    "time in collectives that none of the rank's kernels covers, less wait_ms",
+    _mean_ms(_TRANSFER),
+    source=_SOURCE,
+)
+rank(
+    "own_step_ms",
+    "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
+    "mean of the common steps - wait_ms",
+    _mean_ms(_OWN),
+    source=_SOURCE,
+)
+rank(
+    "own_whole_step_ms",
+    "What the step takes this rank by itself, the uneven steps included, which savings count too.",
+    "mean over all steps that every rank recorded whole of (step - exposed waiting)",
+    _mean_ms(_OWN, whole=True),
+    source=_SOURCE,
+)
+rank(
+    "alone_whole_step_ms",
+    "What the step takes this rank without exposed collectives, the uneven steps included.",
+    "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
+    _mean_ms(_OWN - _TRANSFER, whole=True),
+    source=_SOURCE,
+)
+rank(
+    "own_step_excess_ms",
+    "By how much longer the step takes this rank by itself than the typical rank.",
+    "own_step_ms - its lower median over the ranks: of two, that of the one that does less",
+    _excess_ms,
+    source=_SOURCE,
+)
+rank(
     "outlier_awaited_ms",
     "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
     "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 if it is unknown",
-    _SOURCE,
+    _awaited_ms,
+    source=_SOURCE,
 )
-
-
-@measures_ranks(OUTLIER_AWAITED_MS)
-def awaited(job: Job, position: int) -> Values:
-    """Steps that were long because another rank was late are no fault of this one."""
-    if not job.ranks[position].steps["used"].any():
-        return {}
-    if job.missing or position not in job.members or not job.whole_steps:
-        return {OUTLIER_AWAITED_MS: 0.0}
-    used = job.ranks[position].steps.filter("used")["step"]
-    outliers = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
-    return {OUTLIER_AWAITED_MS: float(outliers["wait_ns"].sum()) / 1e6 / len(job.whole_steps)}
 
 
 @tabulates_jobs("pace")
@@ -144,65 +156,70 @@ def who_waits(job: Job) -> pl.DataFrame:
     )
 
 
-WAITING_SHARE = Metric(
-    "waiting_share",
-    "Part of all ranks' time that passes waiting for later ranks.",
-    "mean over ranks and common steps of exposed waiting / mean step",
-    "wait = latest start - own start, as TraceLens and ByteDance's study have it",
-)
-WAITING_MOST = Identity.of("waiting_most", "The rank that waits longest for others.", "largest mean exposed waiting")
-WAITING_MOST_SHARE = Metric(
-    "waiting_most_share", "Part of its time that this rank waits.", "mean exposed waiting / mean step"
-)
-PIPELINE_WAIT_SHARE = Metric(
-    "pipeline_wait_share",
-    "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
-    "the same of exposed waiting in sends and receives; 0 where there are none",
-)
-AWAITED_MOST = Identity.of(
-    "awaited_most",
-    "The rank that the others mostly wait for.",
-    "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
-)
-AWAITED_MOST_SHARE = Metric(
-    "awaited_most_share",
-    "Part of the waiting that is for the rank which is waited for longest.",
-    "largest sum of exposed waiting for one rank / sum for all",
-)
-_WAITING: Final = (
-    *(WAITING_SHARE, *WAITING_MOST, WAITING_MOST_SHARE, PIPELINE_WAIT_SHARE),
-    *(*AWAITED_MOST, AWAITED_MOST_SHARE),
-)
+def _share_of_all(column: str) -> Callable[[Job], Value]:
+    return lambda job: _ratio(job.once(_by_rank)[column].mean(), job.once(_by_rank)["dur_ns"].mean())
 
 
-@measures_jobs(*_WAITING)
-def waiting_of_all(job: Job) -> Values:
-    """Who waits, and for whom."""
-    if job.missing:
-        sends = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT) | pl.col("op").is_null()).height
-        return dict.fromkeys(_WAITING, job.missing) | ({} if sends else {PIPELINE_WAIT_SHARE: 0.0})
-    return _waiting(job) | _awaited(job)
-
-
-def _waiting(job: Job) -> dict[Metric, Value]:
+def _by_rank(job: Job) -> pl.DataFrame:
+    """Mean waiting of each rank, the one that waits most first."""
     by_rank = job.pace.group_by("rank", maintain_order=True).agg(pl.mean("wait_ns", "paired_ns", "dur_ns"))
-    most = by_rank.sort("wait_ns", descending=True, maintain_order=True).row(0, named=True)
-    return {
-        WAITING_SHARE: _ratio(by_rank["wait_ns"].mean(), by_rank["dur_ns"].mean()),
-        PIPELINE_WAIT_SHARE: _ratio(by_rank["paired_ns"].mean(), by_rank["dur_ns"].mean()),
-        **WAITING_MOST.values(job, most["rank"]),
-        WAITING_MOST_SHARE: _ratio(most["wait_ns"], most["dur_ns"]),
-    }
+    return by_rank.sort("wait_ns", descending=True, maintain_order=True)
 
 
-def _awaited(job: Job) -> dict[Metric, Value]:
+def _pipeline_wait_share(job: Job) -> Value:
+    if not job.missing:
+        return _share_of_all("paired_ns")(job)
+    sends = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT) | pl.col("op").is_null()).height
+    return job.missing if sends else 0.0
+
+
+def _awaited(job: Job) -> tuple[int | Missing, float]:
+    """The rank that the others mostly wait for, and its part of all waiting."""
     by_rank = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
     spent = by_rank["wait_ns"].to_numpy()
     longest = float(spent[0] / spent.sum()) if spent.sum() else 0.0
-    nobody = dict.fromkeys(AWAITED_MOST, Missing("no_rank_awaited_most"))
-    rank = AWAITED_MOST.values(job, by_rank["last"][0]) if longest >= _AWAITED_LEAST else nobody
-    return {**rank, AWAITED_MOST_SHARE: longest}
+    return by_rank["last"][0] if longest >= _AWAITED_LEAST else Missing("no_rank_awaited_most"), longest
 
 
 def _ratio(part: object, total: object) -> Value:
     return part / total if isinstance(part, float) and isinstance(total, float) and total else None
+
+
+measure = of_jobs(__name__, unknown=lambda job: job.missing)
+measure(
+    "waiting_share",
+    "Part of all ranks' time that passes waiting for later ranks.",
+    "mean over ranks and common steps of exposed waiting / mean step",
+    _share_of_all("wait_ns"),
+    source="wait = latest start - own start, as TraceLens and ByteDance's study have it",
+)
+measure.rank(
+    "waiting_most",
+    "The rank that waits longest for others.",
+    "largest mean exposed waiting",
+    lambda job: job.once(_by_rank)["rank"][0],
+)
+measure(
+    "waiting_most_share",
+    "Part of its time that this rank waits.",
+    "mean exposed waiting / mean step",
+    lambda job: _ratio(*job.once(_by_rank).select("wait_ns", "dur_ns").row(0)),
+)
+of_jobs(__name__)(
+    "pipeline_wait_share",
+    "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
+    "the same of exposed waiting in sends and receives; 0 where there are none",
+    _pipeline_wait_share,
+)
+measure.rank(
+    "awaited_most",
+    "The rank that the others mostly wait for.",
+    "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
+    lambda job: job.once(_awaited)[0],
+)
+measure(
+    "awaited_most_share",
+    "Part of the waiting that is for the rank which is waited for longest.",
+    "largest sum of exposed waiting for one rank / sum for all",
+    lambda job: job.once(_awaited)[1],
+)

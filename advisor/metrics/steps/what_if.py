@@ -8,15 +8,13 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.replay import ELSE, replay, trusted_replay
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Value
 from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import Union
+from advisor.whatif import ELSE, is_replayed, replay_error, saved, sooner, without_waits
 
 _SOURCE: Final = (
-    "advisor.analysis.device.replay, after Daydream (USENIX ATC 2020); "
-    "5 % as in ByteDance's straggler study (OSDI 2025)"
+    "advisor.whatif.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
 )
 _NEEDS: Final = ("device_ops",)
 
@@ -53,27 +51,17 @@ SYNC_GAIN_MS = Metric(
 @measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, SYNC_GAIN_MS)
 def what_if(view: DeviceView) -> Values:
     """Gains per step of single changes, each from the unchanged recording."""
-    simulation, trusted = view.once(replay), view.once(trusted_replay)
-    values: dict[Metric, Value] = {REPLAY_ERROR: None if simulation is None else simulation.error}
-    if trusted is None:
-        return values | _without_replay(view)
-    return values | {
-        INPUT_GAIN_MS: trusted.saved_ms(trusted.without_host(view.host_spans("input"))),
-        INPUT_COPY_GAIN_MS: 0.0,
-        SYNC_GAIN_MS: trusted.saved_ms(trusted.without_waits()),
-    }
-
-
-def _without_replay(view: DeviceView) -> dict[Metric, Value]:
-    """Bounds from the gaps alone, where no replay can be trusted."""
     if view.device is None:
         waiting = (view.host_spans("input") - view.once(executed)).within(view.starts, view.ends)
         return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum())), INPUT_COPY_GAIN_MS: 0.0}
-    rows = view.once(gaps)
+    rows, error = view.once(gaps), replay_error(view)
+    in_time = sooner(view.host_spans("input"), bound_ns=int(rows["input_ns"].sum()))
+    bare_ns = int(_bare_copies(view).within(view.starts, view.ends).sum())
     return {
-        INPUT_GAIN_MS: view.per_step_ms(int(rows["input_ns"].sum())),
-        INPUT_COPY_GAIN_MS: view.per_step_ms(int(_bare_copies(view).within(view.starts, view.ends).sum())),
-        SYNC_GAIN_MS: view.per_step_ms(int(rows["sync_ns"].sum())),
+        REPLAY_ERROR: error,
+        INPUT_GAIN_MS: saved(view, in_time).most_ms,
+        INPUT_COPY_GAIN_MS: 0.0 if is_replayed(view) else view.per_step_ms(bare_ns),
+        SYNC_GAIN_MS: saved(view, without_waits(int(rows["sync_ns"].sum()))).most_ms,
     }
 
 

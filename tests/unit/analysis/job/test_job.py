@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from advisor.metrics.ranks import recorded_ranks
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
+from tests.tables import metrics_of
 
 HOUR = 3_600_000_000  # us
 
@@ -303,13 +303,13 @@ def sitting(*ahead, meet=False):
 def test_ranks_that_were_recorded_at_other_times_are_told_apart():
     made = sitting(0, 120 * MINUTE, 5, 120 * MINUTE)
     assert made.sittings == [[0, 2], [1, 3]]
-    assert recorded_ranks.ranks(made)[recorded_ranks.RANKS_SITTINGS] == "ranks 0, 2; 2 h later ranks 1, 3"
+    assert metrics_of(made)["ranks_sittings"] == "ranks 0, 2; 2 h later ranks 1, 3"
 
 
 @pytest.mark.parametrize("ahead", [(0, 0), (0, 5e6), (0, MINUTE)])
 def test_clocks_of_hosts_differ_by_less_than_a_minute(ahead):
     assert sitting(*ahead).sittings == []
-    assert recorded_ranks.ranks(sitting(*ahead))[recorded_ranks.RANKS_SITTINGS] == ""
+    assert metrics_of(sitting(*ahead))["ranks_sittings"] == ""
 
 
 def test_ranks_that_meet_were_recorded_at_one_time_whatever_their_clocks_say():

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import json
 
+import polars as pl
 import pytest
 
+from advisor.analysis.device.roofs import memory_ns
+from advisor.inputs.hardware import match
 from advisor.metrics.kernels.roofs import roof_table
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
@@ -91,3 +94,10 @@ def test_the_table_has_each_op_and_shape_once():
     assert rows["gflops"].to_list() == pytest.approx([2 * 4096**3 / 1e9, 0])
     assert rows["megabytes"].to_list() == pytest.approx([3 * 4096**2 * 2 / 1e6] * 2)
     assert rows["reached"].to_list() == pytest.approx([2 * LARGE_US / 1500, 3 * 4096**2 * 2 / 2039 / 60e3], rel=1e-3)
+
+
+def test_moving_bytes_takes_as_long_as_the_bandwidth_says():
+    a100 = match("NVIDIA A100-SXM4-80GB")
+    rows = pl.DataFrame({"moved": [2_039_000, None]})
+    assert rows.select(memory_ns(pl.col("moved"), a100, 0.5)).to_series().to_list() == [pytest.approx(2_000), 0]
+    assert rows.select(memory_ns(pl.col("moved"), None, 0.5)).to_series().to_list() == [0]

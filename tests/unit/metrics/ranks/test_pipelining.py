@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.ranks import pipelining, waiting
+from advisor.metrics.ranks import pipelining
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
-from tests.tables import by_metric
+from tests.tables import by_metric, metrics_of
 
 bubbles = by_metric(pipelining.bubbles)
 
@@ -61,11 +61,11 @@ def test_messages_without_a_peer_tell_no_stages():
 def test_one_stage_alone_does_not_tell_what_it_waits():
     values = bubbles(chain(recorded=1))
     assert isinstance(values[pipelining.PIPELINE_WAIT_MS], Missing)
-    assert isinstance(waiting.waiting_of_all(chain(recorded=1))[waiting.PIPELINE_WAIT_SHARE], Missing)
+    assert isinstance(metrics_of(chain(recorded=1))["pipeline_wait_share"], Missing)
 
 
 def test_ranks_that_send_nothing_are_no_pipeline_and_wait_for_none():
     alone = job(rank(0, [call(0, 10)], [spent(1, 0, 100)], facts={"world_size": 8}))
     assert bubbles(alone)[pipelining.PIPELINE_WAIT_MS] == Missing("no_point_to_point")
-    assert waiting.waiting_of_all(alone)[waiting.PIPELINE_WAIT_SHARE] == 0
-    assert isinstance(waiting.waiting_of_all(alone)[waiting.WAITING_SHARE], Missing)
+    assert metrics_of(alone)["pipeline_wait_share"] == 0
+    assert isinstance(metrics_of(alone)["waiting_share"], Missing)

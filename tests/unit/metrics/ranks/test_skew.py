@@ -8,10 +8,9 @@ import pytest
 
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.ranks import device_sharing, late_rank, replicas, skew, slowdown, waiting
-from advisor.metrics.ranks.waiting import OWN_STEP_EXCESS_MS, waits
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
-from tests.tables import US, by_metric
+from tests.tables import US, by_metric, metrics_of
 
 
 def racing(own, *, input_us=None, kernels=None, transfer=100, busy=None):
@@ -42,130 +41,128 @@ def unevenness(uneven):
 
 def test_one_rank_that_is_always_late_is_persistent_skew():
     values = unevenness(racing([[10, 10, 10, 10], [13, 13, 13, 13], [10, 11, 10, 11]]))
-    assert values[skew.PERSISTENT_SKEW_MS] == pytest.approx(13 - 10.5)  # means 10, 13, 10.5: the typical one is 10.5
-    assert values[skew.MOVING_SKEW_MS] == pytest.approx(0)
-    assert values[skew.SKEW_SHARE] == pytest.approx(2.5 / 13.1)
-    assert (values[late_rank.LATE_RANK.rank], values[late_rank.LATE_RANK_STEPS], values[skew.COMMON_STEPS]) == (1, 4, 4)
-    assert values[late_rank.LATE_RANK_MS] == pytest.approx(2.5)  # 3, 2, 3 and 2 ms beyond the typical rank of the step
-    assert values[late_rank.LATE_RANK_LEAST_MS] == pytest.approx(2.5)
-    assert values[late_rank.LATE_RANK_UNEVEN_MS] == pytest.approx(13 - 33.5 / 3)
-    assert values[late_rank.LATE_RANK_CAUSES] == "kernels (2.5 ms more)"
+    assert values["persistent_skew_ms"] == pytest.approx(13 - 10.5)  # means 10, 13, 10.5: the typical one is 10.5
+    assert values["moving_skew_ms"] == pytest.approx(0)
+    assert values["skew_share"] == pytest.approx(2.5 / 13.1)
+    assert (values[late_rank.LATE_RANK.rank], values["late_rank_steps"], values["common_steps"]) == (1, 4, 4)
+    assert values["late_rank_ms"] == pytest.approx(2.5)  # 3, 2, 3 and 2 ms beyond the typical rank of the step
+    assert values["late_rank_least_ms"] == pytest.approx(2.5)
+    assert values["late_rank_uneven_ms"] == pytest.approx(13 - 33.5 / 3)
+    assert values["late_rank_causes"] == "kernels (2.5 ms more)"
 
 
 def test_of_two_ranks_the_one_that_does_less_is_typical_and_equal_work_saves_half():
     made = racing([[10, 10, 10, 10], [30, 30, 30, 30]])
     values = unevenness(made)
-    assert values[late_rank.LATE_RANK_MS] == values[skew.PERSISTENT_SKEW_MS] == pytest.approx(20)
-    assert values[late_rank.LATE_RANK_UNEVEN_MS] == pytest.approx(10)
-    excess = [waits(made, position)[OWN_STEP_EXCESS_MS] for position in (0, 1)]
+    assert values["late_rank_ms"] == values["persistent_skew_ms"] == pytest.approx(20)
+    assert values["late_rank_uneven_ms"] == pytest.approx(10)
+    excess = [metrics_of(made, position)["own_step_excess_ms"] for position in (0, 1)]
     assert excess == [pytest.approx(0), pytest.approx(20)]
 
 
 def test_another_rank_each_time_is_moving_skew():
     values = unevenness(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
     mean = 34 / 3
-    assert values[skew.PERSISTENT_SKEW_MS] == pytest.approx(0)
-    assert values[skew.MOVING_SKEW_MS] == pytest.approx(14 - mean)
-    assert values[skew.MOVING_COMPUTE_MS] == pytest.approx(14 - mean)
-    assert values[skew.MOVING_INPUT_MS] == pytest.approx(0)
-    assert values[late_rank.LATE_RANK_MS] == 0
-    assert values[skew.MOVING_CAUSES] == "kernels (4 ms more)"
-    assert values[skew.MOVING_MOST_MS] == pytest.approx(14 - mean)  # evened out, every rank takes the mean
-    assert values[skew.MOVING_HOST_MS] == pytest.approx(0)
+    assert values["persistent_skew_ms"] == pytest.approx(0)
+    assert values["moving_skew_ms"] == pytest.approx(14 - mean)
+    assert values["moving_compute_ms"] == pytest.approx(14 - mean)
+    assert values["moving_input_ms"] == pytest.approx(0)
+    assert values["late_rank_ms"] == 0
+    assert values["moving_causes"] == "kernels (4 ms more)"
+    assert values["moving_most_ms"] == pytest.approx(14 - mean)  # evened out, every rank takes the mean
+    assert values["moving_host_ms"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("own", [[[14, 10, 14], [10, 14, 10]], [[14, 10, 14, 14, 10], [10, 14, 10, 10, 14]]])
 def test_of_two_ranks_that_are_late_in_turn_neither_is_late_for_good(own):
     values = unevenness(racing(own))
-    assert (
-        values[late_rank.LATE_RANK_STEPS] > len(own[0]) / 2
-    )  # an odd number of steps: one of them is the latest more often
-    assert values[late_rank.LATE_RANK_MS] == values[late_rank.LATE_RANK_SHARE] == 0
+    assert values["late_rank_steps"] > len(own[0]) / 2  # an odd number of steps: one of them is the latest more often
+    assert values["late_rank_ms"] == values["late_rank_share"] == 0
 
 
 def test_of_two_ranks_one_that_is_late_in_nearly_every_step_is_late_for_good():
     values = unevenness(racing([[14, 13, 15, 14, 10, 14], [10, 10, 10, 10, 11, 10]]))
-    assert values[late_rank.LATE_RANK_MS] == pytest.approx(4)
+    assert values["late_rank_ms"] == pytest.approx(4)
 
 
 def test_evening_out_leaves_what_one_rank_has_for_good():
     values = unevenness(racing([[20, 20, 20, 20], [10, 24, 10, 10], [10, 10, 10, 24]]))
-    assert values[skew.MOVING_MOST_MS] == pytest.approx(22 - 20)  # rank 0 has most, whichever step is left out
+    assert values["moving_most_ms"] == pytest.approx(22 - 20)  # rank 0 has most, whichever step is left out
 
 
 def test_a_rank_that_is_latest_by_chance_does_not_set_the_level():
     values = unevenness(racing([[14, 10, 10, 10], [10, 14, 10, 14], [10, 10, 14, 10]]))
-    assert values[skew.MOVING_SKEW_MS] == pytest.approx(14 - 12)  # rank 1 was latest twice
-    assert values[skew.MOVING_MOST_MS] == pytest.approx(14 - 136 / 12)
+    assert values["moving_skew_ms"] == pytest.approx(14 - 12)  # rank 1 was latest twice
+    assert values["moving_most_ms"] == pytest.approx(14 - 136 / 12)
 
 
 def test_pauses_of_the_host_that_move_are_told_from_uneven_batches():
     own, busy = [[14, 10, 10, 10], [10, 10, 15, 10], [10, 10, 10, 10]], 10
     values = unevenness(racing(own, busy=busy))
-    assert values[skew.MOVING_COMPUTE_MS] == pytest.approx(0)
-    assert values[skew.MOVING_HOST_MS] == pytest.approx(values[skew.MOVING_SKEW_MS]) == pytest.approx(49 / 4 - 45 / 4)
-    assert values[skew.PAUSES_LEAST_MS] == pytest.approx(9 / 4)  # without them, every step takes 10 ms and the transfer
-    assert values[skew.PAUSES_MOST_MS] == pytest.approx(9 / 4 + 0.1)
+    assert values["moving_compute_ms"] == pytest.approx(0)
+    assert values["moving_host_ms"] == pytest.approx(values["moving_skew_ms"]) == pytest.approx(49 / 4 - 45 / 4)
+    assert values["pauses_least_ms"] == pytest.approx(9 / 4)  # without them, every step takes 10 ms and the transfer
+    assert values["pauses_most_ms"] == pytest.approx(9 / 4 + 0.1)
 
 
 def test_of_two_ranks_that_pause_in_turn_each_pauses_in_half_of_its_steps():
     values = unevenness(racing([[14, 10, 14, 10], [10, 15, 10, 15]], busy=10))
-    assert values[skew.PAUSES_LEAST_MS] == pytest.approx(4.5)  # every step would take 10 ms and the transfer
-    assert values[skew.PAUSES_MOST_MS] == pytest.approx(4.6)
+    assert values["pauses_least_ms"] == pytest.approx(4.5)  # every step would take 10 ms and the transfer
+    assert values["pauses_most_ms"] == pytest.approx(4.6)
 
 
 def test_the_two_parts_make_up_the_whole():
     values = unevenness(racing([[14, 10, 10, 12], [10, 15, 10, 12], [10, 10, 17, 19]]))
-    assert values[skew.SKEW_MS] == pytest.approx(values[skew.PERSISTENT_SKEW_MS] + values[skew.MOVING_SKEW_MS])
-    assert values[skew.SKEW_MS] == pytest.approx((14 + 15 + 17 + 19) / 4 - 47 / 4)  # means 11.5, 11.75 and 14
+    assert values["skew_ms"] == pytest.approx(values["persistent_skew_ms"] + values["moving_skew_ms"])
+    assert values["skew_ms"] == pytest.approx((14 + 15 + 17 + 19) / 4 - 47 / 4)  # means 11.5, 11.75 and 14
 
 
 def test_of_two_ranks_the_faster_is_typical():
-    assert unevenness(racing([[10] * 3, [16] * 3]))[skew.PERSISTENT_SKEW_MS] == pytest.approx(6)
+    assert unevenness(racing([[10] * 3, [16] * 3]))["persistent_skew_ms"] == pytest.approx(6)
 
 
 def test_waiting_for_input_is_named():
     values = unevenness(racing([[10] * 3, [10] * 3, [15] * 3], input_us={2: 5000}))
-    assert values[late_rank.LATE_RANK_CAUSES] == "waiting for input (5 ms more)"
-    assert values[skew.PERSISTENT_INPUT_MS] == pytest.approx(5)
-    assert values[skew.PERSISTENT_COMPUTE_MS] == pytest.approx(0)
+    assert values["late_rank_causes"] == "waiting for input (5 ms more)"
+    assert values["persistent_input_ms"] == pytest.approx(5)
+    assert values["persistent_compute_ms"] == pytest.approx(0)
 
 
 def test_more_kernels_are_named():
     values = unevenness(racing([[10] * 3, [10] * 3, [15] * 3], kernels={2: 14}))
-    assert values[late_rank.LATE_RANK_CAUSES] == "kernels (5 ms more); it runs 14 kernels, others 10"
-    assert values[late_rank.LATE_RANK_KERNELS_RATIO] == pytest.approx(1.4)
+    assert values["late_rank_causes"] == "kernels (5 ms more); it runs 14 kernels, others 10"
+    assert values["late_rank_kernels_ratio"] == pytest.approx(1.4)
 
 
 def test_of_ranks_without_a_device_more_time_in_ops_is_named():
     ranks = racing([[10] * 3, [10] * 3, [15] * 3], kernels=dict.fromkeys(range(3), 0))
     on_hosts = [replace(r, steps=r.steps.rename({"work_ns": "ops_ns", "ops_ns": "work_ns"})) for r in ranks.ranks]
     values = unevenness(job(*on_hosts))
-    assert values[late_rank.LATE_RANK_CAUSES] == "ops (5 ms more)"
-    assert values[late_rank.LATE_RANK_HOST_MS] == pytest.approx(0)
+    assert values["late_rank_causes"] == "ops (5 ms more)"
+    assert values["late_rank_host_ms"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_steps_tell_the_loss_but_not_whose_it_is(steps):
     values = unevenness(racing([[10] * steps, [14] * steps]))
-    assert values[skew.SKEW_MS] == pytest.approx(4)
-    for metric in (*late_rank.LATE_RANK, late_rank.LATE_RANK_SHARE, skew.PERSISTENT_SKEW_MS, skew.MOVING_SKEW_SHARE):
+    assert values["skew_ms"] == pytest.approx(4)
+    for metric in (*late_rank.LATE_RANK, "late_rank_share", "persistent_skew_ms", "moving_skew_share"):
         assert values[metric] == Missing("few_common_steps", steps=steps, needed=3)
 
 
 def test_who_waits_and_for_whom():
-    values = waiting.waiting_of_all(racing([[10, 10], [13, 13], [10, 11]]))
+    values = metrics_of(racing([[10, 10], [13, 13], [10, 11]]))
     assert (values[waiting.WAITING_MOST.rank], values[waiting.AWAITED_MOST.rank]) == (0, 1)
-    assert values[waiting.WAITING_MOST_SHARE] == pytest.approx(3 / 13.1)
-    assert values[waiting.WAITING_SHARE] == pytest.approx((3 + 0 + 2.5) / 3 / 13.1)
-    assert values[waiting.AWAITED_MOST_SHARE] == 1
+    assert values["waiting_most_share"] == pytest.approx(3 / 13.1)
+    assert values["waiting_share"] == pytest.approx((3 + 0 + 2.5) / 3 / 13.1)
+    assert values["awaited_most_share"] == 1
 
 
 def test_a_rank_of_several_devices_is_known_by_its_number_and_its_device():
-    one_each = waiting.waiting_of_all(racing([[10, 10], [13, 13]]))
+    one_each = metrics_of(racing([[10, 10], [13, 13]]))
     assert one_each[waiting.AWAITED_MOST.device] == Missing("one_device_per_rank")
     ranks = racing([[10, 10], [13, 13]]).ranks
-    values = waiting.waiting_of_all(job(*(replace(rank, worker=4, device=device) for device, rank in enumerate(ranks))))
+    values = metrics_of(job(*(replace(rank, worker=4, device=device) for device, rank in enumerate(ranks))))
     assert [values[metric] for metric in waiting.AWAITED_MOST] == [4, 1]
     assert [values[metric] for metric in waiting.WAITING_MOST] == [4, 0]
 
@@ -173,12 +170,12 @@ def test_a_rank_of_several_devices_is_known_by_its_number_and_its_device():
 def test_a_rank_is_named_only_if_half_of_the_waiting_is_for_it():
     nobody = Missing("no_rank_awaited_most")
     half = [[14, 10], [10, 14], [10, 10]]  # two ranks wait 4 ms for rank 0, then two for rank 1
-    values = waiting.waiting_of_all(racing(half))
-    assert (values[waiting.AWAITED_MOST.rank], values[waiting.AWAITED_MOST_SHARE]) == (0, 0.5)
-    thirds = waiting.waiting_of_all(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
-    assert (thirds[waiting.AWAITED_MOST.rank], thirds[waiting.AWAITED_MOST_SHARE]) == (nobody, pytest.approx(1 / 3))
-    even = waiting.waiting_of_all(racing([[10, 10], [10, 10]]))
-    assert (even[waiting.AWAITED_MOST.rank], even[waiting.AWAITED_MOST_SHARE]) == (nobody, 0)
+    values = metrics_of(racing(half))
+    assert (values[waiting.AWAITED_MOST.rank], values["awaited_most_share"]) == (0, 0.5)
+    thirds = metrics_of(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
+    assert (thirds[waiting.AWAITED_MOST.rank], thirds["awaited_most_share"]) == (nobody, pytest.approx(1 / 3))
+    even = metrics_of(racing([[10, 10], [10, 10]]))
+    assert (even[waiting.AWAITED_MOST.rank], even["awaited_most_share"]) == (nobody, 0)
 
 
 # ---------------------------------------------------------------------------------------- slow kernels
@@ -342,4 +339,4 @@ def test_without_the_other_ranks_nothing_is_told():
         replicas.idle_ranks,
     ):
         known = {metric for metric, value in by_metric(measure)(job(alone)).items() if not isinstance(value, Missing)}
-        assert known <= {waiting.PIPELINE_WAIT_SHARE}  # it sends nothing
+        assert known <= {"pipeline_wait_share"}  # it sends nothing

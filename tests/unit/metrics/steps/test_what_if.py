@@ -58,7 +58,7 @@ def test_input_beside_which_a_program_of_jax_runs_gives_back_the_rest():
 
 
 def test_one_step_of_more_calls_than_are_replayed_is_judged_by_its_gaps(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("advisor.analysis.device.replay._MOST_CALLS", 1)
+    monkeypatch.setattr("advisor.whatif.replay._MOST_CALLS", 1)
     assert what_if(view(waiting_for_input(steps=1)))["input_gain_ms"] == pytest.approx(0.09)
 
 

@@ -1,4 +1,4 @@
-"""What-if: the recorded steps run again on a model of host, streams and synchronisation, with something changed.
+"""The replay: the recorded steps run again on a model of host, streams and synchronisation, with something changed.
 
 The model is the dependency graph of Daydream (USENIX ATC 2020) and Lumos (MLSys 2025), reduced to what the trace of
 one worker always holds: the host makes its calls one after the other; an op starts when its stream is free, its call
@@ -21,9 +21,8 @@ from advisor.analysis.device.view import DeviceView
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches
-from advisor.text import percent
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.vocabulary.limits import QUEUED_GAP_NS, SLOW_CALL_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
 _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
@@ -31,9 +30,6 @@ _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of 
 _STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
-
-ELSE: Final = f"; where the replay of the unchanged steps is off by more than {percent(TRUSTED_ERROR)}: "
-"""In a formula, before what stands in for a replay."""
 
 UNPROFILED: Final = 0.5
 """Part of the recorded host time per call that launching may take when no profiler records it."""
@@ -124,9 +120,9 @@ class Replay:
         """With ops that follow each other at once where they are queued, as those of a captured graph do."""
         return replace(self, pause=np.zeros_like(self.pause))
 
-    def with_launches(self, factor: float, longest_ns: int) -> Replay:
-        """With each call, and the host work before it where that is at most `longest_ns`, taking `factor` as long."""
-        gap = np.where(self.gap <= longest_ns, _part(self.gap, factor), self.gap)
+    def with_launches(self, factor: float) -> Replay:
+        """With each call, and the host work before it where that is at most 1 ms, taking `factor` as long."""
+        gap = np.where(self.gap <= LAUNCH_GAP_NS, _part(self.gap, factor), self.gap)
         return replace(self, gap=gap, own=np.where(self.waits, self.own, _part(self.own, factor)))
 
     def _makespan(self) -> int:
@@ -218,12 +214,6 @@ def replay(view: DeviceView) -> Replay | None:
         steps=steps.height,
         recorded_ms=(max(end, host_end) - begin) / 1e6 / steps.height,
     )
-
-
-def trusted_replay(view: DeviceView) -> Replay | None:
-    """The view's replay, or None where it cannot be made or does not reproduce the recording within 5 %."""
-    replayed = view.once(replay)
-    return replayed if replayed is not None and abs(replayed.error) <= TRUSTED_ERROR else None
 
 
 def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:

@@ -5,59 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.analysis.device.replay import replay
 from advisor.analysis.device.selection import select_steps
 from advisor.model.intervals import Union
-from advisor.model.profile import Profile, table
-
-US = 1000
-
-
-def view(calls, ops, step=(0, 1000), host=None, threads=1):
-    """One step: calls (kind, name, start, dur), ops (call, stream, kind, start, dur), `host` the host's range."""
-    calls_table = {
-        "id": range(len(calls)),
-        "worker": 0,
-        "thread": threads,
-        "kind": [kind for kind, *_ in calls],
-        "name": [name for _, name, *_ in calls],
-        "start_ns": [start * US for *_, start, _ in calls],
-        "dur_ns": [dur * US for *_, dur in calls],
-    }
-    device = {
-        "id": range(len(ops)),
-        "worker": 0,
-        "device": 0,
-        "launch": [call for call, *_ in ops],
-        "stream": [stream for _, stream, *_ in ops],
-        "kind": [kind for _, _, kind, *_ in ops],
-        "name": "k",
-        "start_ns": [start * US for *_, start, _ in ops],
-        "dur_ns": [dur * US for *_, dur in ops],
-    }
-    host_begin, host_length = host or step
-    steps = {
-        "worker": [0],
-        "device": [0],
-        "step": [1],
-        "name": ["s"],
-        "start_ns": [step[0] * US],
-        "dur_ns": [step[1] * US],
-        "host_start_ns": [host_begin * US],
-        "host_dur_ns": [host_length * US],
-    }
-    tables = {"workers": {"worker": [0]}, "steps": steps, "device_ops": device, "host_ops": calls_table}
-    trace = Profile.of({name: table(name, columns) for name, columns in tables.items()}, format="test")
-    return select_steps(trace).views[0]
-
-
-#          0    10        20                       110
-# host     launch(5) at 0, launch(5) at 5
-# device        [10 .... 60][60 ........ 110]
-BACK_TO_BACK = (
-    [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 5, 5)],
-    [(0, 7, "kernel", 10, 50), (1, 7, "kernel", 60, 50)],
-)
+from advisor.whatif.replay import replay
+from tests.device_bound import ADD, GEMM, queued
+from tests.tables import kernel, profile, step
+from tests.timelines import BACK_TO_BACK, HOST_BOUND, SYNC, US, view
 
 
 def with_ops(model, ops, factor):
@@ -75,14 +28,6 @@ def test_unchanged_it_takes_as_long_as_recorded():
 def test_a_kernel_on_the_critical_path_is_saved_whole():
     model = replay(view(*BACK_TO_BACK, step=(0, 110), host=(0, 12)))
     assert model.saved_ms(with_ops(model, [1], 0.0)) == pytest.approx(0.050)
-
-
-# host     launch at 0 ... 300 of host work ... launch at 305, tail to 400
-# device   [10 .. 60]                              [315 .. 365]
-HOST_BOUND = (
-    [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 305, 5)],
-    [(0, 7, "kernel", 10, 50), (1, 7, "kernel", 315, 50)],
-)
 
 
 def test_a_host_bound_step_does_not_notice_faster_kernels():
@@ -110,18 +55,6 @@ def test_half_of_it_kept_saves_half():
     assert model.saved_ms(model.without_host(Union.of([5 * US], [305 * US]), rest=0.5)) == pytest.approx(0.150)
 
 
-# host     launch at 0, sync 5..62 (the kernel ends at 60), launch at 62
-# device   [10 .... 60]            [72 ... 122]
-SYNC = (
-    [
-        ("runtime", "cudaLaunchKernel", 0, 5),
-        ("sync", "cudaStreamSynchronize", 5, 57),
-        ("runtime", "cudaLaunchKernel", 62, 5),
-    ],
-    [(0, 7, "kernel", 10, 50), (2, 7, "kernel", 72, 50)],
-)
-
-
 def test_a_wait_holds_the_host_until_the_device_is_done():
     assert replay(view(*SYNC, step=(0, 122))).step_ms == pytest.approx(0.122)
 
@@ -147,7 +80,7 @@ def test_streams_run_side_by_side():
 def test_launches_that_cost_a_tenth():
     model = replay(view(*HOST_BOUND, step=(0, 400)))
     # work between the calls of 300 us is at most 1 ms: 30 us; second call at 0.5 + 30 = 30.5
-    changed = model.with_launches(0.1, 1_000_000)
+    changed = model.with_launches(0.1)
     assert model.saved_ms(changed) > 0.250
 
 
@@ -216,3 +149,17 @@ def test_an_op_that_is_gone_saves_its_time_and_not_what_it_waited_for():
     ops = [(0, 7, "kernel", 10, 20), (1, 7, "kernel", 100, 20), (2, 7, "kernel", 120, 50)]
     model = replay(view(calls, ops, step=(0, 170), host=(0, 15)))
     assert model.saved_ms(model.with_durations(np.array([1]), np.array([0]))) == pytest.approx(0.020)
+
+
+def test_durations_are_changed_by_id_in_any_order():
+    steps = replay(queued((ADD, 100, {}), (GEMM, 200, {}), (ADD, 300, {})))
+    changed = steps.with_durations(np.array([2, 0, 99]), np.array([10_000, 20_000, 7]))
+    assert dict(zip(changed.op.tolist(), changed.dur.tolist(), strict=True)) == {0: 20_000, 1: 200_000, 2: 10_000}
+    assert steps.with_durations(np.array([], np.int64), np.array([], np.int64)).dur.tolist() == steps.dur.tolist()
+
+
+def test_what_the_host_launches_ahead_for_steps_that_are_not_used_is_not_replayed():
+    ran = [kernel(100 * i + 20, 100 * i + 120, 10 * i + 2) for i in range(6)]
+    marks = [step(i, 0 if i == 0 else 100 * i + 20, 100 * i + 120, host=(10 * i, 10 * i + 5)) for i in range(6)]
+    steps = select_steps(profile(ran, steps=marks), "0:3").views[0]
+    assert replay(steps).error == pytest.approx(0, abs=0.01)

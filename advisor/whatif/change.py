@@ -1,0 +1,280 @@
+"""Changes: what would be different in the steps, at its least and at its most helpful."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import groupby
+from operator import and_, or_
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Union
+from advisor.text import percent
+from advisor.whatif.replay import TRUSTED_ERROR, Replay
+
+World: TypeAlias = Literal["recorded", "unprofiled", "unhindered"]
+"""The steps as recorded; with a host that no profiler slows down; and one that waits for no batch, either."""
+Bound: TypeAlias = float | tuple[float, float]
+"""Nanoseconds of all used steps that are saved without a trusted replay: at most (nothing at least), or both ends."""
+
+ELSE: Final = f"; where the replay of the unchanged steps is off by more than {percent(TRUSTED_ERROR)}: "
+"""In a formula, before what stands in for a replay."""
+
+WORDS: Final = {
+    "without": "; replayed; without a replay that can be trusted, 0 at least and the idle time for it at most",
+    "without_work": "; replayed; without a replay that can be trusted, the time of its kernels or ops",
+    "faster": "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most",
+    "overlapped": "; replayed; without a replay that can be trusted, 0 at least and what they lose at most",
+    "merged": "; replayed; without a replay that can be trusted, the time of the others that no kernel hides",
+    "sooner": "; replayed; without a replay that can be trusted, the idle time until then",
+    "cheaper_launches": "; replayed; without a replay that can be trusted, 0 at least and the host-bound gaps at most",
+}
+"""By builder, what ends the formula of a gain: that it is replayed, and what stands in for a replay."""
+
+
+def _nothing() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """What is different in the replayed steps.
+
+    The host's work during spans is reduced to the part beside them; calls (host op ids) take no time and wait for
+    nothing; ops (device op ids, each once) take other durations in ns; no call waits; launches take a part of their
+    time; queued ops follow each other at once.
+    """
+
+    host: tuple[tuple[Union, float], ...] = ()
+    calls: Ints = field(default_factory=_nothing)
+    ops: Ints = field(default_factory=_nothing)
+    durations: Ints = field(default_factory=_nothing)
+    waits: bool = False
+    launches: float = 1.0
+    pauses: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a replay with it is the one without."""
+        has_host = any(when.total for when, _ in self.host)
+        return not (has_host or len(self.calls) or len(self.ops) or self.waits or self.pauses) and self.launches == 1
+
+    def on(self, steps: Replay) -> Replay:
+        """The steps with it."""
+        for when, rest in self.host:
+            steps = steps.without_host(when, rest)
+        steps = steps.with_launches(self.launches) if self.launches < 1 else steps
+        steps = steps.without_calls(self.calls) if len(self.calls) else steps
+        steps = steps.without_waits() if self.waits else steps
+        steps = steps.without_pauses() if self.pauses else steps
+        return steps.with_durations(self.ops, self.durations) if len(self.ops) else steps
+
+    def __or__(self, other: Edit) -> Edit:
+        """Both: of one thing that both change, the larger change."""
+        ops, durations = np.concatenate((self.ops, other.ops)), np.concatenate((self.durations, other.durations))
+        shortest = np.lexsort((durations, ops))
+        ops, first = np.unique(ops[shortest], return_index=True)
+        return Edit(
+            host=_disjoint((*self.host, *other.host)),
+            calls=np.union1d(self.calls, other.calls),
+            ops=ops,
+            durations=durations[shortest][first],
+            waits=self.waits or other.waits,
+            launches=min(self.launches, other.launches),
+            pauses=self.pauses or other.pauses,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """One end of a change, and how its saving is told.
+
+    `bound_ns` is saved of all used steps where nothing is replayed, `alone_ns` where no device was used. `part` of what
+    is saved counts; `extra_ns`, which no replay holds, comes on top. `worlds` are the replays that it is tried in.
+    """
+
+    edit: Edit = Edit()
+    bound_ns: float = 0.0
+    alone_ns: float = 0.0
+    part: float = 1.0
+    extra_ns: float = 0.0
+    worlds: tuple[World, ...] = ("recorded",)
+
+    def __and__(self, other: End) -> End:
+        """Both at once; the part that counts is the mean of theirs, each with the weight of its bound."""
+        bound_ns = self.bound_ns + other.bound_ns
+        weighed = self.part * self.bound_ns + other.part * other.bound_ns
+        return End(
+            edit=self.edit | other.edit,
+            bound_ns=bound_ns,
+            alone_ns=self.alone_ns + other.alone_ns,
+            part=weighed / bound_ns if bound_ns else min(self.part, other.part),
+            extra_ns=self.extra_ns + other.extra_ns,
+            worlds=tuple(dict.fromkeys((*self.worlds, *other.worlds))),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What is different, at its least and at its most helpful end.
+
+    Neither saves more than `limit_ns` of all steps; the least may be cut in the proportion in which the most is.
+    """
+
+    least: End = End()
+    most: End = End()
+    limit_ns: float = math.inf
+    in_proportion: bool = False
+
+    def surely(self, part: float) -> Change:
+        """The same, of which only this part is saved at least, replayed or not."""
+        return replace(self, least=replace(self.least, part=part * self.least.part))
+
+    def at_most(self, limit_ns: float, *, in_proportion: bool = False) -> Change:
+        """The same, which saves no more than this of all used steps; if `in_proportion`, a cut shortens both ends."""
+        return replace(self, limit_ns=min(self.limit_ns, limit_ns), in_proportion=in_proportion)
+
+    def beyond(self, extra_ns: float) -> Change:
+        """The same, which saves so much more at most: what no replay holds."""
+        return replace(self, most=replace(self.most, extra_ns=self.most.extra_ns + extra_ns))
+
+
+NOTHING: Final = Change()
+"""Saves nothing; no replay is made for it."""
+
+
+def together(*changes: Change) -> Change:
+    """All of these changes at once; their order does not matter."""
+    least, most = (change.least for change in changes), (change.most for change in changes)
+    if not changes:
+        return NOTHING
+    limit_ns, cut = sum(change.limit_ns for change in changes), any(change.in_proportion for change in changes)
+    return Change(reduce(and_, least), reduce(and_, most), limit_ns, cut)
+
+
+def between(least: Change, most: Change) -> Change:
+    """One or the other: what the first saves at least, and the second at most."""
+    return replace(most, least=least.least, limit_ns=max(least.limit_ns, most.limit_ns))
+
+
+def without(
+    *,
+    host: Union = EMPTY,
+    calls: pl.Series | None = None,
+    ops: pl.DataFrame | None = None,
+    rest: tuple[float, float] = (0.0, 0.0),
+    bound_ns: Bound = 0.0,
+) -> Change:
+    """Without the host's work during `host`, these calls (host op ids) and these device ops.
+
+    Of the host's work the parts `rest` are left, at the least and at the most helpful end. Give no `host` where the
+    device never waits for it. Without a trusted replay, or a device: nothing at least and `bound_ns` at most.
+    """
+    ids = _nothing() if calls is None else calls.drop_nulls().unique().to_numpy()
+    gone = _nothing() if ops is None else ops["id"].to_numpy()
+    edits = (Edit(((host, part),), ids, gone, np.zeros_like(gone)) for part in rest)
+    return _change(*edits, bound_ns)
+
+
+def without_waits(bound_ns: Bound) -> Change:
+    """With no call waiting for the device. Without a trusted replay: `bound_ns`."""
+    return _change(Edit(waits=True), Edit(waits=True), bound_ns)
+
+
+def without_work(view: DeviceView, when: Union, bound_ns: Bound | None = None) -> Change:
+    """Without what the host does at these times, its calls included, and the kernels that they launch.
+
+    Without a trusted replay: the time of these kernels, without a device that of the work; or `bound_ns`.
+    """
+    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"])) if when.total else view.host.clear()
+    calls = calls.filter(inside(when, calls))
+    kernels = view.used_ops.join(calls.select(launch="id"), on="launch", how="semi")
+    if bound_ns is None:
+        bound = when if view.device is None else spans(kernels)
+        bound_ns = (float(bound.within(view.starts, view.ends).sum()),) * 2
+    return without(host=when, calls=calls["id"], ops=kernels, bound_ns=bound_ns)
+
+
+def sooner(when: Union, bound_ns: Bound, rest: tuple[float, float] = (0.0, 0.0)) -> Change:
+    """With ranges of the host in which it waits for input that end earlier, or at once.
+
+    Without a trusted replay, or a device: `bound_ns`, the idle time until they end.
+    """
+    return without(host=when, rest=rest, bound_ns=bound_ns)
+
+
+def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
+    """With these kernels (or without a device, host ops) taking `slowest` or `fastest` ns instead.
+
+    At most, also on a host twice as fast as the profiler let it be that never waits for a batch. Without a trusted
+    replay, or where it is about less than 0.2 % of the step: nothing at least, and at most what the kernels lose.
+    Without a device the ops of the host lose what they lose.
+    """
+    if not rows.height:
+        return NOTHING
+    took = rows.select(slow=_integer(slowest), fast=_integer(fastest), id="id", now="dur_ns")
+    ids, now = took["id"].to_numpy(), took["now"].sum()
+    edits = (Edit(ops=ids, durations=took[end].to_numpy()) for end in ("slow", "fast"))
+    change = _change(*edits, max(0.0, float(now - took["fast"].sum())))
+    return replace(
+        change,
+        least=replace(change.least, alone_ns=float(now - took["slow"].sum())),
+        most=replace(change.most, worlds=("recorded", "unhindered")),
+    )
+
+
+def overlapped(rows: pl.DataFrame, rest: tuple[float, float] = (0.0, 0.0)) -> Change:
+    """With these copies or collectives behind kernels, but for parts of each; else as `faster`."""
+    return faster(rows, *(pl.col("dur_ns") * part for part in rest))
+
+
+def merged(view: DeviceView, rows: pl.DataFrame, *by: str) -> Change:
+    """With the first of these device ops by start, of each group, taking over what the others do and their calls.
+
+    Without a trusted replay: the time of the others that no kernel hides.
+    """
+    others = rows.sort("start_ns").filter(pl.int_range(pl.len()).over(by) > 0)
+    bare_ns = (spans(others) - view.device_spans("kernel", "collective")).total
+    return without(calls=others["launch"], ops=others, bound_ns=(bare_ns, bare_ns))
+
+
+def cheaper_launches(rest: tuple[float, float], bound_ns: float) -> Change:
+    """With these parts left of what the host takes per launch, at the most helpful end with no pause between ops.
+
+    At least on a host that no profiler slows down: limit it in proportion. Without a trusted replay: nothing at least,
+    `bound_ns` at most.
+    """
+    change = _change(Edit(launches=rest[0]), Edit(launches=rest[1], pauses=True), bound_ns)
+    return replace(change, least=replace(change.least, worlds=("unprofiled",)))
+
+
+def loss(least_ns: float, most_ns: float) -> Change:
+    """Without time of the steps that is lost as it was recorded: nothing is replayed."""
+    return _change(Edit(), Edit(), (least_ns, most_ns))
+
+
+def _change(least: Edit, most: Edit, bound_ns: Bound) -> Change:
+    low, high = bound_ns if isinstance(bound_ns, tuple) else (0.0, bound_ns)
+    return Change(End(least, low, low), End(most, high, high))
+
+
+def _disjoint(host: Iterable[tuple[Union, float]]) -> tuple[tuple[Union, float], ...]:
+    """The same work without overlaps: of what two reduce, the smaller part is left."""
+    by_rest = groupby(sorted(host, key=lambda each: each[1]), key=lambda each: each[1])
+    seen, apart = EMPTY, []
+    for rest, group in by_rest:
+        when = reduce(or_, (spans for spans, _ in group))
+        apart.append((when - seen, rest))
+        seen = seen | when
+    return tuple(apart)
+
+
+def _integer(ns: pl.Expr) -> pl.Expr:
+    return ns.cast(pl.Float64).round().cast(pl.Int64)

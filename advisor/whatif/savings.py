@@ -1,0 +1,73 @@
+"""What changes save: by a replay of the recorded steps where it can be trusted, by what is lost where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from advisor.analysis.device.view import DeviceView
+from advisor.whatif.change import Change, End, World, together
+from advisor.whatif.replay import TRUSTED_ERROR, UNPROFILED, Replay, replay
+
+_NEGLIGIBLE: Final = 0.002  # of the step: what is not worth replays of other hosts
+
+
+class Interval(NamedTuple):
+    """Milliseconds saved per step: 0 <= least <= most, and no more than the step takes."""
+
+    least_ms: float
+    most_ms: float
+
+
+def saved(view: DeviceView, *changes: Change) -> Interval:
+    """What all these changes together save per step; (0, 0) without any."""
+    change = together(*changes)
+    is_small = "unhindered" in change.most.worlds and change.most.bound_ns < _NEGLIGIBLE * view.total_ns
+    least = min(_saved_ms(view, change.least, is_small=is_small))
+    most = max(_saved_ms(view, change.most, is_small=is_small))
+    limit_ms = view.per_step_ms(min(change.limit_ns, view.total_ns))
+    cut = min(1.0, limit_ms / most) if change.in_proportion and most else 1.0
+    least, most = min(cut * least, limit_ms), min(most, limit_ms)
+    return Interval(least, max(least, most))
+
+
+def replay_error(view: DeviceView) -> float | None:
+    """How far the replay of the unchanged steps is from the recorded step time, as a share; None without a replay."""
+    replayed = view.once(replay)
+    return None if replayed is None else replayed.error
+
+
+def is_replayed(view: DeviceView) -> bool:
+    """Whether savings come from a replay, and not from what stands in for one."""
+    return view.once(_recorded) is not None
+
+
+def _saved_ms(view: DeviceView, end: End, *, is_small: bool) -> list[float]:
+    """What the end saves in each of its worlds; without a replay that can be trusted, what it saves without one."""
+    replays = () if end.edit.is_empty or is_small else (view.once(_WORLDS[world]) for world in end.worlds)
+    tried = [steps.saved_ms(end.edit.on(steps)) for steps in replays if steps is not None]
+    bound_ms = view.per_step_ms(end.alone_ns if view.device is None else end.bound_ns)
+    return [max(0.0, end.part * ms + view.per_step_ms(end.extra_ns)) for ms in tried or [bound_ms]]
+
+
+def _recorded(view: DeviceView) -> Replay | None:
+    """The view's replay, or None where it cannot be made or does not reproduce the recording within 5 %."""
+    replayed = view.once(replay)
+    return replayed if replayed is not None and abs(replayed.error) <= TRUSTED_ERROR else None
+
+
+def _unprofiled(view: DeviceView) -> Replay | None:
+    steps = view.once(_recorded)
+    return steps and steps.with_launches(UNPROFILED)
+
+
+def _unhindered(view: DeviceView) -> Replay | None:
+    steps = view.once(_recorded)
+    return steps and steps.without_host(view.host_spans("input")).with_launches(UNPROFILED)
+
+
+_WORLDS: Final[Mapping[World, Callable[[DeviceView], Replay | None]]] = {
+    "recorded": _recorded,
+    "unprofiled": _unprofiled,
+    "unhindered": _unhindered,
+}
