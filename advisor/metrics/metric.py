@@ -34,6 +34,7 @@ _BY_NAME: Final = cast("Unit", "")
 _UNITS_OF_NAMES: Final[dict[str, Unit]] = {
     **{unit: unit for unit in ("ms", "us", "share", "ratio", "bytes", "rank", "device")},
     "part": "share",
+    **dict.fromkeys(("ops", "names", "causes"), "text"),
 }
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String}
 
@@ -103,6 +104,7 @@ JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 class OfAll(TypedDict, total=False):
     """What `Metric` says of all metrics that are declared together."""
 
+    source: str
     needs: tuple[str, ...]
     needs_steps: bool
     framework: str
@@ -110,7 +112,7 @@ class OfAll(TypedDict, total=False):
 
 
 class OfOne(TypedDict, total=False):
-    """What `Metric` may say of one of them; `needs` comes on top of what all need."""
+    """What `Metric` may say of one of them, a source instead of theirs; `needs` comes on top of what all need."""
 
     source: str
     unit: Unit

@@ -38,5 +38,4 @@ measure(
     "Which convolutions are computed without oneDNN.",
     "those with the most time, then the others",
     lambda view: largest(view, view.once(_native)) or None,
-    unit="text",
 )

@@ -56,28 +56,25 @@ def _mean(samples: pl.DataFrame, of: pl.Expr) -> Value:
     return Missing("counters_not_sampled") if mean is None else mean
 
 
-measure = of_devices(__name__, needs=("device_ops", "gpu_samples"), unknown=_unknown)
+measure = of_devices(__name__, source=_SOURCE, needs=("device_ops", "gpu_samples"), unknown=_unknown)
 
 measure(
     "sm_active_share",
     "How many of the multiprocessors have work, while the device is busy.",
     "mean of the samples of SMs Active in the steps, taken while an op runs",
     lambda view: _while_busy(view, "sm_active"),
-    source=_SOURCE,
 )
 measure(
     "tensor_active_share",
     "How busy the Tensor Cores are, while the device is busy.",
     "mean of the samples of Tensor Active in the steps, taken while an op runs",
     lambda view: _while_busy(view, "tensor_active"),
-    source=_SOURCE,
 )
 measure(
     "dram_share",
     "How much of the device memory's bandwidth is used, while the device is busy.",
     "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
     lambda view: _while_busy(view, "dram"),
-    source=_SOURCE,
 )
 measure(
     "memory_bound_share",

@@ -99,7 +99,6 @@ measure(
     "The ops whose products are in 64 bits.",
     "those with the most time, then the others",
     lambda view: largest(view, view.once(_products)) or None,
-    unit="text",
 )
 measure.faster(
     "double",

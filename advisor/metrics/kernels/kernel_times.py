@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
-from advisor.analysis.device.view import DeviceView, classes, spans
+from advisor.analysis.device.view import DeviceView, classes
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
+from advisor.model.intervals import Union
 from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
@@ -21,50 +22,32 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "kernel")
 
 
-def _durations(view: DeviceView) -> Ints:
-    """Of the kernels of the steps, in ns."""
-    durations: Ints = view.once(_kernels)["dur_ns"].to_numpy()
-    return durations
+def _span_ns(view: DeviceView) -> int:
+    """From the first used step's start to the last one's end."""
+    return int(view.ends[-1] - view.starts[0])
 
 
-class _Running(NamedTuple):
-    """Kernels and collectives, cut to the span from the first used step's start to the last one's end, in ns."""
-
-    rows: pl.DataFrame
-    start: Ints
-    end: Ints
-    span: tuple[int, int]
-
-    @property
-    def span_ns(self) -> int:
-        first, last = self.span
-        return last - first
-
-
-def _running(view: DeviceView) -> _Running:
+def _running(view: DeviceView) -> pl.DataFrame:
+    """Kernels and collectives from `start_ns` to `end_ns`, cut to that span."""
     rows = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     first, last = int(view.starts[0]), int(view.ends[-1])
-    start, end = (ns.clip(first, last).to_numpy() for ns in (rows["start_ns"], rows["start_ns"] + rows["dur_ns"]))
-    return _Running(rows, start, end, (first, last))
+    end = (pl.col("start_ns") + pl.col("dur_ns")).clip(first, last)
+    return rows.with_columns(pl.col("start_ns").clip(first, last), end_ns=end)
 
 
-def _utilization(view: DeviceView) -> float:
-    running = view.once(_running)
-    first, last = running.span
-    return float(spans(running.rows).within([first], [last])[0]) / running.span_ns
+def _busy_ns(view: DeviceView) -> int:
+    return Union.of(*view.once(_running).select("start_ns", "end_ns").to_numpy().T).total
 
 
-def _efficiency(view: DeviceView) -> float:
-    running = view.once(_running)
-    filled = running.rows["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy()
-    return _capped_integral(running.start, running.end, filled) / running.span_ns
+def _filled_ns(view: DeviceView) -> float:
+    filled = view.once(_running).select("start_ns", "end_ns", pl.col("blocks_per_sm").fill_null(0).clip(0, 1))
+    return _capped_integral(*(column.to_numpy() for column in filled))
 
 
 def _occupancy(view: DeviceView) -> float | None:
-    running = view.once(_running)
-    occupancy = running.rows["occupancy"].clip(0, 1).to_numpy()
-    weight = np.where(np.isnan(occupancy), 0.0, (running.end - running.start).astype(np.float64))
-    return float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None
+    known = view.once(_running).drop_nulls("occupancy")
+    weight = (known["end_ns"] - known["start_ns"]).to_numpy()
+    return float(np.average(known["occupancy"].clip(0, 1), weights=weight)) if weight.any() else None
 
 
 def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
@@ -87,25 +70,25 @@ measure(
     "kernel_ms",
     "Kernel time per step, overlapping kernels each counted.",
     "sum of durations / steps",
-    lambda view: view.per_step_ms(float(view.once(_durations).sum())),
+    lambda view: view.per_step_ms(int(view.once(_kernels)["dur_ns"].sum())),
 )
 measure(
     "median_kernel_us",
     "Typical kernel length.",
     "median of the kernel durations",
-    lambda view: float(np.median(view.once(_durations))) / 1e3 if view.once(_kernels).height else None,
+    lambda view: view.once(_kernels).select(pl.median("dur_ns") / 1e3).item(),
 )
 measure(
     "small_kernel_share",
     "Part of the kernels, by number, that are shorter than 10 µs.",
     "kernels under 10 µs / kernels",
-    lambda view: float((view.once(_durations) < _SMALL_NS).mean()) if view.once(_kernels).height else None,
+    lambda view: view.once(_kernels).select((pl.col("dur_ns") < _SMALL_NS).mean()).item(),
 )
 measure(
     "gpu_utilization",
     "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
     "union of kernels and collectives inside that span / span",
-    _utilization,
+    lambda view: _busy_ns(view) / _span_ns(view),
     source=_TB,
     unit="share",
 )
@@ -113,7 +96,7 @@ measure(
     "sm_efficiency",
     "How much of the device's multiprocessors the running kernels could fill.",
     "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
-    _efficiency,
+    lambda view: _filled_ns(view) / _span_ns(view),
     source=_TB,
     needs=("device_ops.occupancy",),
     unit="share",

@@ -53,22 +53,22 @@ def _dense_work(view: DeviceView) -> Union:
     return view.once(optimizer_work) - spans(view.host_like(_SPARSE, "annotation"))
 
 
-def _kernel_ns(view: DeviceView) -> int:
-    """Zero without a device."""
-    return int(spans(view.once(_updates)).within(view.starts, view.ends).sum()) if view.device is not None else 0
+def _kernel_spans(view: DeviceView) -> Union:
+    """None without a device."""
+    return spans(view.once(_updates)) if view.device is not None else EMPTY
 
 
-def _waits_ns(view: DeviceView) -> int:
-    """Time in which the optimizer's work on the host sets the pace: all of it without a device."""
-    paced = view.once(_dense_work)
-    if view.device is not None:
-        has_updates = view.once(_updates).height and not unknown_waits(view)
-        paced = paced & view.once(launch_gaps) if has_updates else EMPTY
-    return int(paced.within(view.starts, view.ends).sum())
+def _waits(view: DeviceView) -> Union:
+    """When the optimizer's work on the host sets the pace: always without a device, else while this is idle."""
+    work = view.once(_dense_work)
+    if view.device is None:
+        return work
+    has_updates = view.once(_updates).height and not unknown_waits(view)
+    return work & view.once(launch_gaps) if has_updates else EMPTY
 
 
-def _total_ns(view: DeviceView) -> int:
-    return view.once(_kernel_ns) + view.once(_waits_ns)
+def _in_steps_ns(view: DeviceView, when: Union) -> int:
+    return int(when.within(view.starts, view.ends).sum())
 
 
 def _places(view: DeviceView) -> pl.DataFrame:
@@ -94,14 +94,16 @@ def _fused(view: DeviceView) -> Change:
     most_rest, least_rest = _HOST_REST
     host = between(
         without(host=work, rest=(most_rest, most_rest)),
-        without(host=work, rest=(least_rest, least_rest), calls=_calls(view), bound_ns=view.once(_waits_ns)),
+        without(
+            host=work, rest=(least_rest, least_rest), calls=_calls(view), bound_ns=_in_steps_ns(view, view.once(_waits))
+        ),
     )
     return together(host, faster(kernels, *(_together(kernels, ns) for ns in _fused_ns(view, kernels))))
 
 
 def _fused_on_host(view: DeviceView) -> Change:
     recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
-    waits_ns = view.once(_waits_ns)
+    waits_ns = _in_steps_ns(view, view.once(_waits))
     half_ns = without_recording(view, waits_ns, recorded) / 2
     steady_ns = without_recording(view, round(_steady_part(view) * waits_ns), recorded)
     return loss(min(half_ns, _FUSED_SAVES * steady_ns), waits_ns)
@@ -147,27 +149,21 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
 measure = of_devices(__name__, unknown=_unknown)
 measure_named = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
 
-measure_named(
-    "optimizer_share",
-    "Part of the step in which an optimizer that updates one tensor at a time sets the pace.",
+measure_named.time(
+    "optimizer",
+    lambda view: view.once(_kernel_spans) | view.once(_waits),
+    "in which an optimizer that updates one tensor at a time sets the pace",
     "time of kernels launched inside an Optimizer.step annotation (where there is none, or nothing joins kernels with "
     "calls: of chains that hold addcdiv, as Adam's updates do), without fused and multi-tensor ones, and, if there are "
-    "any, of host-bound gaps of at most {launch_gap} while such a range is open / step time; without a device, "
-    "time of those ranges / step time",
-    lambda view: view.once(_total_ns) / view.total_ns,
+    "any, of host-bound gaps of at most {launch_gap} while such a range is open; without a device, time of those "
+    "ranges",
     where=_places,
-)
-measure_named(
-    "optimizer_ms",
-    "Time per step in which an optimizer that updates one tensor at a time sets the pace.",
-    "that time / steps",
-    lambda view: view.per_step_ms(view.once(_total_ns)),
 )
 measure_named(
     "optimizer_kernel_ms",
     "What the kernels of an optimizer that updates one tensor at a time take per step.",
     "time of those kernels / steps; 0 without a device",
-    lambda view: view.per_step_ms(view.once(_kernel_ns)),
+    lambda view: view.per_step_ms(_in_steps_ns(view, view.once(_kernel_spans))),
 )
 measure_named.kernels(
     "optimizer",

@@ -131,7 +131,6 @@ measure(
     "Which ops reach under a twentieth of the device's roof, with what they reach.",
     "the three with the most time",
     _names,
-    unit="text",
 )
 measure.faster(
     "far_below",

@@ -54,15 +54,14 @@ def _untold(view: DeviceView) -> Missing | None:
     return Missing("kernels_untold") if is_untold else _unknown(view)
 
 
-measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
-measure_told = of_devices(__name__, needs=_NEEDS, unknown=_untold)
+measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unknown)
+measure_told = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_untold)
 
 measure_told(
     "tensor_core_share",
     "Part of the kernel time spent in kernels that use Tensor Cores.",
     "time of kernels judged used / time of all compute kernels; null where over half of that is judged unknown",
     lambda view: _of_verdict(view, "used"),
-    source=_SOURCE,
 )
 measure_told(
     "tensor_core_eligible_share",
@@ -70,14 +69,12 @@ measure_told(
     "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "
     "null where over half of that is judged unknown",
     lambda view: _of_verdict(view, "used", "unused"),
-    source=_SOURCE,
 )
 measure(
     "tensor_core_unknown_share",
     "Part of the kernel time in matrix kernels of which it is unknown whether they could use Tensor Cores.",
     "time of matrix kernels judged unknown / time of all compute kernels",
     lambda view: _of_verdict(view, "unknown"),
-    source=_SOURCE,
 )
 measure.kernels(
     "tensor_core_unused",
@@ -85,12 +82,10 @@ measure.kernels(
     "in matrix kernels without the Tensor Cores that the device has",
     "matrix kernels judged unused",
     gives=("share", "ops"),
-    source=_SOURCE,
 )
 measure(
     "sixteen_bit_share",
     "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
     "time of matrix kernels with fp16, bf16, fp8, fp4 or int8 inputs / time of those whose type is known",
     _sixteen_bit_share,
-    source=_SOURCE,
 )

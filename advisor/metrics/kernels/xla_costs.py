@@ -79,5 +79,4 @@ measure(
     "Which of XLA's ops lose most below the device's roof, with what they reach.",
     "the three kinds of ops with the most time above the roof",
     _slowest,
-    unit="text",
 )

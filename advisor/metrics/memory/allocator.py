@@ -75,7 +75,7 @@ measure(
     "How many of the calls that give memory back are made inside ordinary framework ops.",
     "those of them inside an op of the framework / all of them; 0 where there are none",
     _in_ops_part,
-    source="a caching allocator frees nothing inside an op unless memory is full; without caching each op frees its own",
+    source="a caching allocator frees nothing inside an op unless memory is full; without caching ops free their own",
 )
 measure(
     "allocator_calls",

@@ -161,7 +161,6 @@ measure_waits(
     "What the host did in the gaps between decode steps, as far as it was recorded.",
     "the three outermost ranges with the most time in them",
     lambda view: in_words(view, times_by_range(view, view.once(_before_launch))),
-    unit="text",
 )
 measure_graphs.time(
     "graph_launch_wait",
