@@ -49,7 +49,7 @@ def _pinned_ms(view: DeviceView) -> Value:
 def _to_host_part(view: DeviceView) -> float:
     dur, to_host = pl.col("dur_ns"), (pl.col("copy_kind") == "DtoH").fill_null(value=False)
     brought, total = view.once(_pageable).select(brought=dur.filter(to_host).sum(), total=dur.sum()).row(0)
-    return brought / max(1, total)
+    return float(brought / max(1, total))
 
 
 measure = of_devices(__name__, needs=("device_ops",))

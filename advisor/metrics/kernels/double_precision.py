@@ -102,7 +102,7 @@ measure(
 )
 measure.faster(
     "double",
-    "32 bits instead of 64",
+    "computing in 32 bits instead of 64",
     _narrowed,
     lambda view: (_in_fp32(view, 0), _in_fp32(view, 1)),
     (

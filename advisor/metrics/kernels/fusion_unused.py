@@ -217,7 +217,7 @@ measure(
 )
 measure.faster(
     "fusion",
-    "fusing such sequences of kernels",
+    "taking the fused kernel for each sequence that has one",
     _members,
     lambda _: (_without(_LEAST_SAVED), _without(1.0)),
     (

@@ -83,7 +83,7 @@ measure(
 )
 measure.faster(
     "history",
-    "writing only what is new",
+    "writing only what is new of a history",
     _copies,
     _left,
     (

@@ -134,7 +134,7 @@ measure(
 )
 measure.faster(
     "far_below",
-    "a library's kernels in place of ops far below the device's roof",
+    "calling a library's kernels for ops far below the device's roof",
     _far_kernels,
     lambda _: (_at_roof(_AFTER[0]), _at_roof(_AFTER[1])),
     ("those ops at a tenth of the roof", "those ops at 80 % of the roof"),

@@ -104,7 +104,7 @@ measure.saving(
         (
             "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: "
             "a third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
-            "none of it"
+            f"none of it{WORDS['faster']}"
         ),
         (
             "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where "
