@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
-from advisor.errors import UsageError, form_in_words
-from advisor.model.finding import Severity
+from advisor.errors import UsageError, wrong_form
+from advisor.model.notes import Note
+from advisor.vocabulary.formerly import RULES, lines_of
+from advisor.vocabulary.severities import Severity
+from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
 
 _NAMES = ("advisor.yaml", "advisor.yml")
-_MOST_BYTES = 1 << 20
+_TABLE = b"[tool.advisor"
+_LONGEST_PATTERN = 1_000  # characters
+# tomllib takes the square of its parts
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}""")
+_TOML_SPOT = re.compile(r"line (\d+), column (\d+)")
 
 
 class _Strict(BaseModel):
@@ -62,9 +69,11 @@ class Fleet(_Strict):
     @classmethod
     def _compiles(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         for path in paths:
+            if len(path) > _LONGEST_PATTERN:
+                raise ValueError(f"a regular expression of more than {_LONGEST_PATTERN:,} characters")
             try:
                 re.compile(path)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise ValueError(f"{path!r} is no regular expression: {error}") from None
         return paths
 
@@ -76,54 +85,96 @@ class Config(_Strict):
     overrides: Mapping[str, Override] = {}
     suppress: tuple[Suppress, ...] = ()
     fleet: Fleet = Fleet()
+    _notes: tuple[Note, ...] = PrivateAttr(())
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """A note on each earlier name that the file has."""
+        return self._notes
 
 
 def find(start: Path) -> Path | None:
     """The nearest configuration at or above `start`: advisor.yaml, or a pyproject.toml with [tool.advisor]."""
     for folder in (start, *start.parents):
         for name in _NAMES:
-            if (folder / name).is_file():
+            if os.path.lexists(folder / name):
                 return folder / name
-        project = folder / "pyproject.toml"
-        if project.is_file() and "[tool.advisor" in project.read_text("utf-8", errors="replace"):
-            return project
+        if _has_settings(folder / "pyproject.toml"):
+            return folder / "pyproject.toml"
     return None
 
 
+def _has_settings(project: Path) -> bool:
+    try:
+        return _TABLE in content_of(project)
+    except FormError:  # no file, or nothing of ours
+        return False
+
+
 def load(path: Path | None) -> Config:
-    """The configuration in `path`; the default one where that is None.
+    """The configuration in `path`; the default one where that is None or `/dev/null`.
 
     Raises:
-        UsageError: it cannot be read, or says something unknown.
+        UsageError: it cannot be read, says something unknown, or a link in it or to it leads out of its folder.
     """
-    if path is None:
+    if path is None or path == Path(os.devnull):
         return Config()
     try:
-        config = Config.model_validate(_data(path))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        what = "no such setting" if first["type"] == "extra_forbidden" else form_in_words(first)
-        raise UsageError(": ".join(filter(None, (str(path), place, what)))) from None
-    folders = tuple((path.parent / folder).resolve() for folder in config.rules)
-    return config.model_copy(update={"rules": folders})
+        return _of_now(_read(path), path)
+    except FormError as error:
+        raise UsageError(error.of(path)) from None
 
 
-def _data(path: Path) -> object:
+def _of_now(config: Config, path: Path) -> Config:
+    """The same with the ids that rules have now, and a note on each earlier one."""
+    ids = {*config.overrides, *(each.rule for each in config.suppress)}
+    if not (earlier := {old: new for old, new in RULES.items() if old in ids}):
+        return config
+    for old, new in earlier.items():
+        if {old, new} <= config.overrides.keys():
+            raise UsageError(f"{path}: overrides.{old}: is called {new} now, which stands here too; leave out {old}")
+    overrides = {RULES.get(rule, rule): override for rule, override in config.overrides.items()}
+    suppress = tuple(each.model_copy(update={"rule": RULES.get(each.rule, each.rule)}) for each in config.suppress)
+    now = config.model_copy(update={"overrides": overrides, "suppress": suppress})
+    lines = lines_of(path.read_text("utf-8"), earlier)
+    notes = [Note("renamed", place=f"{path}:{at}", old=old, new=earlier[old]) for old, at in lines.items()]
+    now._notes = tuple(notes)  # noqa: SLF001 - it knows where it was read
+    return now
+
+
+def _read(path: Path) -> Config:
+    if leads_out(path, path.parent):
+        raise FormError("a link that leads out of its folder; give the file that it leads to with --config")
+    text = decoded(content_of(path))
+    document = None if path.suffix == ".toml" else Yaml(text)
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise UsageError(f"{path}: larger than {_MOST_BYTES >> 20} MiB, so no settings file; check the path")
-        text = content.decode("utf-8")
-        if path.suffix == ".toml":
-            return tomllib.loads(text).get("tool", {}).get("advisor", {})
-        return yaml.safe_load(text) or {}
+        config = Config.model_validate((document.value if document else _toml(text)) or {})
+    except ValidationError as error:
+        at, problem = wrong_form(error, "no such setting")
+        raise FormError(problem, (document.line(at),) if document else ()) from None
+    return config.model_copy(update={"rules": tuple(_folder(path.parent, folder) for folder in config.rules)})
+
+
+def _toml(text: str) -> object:
+    if _LONG_KEY.search(text):
+        raise FormError("a key of more than 50 parts; settings need five")
+    try:
+        tools = tomllib.loads(text).get("tool")
     except RecursionError:
-        raise UsageError(f"{path}: nested too deep; settings need five levels") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, OverflowError, yaml.YAMLError) as error:
-        raise UsageError(
-            f"{path}: not valid {'TOML' if path.suffix == '.toml' else 'YAML'}: {' '.join(str(error).split())}"
-        ) from None
+        raise FormError("nested too deep; settings need five levels") from None
+    except ValueError as error:  # its message may quote the text
+        spot = _TOML_SPOT.search(str(error))
+        raise FormError("not valid TOML", tuple(map(int, spot.groups())) if spot else ()) from None
+    return tools.get("advisor") if isinstance(tools, dict) else None
+
+
+def _folder(beside: Path, folder: Path) -> Path:
+    """A folder of rules, as the settings in the folder `beside` name it; what they place there must lie there."""
+    try:
+        place = Path(os.path.realpath(beside / folder))
+        is_below = Path(os.path.normpath(beside / folder)).is_relative_to(os.path.normpath(beside))
+    except ValueError:
+        raise FormError("rules: no name of a folder") from None
+    if is_below and leads_out(place, beside):
+        raise FormError(f"rules: {folder}: a link that leads out of this folder; name the folder that it leads to")
+    return place

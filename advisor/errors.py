@@ -15,10 +15,14 @@ it came up in, and what nothing contains ends the command with exit code 70.
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _T = TypeVar("_T")
 
@@ -100,12 +104,15 @@ def failure(kind: str) -> str:
     return f"advisor failed on it ({kind}); please report this"
 
 
+_UNKNOWN: Final = "extra_forbidden"
+_KEY: Final = re.compile(r"[a-z_]{1,30}")
 _FORMS: Final = {
     "missing": "missing",
     "tuple_type": "must be a list",
     "list_type": "must be a list",
     "string_type": "must be text",
     "string_too_short": "must have {min_length} characters or more",
+    "string_too_long": "longer than {max_length:,} characters",
     "too_short": "must not be empty",
     "bool_type": "must be true or false",
     "float_type": "must be a number",
@@ -122,8 +129,20 @@ _FORMS: Final = {
 }
 
 
-def form_in_words(error: Mapping[str, Any]) -> str:
-    """What pydantic found wrong with the form of a file, in words that do not need to know pydantic."""
+def wrong_form(error: ValidationError, unknown: str) -> tuple[tuple[str | int, ...], str]:
+    """Where in a file the first mistake in its form is, and what it is, for who does not know pydantic.
+
+    A misspelt key is both unknown and missing: the place where it stands helps more, and `unknown` says what it is
+    not. A key is shown only if it looks like one: the file may be another, and what it holds secret.
+    """
+    first = min(error.errors(include_url=False, include_input=False), key=lambda e: e["type"] != _UNKNOWN)
+    at = first["loc"]
+    is_unknown = first["type"] == _UNKNOWN
+    key = at[:-1] if is_unknown and not _KEY.fullmatch(str(at[-1])) else at
+    return at, ": ".join(filter(None, (".".join(map(str, key)), unknown if is_unknown else _in_words(first))))
+
+
+def _in_words(error: Mapping[str, Any]) -> str:
     if form := _FORMS.get(error["type"]):
         return form.format_map(error.get("ctx", {}))
     return str(error["msg"]).replace("Input should be", "must be").replace("String should match pattern", "must match")

@@ -42,6 +42,7 @@ _ITEMS: Final = (400, 200, 100, 50, 20, 10, 5, 2, 1)
 _LETTERS: Final = 16  # of a text, per item that a list may have
 _FEW_LETTERS: Final = 40
 _KEEP: Final = 4
+_THIS_MACHINE: Final = frozenset({"", "localhost"})
 _READ: Final = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
 _INSTRUCTIONS: Final = (
     "Tells why a GPU job is slow, from profiles of PyTorch (Kineto), TensorFlow and JAX (XPlane) and Nsight Systems. "
@@ -130,15 +131,16 @@ def serve() -> None:
 async def _allowed(path: str, client: Client) -> list[Path]:
     """The files of the profiles under a path, all of which lie in the client's folders, links followed.
 
+    Links that lead out of the path are among what is rejected: they are never read.
+
     Raises:
         UsageError: one does not.
     """
     roots = await _roots(client)
     if "://" in path:
         raise UsageError(f"{one_line(path, 200)}: only local paths; copy the profile into a folder of the project")
-    recordings, rejected = await _aside(partial(discover, [path])) if _inside(Path(path), roots) else ([], [])
+    recordings, _ = await _aside(partial(discover, [path])) if _inside(Path(path), roots) else ([], [])
     files = [Path(path), *(Path(file) for recording in recordings for file in recording.files)]
-    files += [Path(file.path) for file in rejected]
     for file in files:
         if not _inside(file, roots):
             allowed = ", ".join(map(str, roots)) or "none"
@@ -159,7 +161,8 @@ async def _roots(client: Client) -> list[Path]:
 
 def _folders(addresses: Iterable[str]) -> list[Path]:
     parts = map(urlparse, addresses)
-    return [Path(unquote(part.path)).resolve() for part in parts if part.scheme == "file"]
+    here = (part.path for part in parts if part.scheme == "file" and part.netloc in _THIS_MACHINE)
+    return [Path(unquote(path)).resolve() for path in here]
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:

@@ -1,117 +1,231 @@
-"""YAML as plain values, and the line of each of them: in one pass, which PyYAML's own constructors take three for."""
+"""The one way to YAML: a file as plain values, in one pass over libyaml's events, and bounded in whatever it says.
+
+No tags, one document, words of YAML 1.1. What goes wrong has a line and a column and never the line's text: the file
+may be another than its reader thinks, and hold a key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import yaml
 
 Place: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the document down to a value."""
+_Inward: TypeAlias = "tuple[_Inward, object] | None"
+"""The same as a chain, whose links values that lie together share."""
 
-_MOST_NESTED: Final = 2_000  # levels; libyaml's stack overflows far above
-_MOST_VALUES: Final = 100_000  # more are aliases of aliases
-_TEXT: Final = "tag:yaml.org,2002:str"
-_MERGE: Final = "tag:yaml.org,2002:merge"
-_TAGS: Final = {
-    yaml.ScalarNode: _TEXT,
-    yaml.SequenceNode: "tag:yaml.org,2002:seq",
-    yaml.MappingNode: "tag:yaml.org,2002:map",
-}
+MOST_BYTES: Final = 1 << 20
+"""Of a file of settings, rules or labels."""
+
+_MOST_NESTED: Final = 50
+_MOST_TEXT: Final = 1 << 21  # characters, aliases followed; only these make more of a file than it has
+_OF_VALUE: Final = 20  # characters that a value counts for beside its own: at most 100,000 values
+_LONGEST_NUMBER: Final = 100
+_MERGE: Final = "<<"
+_QUOTED: Final = re.compile(r"""\s*(?:b?'.*'|b?".*")""", re.DOTALL)
+_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # PyYAML may lack libyaml, which is ten times faster
 _RESOLVER: Final = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
 _MEANT: Final = frozenset(yaml.resolver.Resolver.yaml_implicit_resolvers)
 """First characters of plain words that may mean something else than themselves; '' is null."""
+_MEANINGS: Final[dict[str, Callable[..., object]]] = {
+    f"tag:yaml.org,2002:{kind}": _CONSTRUCTOR.yaml_constructors[f"tag:yaml.org,2002:{kind}"]
+    for kind in ("null", "bool", "int", "float", "timestamp")
+}
 
 
-class Tree:
-    """One document.
+class FormError(ValueError):
+    """A file that cannot be used as it is.
+
+    Attributes:
+        problem: What is wrong, without anything of the file's text.
+        spot: Line and column, counted from 1, or the line alone; empty where it is the file as a whole.
+    """
+
+    def __init__(self, problem: str, spot: tuple[int, ...] = ()) -> None:
+        super().__init__(problem)
+        self.problem, self.spot = problem, spot
+
+    def of(self, path: str | Path) -> str:
+        """The error as one line that starts with `path:line:column: `."""
+        return ":".join([str(path), *map(str, self.spot), f" {self.problem}"])
+
+
+def leads_out(path: Path, folder: Path) -> bool:
+    """Whether a path below a folder is, or goes through, a link that leads out of that folder."""
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def content_of(path: Path) -> bytes:
+    """The first bytes of a regular file, one more than there may be.
 
     Raises:
-        yaml.MarkedYAMLError: the text is not YAML.
+        FormError: it is none, or cannot be read.
+    """
+    try:
+        with open(path, "rb", opener=_at_once) as file:
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(MOST_BYTES + 1) if is_regular else b""
+    except (OSError, ValueError) as error:  # a name may hold what no file's does
+        raise FormError(f"cannot be read: {getattr(error, 'strerror', None) or 'no name of a file'}") from None
+    if not is_regular:
+        raise FormError("not a regular file; save its content as one")
+    return content
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens a pipe too, which would wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file.
+
+    Raises:
+        FormError: it is too large, or not in UTF-8.
+    """
+    if len(content) > MOST_BYTES:
+        raise FormError(f"larger than {MOST_BYTES >> 20} MiB, so neither settings, rule nor labels; check the path")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormError("not UTF-8; save it as UTF-8", _spot(content.decode("latin-1"), error.start)) from None
+
+
+class Yaml:
+    """What a text says.
+
+    Attributes:
+        value: Dicts, lists and scalars; None where it says nothing. Values behind one anchor are one object.
+
+    Raises:
+        FormError: it is not YAML, holds a tag or a key twice, or says too much.
     """
 
     def __init__(self, text: str) -> None:
-        loader = _loader(text)
-        self._values = 0
-        self.root: yaml.Node | None = loader.get_single_node()
+        self._size = 0
+        self._anchors: dict[str, tuple[object, int]] = {}
+        self._marks: list[tuple[_Inward, Any]] = []
+        try:
+            self._next: Callable[[], Any] = _LOADER(text).get_event
+            self.value = self._document()
+        except yaml.MarkedYAMLError as error:
+            problem = _QUOTED.sub("", error.problem or "the text ends early")
+            raise _wrong(f"not valid YAML: {problem}", error.problem_mark or error.context_mark) from None
+        except yaml.reader.ReaderError as error:
+            raise FormError("not valid YAML: a control character", _spot(text, error.position)) from None
 
-    def values(self) -> Any:  # noqa: ANN401 - whatever the document holds
-        """The document as dicts, lists and scalars; None where it is empty.
+    def line(self, at: Place) -> int:
+        """The line of the value there, or of what is known next to it; with a key, the line of the key."""
+        lines = {_place(inward): mark.line + 1 for inward, mark in self._marks}
+        return next((lines[at[:end]] for end in range(len(at), -1, -1) if at[:end] in lines), 1)
 
-        Raises:
-            yaml.MarkedYAMLError: a key stands in a mapping twice, or is no scalar.
-        """
-        return None if self.root is None else self._value(self.root)
+    def _document(self) -> Any:  # noqa: ANN401 - whatever the document holds
+        self._next()
+        if isinstance(self._next(), yaml.StreamEndEvent):
+            return None
+        value = self._node(event := self._next(), None, event.start_mark, 0)
+        self._next()
+        if not isinstance(more := self._next(), yaml.StreamEndEvent):
+            raise _wrong("more than one document; keep the first", more.start_mark)
+        return value
 
-    def lines(self) -> dict[Place, int]:
-        """Line of every value, counted from 1; of one with a key, the line of the key."""
-        return {} if self.root is None else dict(_lines(self.root, (), self.root.start_mark.line))
-
-    def _value(self, node: yaml.Node) -> Any:  # noqa: ANN401 - as above
-        self._values += 1
-        if self._values > _MOST_VALUES:
-            raise yaml.MarkedYAMLError(problem=f"says more than {_MOST_VALUES:,} values")
-        if isinstance(node, yaml.ScalarNode):
-            return _scalar(node)
-        if node.tag != _TAGS[type(node)]:
-            raise yaml.MarkedYAMLError(
-                problem=f"could not determine a constructor for {node.tag}", problem_mark=node.start_mark
-            )
-        return self._mapping(node) if isinstance(node, yaml.MappingNode) else [self._value(n) for n in node.value]
-
-    def _mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
-        if merged := [key for key, _ in node.value if key.value == "<<" and not key.style]:
-            for key in merged:
-                key.tag = _MERGE
-            _CONSTRUCTOR.flatten_mapping(node)  # own keys last: they replace those merged in
+    def _node(self, event: Any, inward: _Inward, mark: Any, depth: int) -> Any:  # noqa: ANN401 - as above
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        if event.tag is not None:
+            raise _wrong("a tag (!) is not allowed; remove it", event.start_mark)
+        if depth > _MOST_NESTED:
+            raise _wrong(f"nested more than {_MOST_NESTED} levels deep; a few are enough", event.start_mark)
+        before = self._size
+        if mark:
+            self._marks.append((inward, mark))
+        if isinstance(event, yaml.ScalarEvent):
+            self._count(_OF_VALUE + len(event.value), event)
+            value = _scalar(event)
         else:
-            _distinct(node)
-        return {self._value(key): self._value(value) for key, value in node.value}
+            self._count(_OF_VALUE, event)
+            of_kind = self._sequence if isinstance(event, yaml.SequenceStartEvent) else self._mapping
+            value = of_kind(inward, depth + 1)
+        if event.anchor:
+            self._anchors[event.anchor] = value, self._size - before
+        return value
+
+    def _alias(self, event: Any) -> Any:  # noqa: ANN401 - as above
+        if event.anchor not in self._anchors:
+            raise _wrong("an alias (*) of nothing that stands before it", event.start_mark)
+        value, size = self._anchors[event.anchor]
+        self._count(size, event)
+        return value
+
+    def _count(self, size: int, event: Any) -> None:  # noqa: ANN401 - as above
+        self._size += size
+        if self._size > _MOST_TEXT:
+            raise _wrong("too many values, its aliases (*) followed; write fewer", event.start_mark)
+
+    def _sequence(self, inward: _Inward, depth: int) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            values.append(self._node(event, (inward, len(values)), event.start_mark, depth))
+        return values
+
+    def _mapping(self, inward: _Inward, depth: int) -> dict[Any, Any]:
+        own: dict[Any, Any] = {}
+        merged: dict[Any, Any] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            if isinstance(event, yaml.ScalarEvent) and event.value == _MERGE and not event.style:
+                merged = _merged(self._node(self._next(), inward, None, depth), event) | merged
+                continue
+            key = self._node(event, None, None, depth)
+            if isinstance(key, dict | list):
+                raise _wrong("a key must be a word", event.start_mark)
+            if key in own:
+                raise _wrong("this key stands here twice; remove one", event.start_mark)
+            own[key] = self._node(self._next(), (inward, key), event.start_mark, depth)
+        return merged | own
 
 
-def _scalar(node: yaml.ScalarNode) -> Any:  # noqa: ANN401 - as above
+def _merged(value: object, event: Any) -> dict[Any, Any]:  # noqa: ANN401 - as above
+    """What `<<` brings along: of several mappings the first counts."""
+    mappings = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, dict) for each in mappings):
+        raise _wrong("<< needs a mapping", event.start_mark)
+    return {key: of_key for each in reversed(mappings) for key, of_key in each.items()}
+
+
+def _scalar(event: Any) -> Any:  # noqa: ANN401 - as above
     """Only a plain word that begins like one can be a number, a truth value, a date or nothing."""
-    if node.tag == _TEXT and not node.style and node.value[:1] in _MEANT:
-        node.tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
-    return node.value if node.tag == _TEXT else _CONSTRUCTOR.construct_object(node)
+    text = event.value
+    if event.style or text[:1] not in _MEANT:
+        return text
+    meaning = _MEANINGS.get(tag := _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
+    if meaning is None:
+        return text
+    if len(text) > _LONGEST_NUMBER:
+        raise _wrong(f"a number of more than {_LONGEST_NUMBER} characters; quote it if it is text", event.start_mark)
+    try:
+        return meaning(_CONSTRUCTOR, yaml.ScalarNode(tag, text))
+    except (ArithmeticError, ValueError):
+        raise _wrong("no such number or date; quote it if it is text", event.start_mark) from None
 
 
-def _loader(text: str) -> Any:  # noqa: ANN401 - libyaml's and PyYAML's loaders share no base
-    """Libyaml's loader, which is ten times faster, unless the text may nest so deep that its stack overflows."""
-    sure = sum(map(text.count, "[{:-?")) < _MOST_NESTED  # one of these opens each level
-    return (_Loader if sure else yaml.BaseLoader)(text)
+def _wrong(problem: str, mark: Any) -> FormError:  # noqa: ANN401 - libyaml's and PyYAML's marks share no base
+    return FormError(problem, (mark.line + 1, mark.column + 1) if mark else (1, 1))
 
 
-class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]  # PyYAML may lack libyaml
-    """Without the search for a word's meaning: `_scalar` looks at the few words that may have one."""
-
-    def resolve(self, kind: type[yaml.Node], _value: str, _implicit: object) -> str:
-        return _TAGS[kind]
-
-    def descend_resolver(self, *_: object) -> None:
-        pass
-
-    def ascend_resolver(self) -> None:
-        pass
+def _spot(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _distinct(node: yaml.MappingNode) -> None:
-    keys: set[str] = set()
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise yaml.MarkedYAMLError(problem="found unhashable key", problem_mark=key.start_mark)
-        if key.value in keys:
-            raise yaml.MarkedYAMLError(problem=f"{key.value}: this key stands here twice", problem_mark=key.start_mark)
-        keys.add(key.value)
-
-
-def _lines(node: yaml.Node, at: Place, line: int) -> Iterator[tuple[Place, int]]:
-    yield at, line + 1
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _lines(item, (*at, index), item.start_mark.line)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield from _lines(value, (*at, key.value), key.start_mark.line)
+def _place(inward: _Inward) -> Place:
+    keys: list[Any] = []
+    while inward:
+        inward, key = inward
+        keys.append(key)
+    return tuple(reversed(keys))

@@ -7,10 +7,15 @@ on: a reader of JSON gets the same text, a person sees what it was.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
+
+from advisor.errors import UsageError
 
 _MARKS: Final = re.compile(
     r"#(?=#(?:vso)?\[)|(?<![^\r\n])(?P<before>\s*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE
@@ -31,11 +36,28 @@ class Disarmed:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
+        self.why: str | None = None  # it could not be written
 
     def write(self, text: str) -> int:
         """As the stream does."""
-        self.stream.write(disarmed(text))
+        with self._writing():
+            self.stream.write(disarmed(text))
         return len(text)
+
+    def flush(self) -> None:
+        """The same."""
+        with self._writing():
+            self.stream.flush()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Remembers a full disk for `require_written`: libraries hide errors, and Python prints one at its end."""
+        try:
+            yield
+        except BrokenPipeError:  # the reader has seen enough
+            raise
+        except OSError as error:
+            self.why, self.stream = error.strerror, io.StringIO()
 
     def writelines(self, lines: list[str]) -> None:
         """The same."""
@@ -50,9 +72,22 @@ class Disarmed:
 def guard() -> None:
     """From here on, standard output and standard error start no command."""
     sys.stdout, sys.stderr = (
-        stream if isinstance(stream, Disarmed) else cast("TextIO", Disarmed(stream))
+        stream
+        if isinstance(stream, Disarmed)
+        else cast("TextIO", Disarmed(stream or io.StringIO()))  # None: it is closed
         for stream in (sys.stdout, sys.stderr)
     )
+
+
+def require_written() -> None:
+    """Nothing, where all of standard output was written.
+
+    Raises:
+        UsageError: it was not.
+    """
+    sys.stdout.flush()
+    if isinstance(sys.stdout, Disarmed) and sys.stdout.why:
+        raise UsageError(f"standard output cannot be written: {sys.stdout.why}")
 
 
 def hint(line: str) -> None:

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.storage import open_file
 from advisor.runs.saved_reports import is_report, load_trials
 from advisor.text import one_line, plain
+from advisor.yamltree import MOST_BYTES, FormError, Yaml, decoded
 
 FILE: Final = "run.yaml"
 _OF_TENSORBOARD: Final = "/plugins/profile/"  # below it lie the runs of a log folder
@@ -25,8 +25,8 @@ TRIALS: Final = "trials.json"
 """What `advisor try` measured on the job, beside its recordings."""
 
 LAST: Final = "last"
-_MOST_BYTES: Final = 1 << 16
 _LONGEST: Final = 300
+_YEARS: Final = range(1970, 2200)  # within the nanoseconds of the store
 
 SYSTEMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "slurm": {
@@ -73,6 +73,13 @@ class Labels(BaseModel):
     started: dt.datetime | dt.date | None = None
     trials: Mapping[str, tuple[float, float]] = {}
     other: Mapping[str, str] = {}
+
+    @field_validator("started")
+    @classmethod
+    def _of_our_time(cls, started: dt.date | None) -> dt.date | None:
+        if started and started.year not in _YEARS:
+            raise ValueError(f"a run starts between {_YEARS[0]} and {_YEARS[-1]}")
+        return started
 
     def canonical(self) -> str:
         """As JSON: the same labels give the same text."""
@@ -163,13 +170,11 @@ def of_file(path: str) -> dict[str, object]:
         ReadError: it cannot be read, or is no mapping.
     """
     with open_file(path) as stream:
-        text = stream.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise ReadError("larger than any list of labels", path)
+        content = stream.read(MOST_BYTES + 1)
     try:
-        document = yaml.safe_load(text.decode("utf-8"))
-    except (ValueError, OverflowError, yaml.YAMLError, RecursionError) as error:
-        raise ReadError(f"not YAML: {one_line(str(error), 200)}", path) from None
+        document = Yaml(decoded(content)).value
+    except FormError as error:
+        raise ReadError(error.of(path)) from None
     if not isinstance(document, dict):
         raise ReadError("a list of labels is a mapping, `team: vision` for one", path)
     return {str(key): value for key, value in document.items()}

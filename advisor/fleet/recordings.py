@@ -7,13 +7,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from advisor.config import Config
 from advisor.errors import AdvisorError, ReadError, UsageError
 from advisor.fleet.labels import FILE, TRIALS, Labels, labels_of, of_file, of_path, of_trials, valid_labels
 from advisor.inputs.discover import Recording, Rejected
-from advisor.inputs.storage import listing, size, stamp
+from advisor.inputs.storage import is_url, listing, size, stamp
+from advisor.yamltree import leads_out
 
 _BARE: Final = f"{FILE} tells GPU-hours, but no profile lies here"
 
@@ -193,7 +195,11 @@ class _Nearest:
         return None
 
     def _read(self, path: str) -> dict[str, object] | None:
-        return None if size(path) is None else self._of_file(path)
+        if size(path) is None:
+            return None
+        if not is_url(path) and all(leads_out(Path(path), Path(root)) for root in self._roots):
+            raise ReadError("a link that leads out of what is ingested; put the file itself there", path)
+        return self._of_file(path)
 
 
 def _labelled(

@@ -20,8 +20,9 @@ from urllib.parse import unquote
 import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
-from advisor.fleet.columns import LATER_TABLES, SCHEMAS, TABLES, WEEK, with_all_columns
+from advisor.fleet.columns import LATER_TABLES, SCHEMAS, TABLES, WEEK, of_now
 from advisor.inputs.storage import is_url, tidy
+from advisor.system.silence import without_stderr
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
@@ -83,7 +84,7 @@ class Store:
         within = f"{_among(WEEK, where)} AND " if where else ""
         for name in TABLES:
             if name in rows and gone:
-                self._replace(name, with_all_columns(name, rows[name]), within + _among(key, gone))
+                self._replace(name, of_now(name, rows[name]), within + _among(key, gone))
 
     def require(self) -> None:
         """Nothing, where every table is there.
@@ -120,7 +121,7 @@ class Store:
                     raise self._missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
             self._compare_sizes(table, name)
-            frame = with_all_columns(name, pl.scan_delta(table, storage_options=self._options() or None))
+            frame = of_now(name, pl.scan_delta(table, storage_options=self._options() or None))
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
 
     def _compare_sizes(self, table: DeltaTable, name: str) -> None:
@@ -307,7 +308,8 @@ class Store:
         from deltalake.exceptions import DeltaError
 
         try:
-            yield
+            with without_stderr():  # where Rust prints that it panics
+                yield
         except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
             raise self._unusable(name, str(error)) from error
         except BaseException as error:

@@ -19,8 +19,8 @@ from advisor.fleet.gpu_hours import HOURS, LIKE, sum_of
 from advisor.fleet.history import changes, shifts, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
-from advisor.model.finding import SEVERITIES
 from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
+from advisor.vocabulary.severities import SEVERITIES
 
 WEEKS_BEFORE: Final = 8
 _COMPARED_WEEKS: Final = 4

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from advisor.yamltree import Tree
+from advisor.yamltree import Yaml
 
 # Words of a device name that say who made the chip, or nothing at all: a name of these alone identifies no model.
 _BRANDS: Final = {
@@ -172,8 +172,8 @@ def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
 @cache
 def table() -> tuple[Gpu, ...]:
     """All GPUs of gpus.yaml, variants of one model as entries of their own."""
-    document = Tree(Path(__file__).with_name("gpus.yaml").read_text("utf-8")).values()
-    return msgspec.convert(document["gpus"], tuple[Gpu, ...])
+    document = Yaml(Path(__file__).with_name("gpus.yaml").read_text("utf-8"))
+    return msgspec.convert(document.value["gpus"], tuple[Gpu, ...])
 
 
 def _words(text: str) -> frozenset[str]:

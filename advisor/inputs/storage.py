@@ -36,6 +36,7 @@ def open_file(path: str) -> IO[bytes]:
     path = tidy(path)
     with _reaching(path):
         if not is_url(path):
+            _require_regular(path)
             return Path(path).open("rb")
         store, inner = _store(path)
         options = {"cache_type": "background", "cache_options": {"maxblocks": _BLOCKS}}
@@ -194,12 +195,17 @@ def heads(paths: Sequence[str]) -> Iterator[bytes | Exception]:
 
 def _head(path: str) -> bytes | Exception:
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            return OSError("not a regular file; save its content as one")
+        _require_regular(path)
         with Path(path).open("rb") as file:
             return file.read(HEAD_BYTES)
     except OSError as error:
         return error
+
+
+def _require_regular(path: str) -> None:
+    """Nothing; of a pipe or a device, which may have no end, an OSError."""
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        raise OSError("not a regular file; save its content as one")
 
 
 class _RemoteFile(io.RawIOBase):

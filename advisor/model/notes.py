@@ -145,6 +145,7 @@ NOTES: Final = {
     "unmatched": "{share:percent} of the time in collectives could not be matched between the ranks",
     # rules
     "own_rule": "{rule} is your own rule, in place of the shipped one",
+    "renamed": "{place}: {old} is called {new} now; write {new}",
     "suppression_expired": "the suppression of {rule} expired on {until} ({reason})",
     # the store of a fleet
     "wrong_labels": "{path}: {why}",

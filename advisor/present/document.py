@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from advisor.inputs.saved_kinds import Kind
+from advisor.vocabulary.severities import Severity
 
 Tone: TypeAlias = Literal["plain", "strong", "quiet", "good", "warning", "bad"]
-Severity: TypeAlias = Literal["high", "medium", "low"]
 WidgetKind: TypeAlias = Literal["chart", "timeline", "flame", "tables"]
 
 

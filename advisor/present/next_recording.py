@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -131,17 +131,18 @@ class _Profiler:
     call: Callable[[Sequence[Option]], str]
 
 
-_TORCH: Final = _Profiler(_TORCH_OPTIONS, _torch)
-_TORCH_OF_ENGINE: Final = _Profiler(_TORCH_OPTIONS, _torch_of_engine)
-_NSYS: Final = _Profiler(_NSYS_OPTIONS, _nsys)
-_TENSORFLOW: Final = _Profiler(_TENSORFLOW_OPTIONS, _tensorflow)
-_JAX: Final = _Profiler(_JAX_OPTIONS, _jax)
+_PROFILERS: Final[Mapping[str, Mapping[str, _Profiler]]] = {
+    "kineto": {"serving": _Profiler(_TORCH_OPTIONS, _torch_of_engine), "": _Profiler(_TORCH_OPTIONS, _torch)},
+    "nsys": {"": _Profiler(_NSYS_OPTIONS, _nsys)},
+    "xplane": {"tensorflow": _Profiler(_TENSORFLOW_OPTIONS, _tensorflow), "": _Profiler(_JAX_OPTIONS, _jax)},
+}
+"""By format what records it: for one kind of work or framework, or for all others."""
+
+_OF_NO_READER: Final = _Profiler((), lambda _: "")
 
 
 def _profiler(run: Run) -> _Profiler:
     """The one that recorded this profile."""
-    if run.source.format == "xplane":
-        return _TENSORFLOW if run.source.framework == "tensorflow" else _JAX
-    if run.source.format == "nsys":
-        return _NSYS
-    return _TORCH_OF_ENGINE if run.source.workload.kinds == ("serving",) else _TORCH
+    ways = _PROFILERS.get(run.source.format, {"": _OF_NO_READER})
+    work = run.source.workload.kinds[0] if len(run.source.workload.kinds) == 1 else ""
+    return ways.get(work) or ways.get(run.source.framework or "") or ways[""]

@@ -20,7 +20,7 @@ from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
 from advisor.render import markdown
 from advisor.render.json import load, load_comparison
 from advisor.text import one_line, plain
-from advisor.vocabulary.rules import FAIL_ON
+from advisor.vocabulary.severities import FAIL_ON
 
 _MOST_BYTES: Final = 256 << 20
 _ENDINGS: Final = (".json", ".md")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -19,6 +20,10 @@ _BLOCK: Final = 1 << 16
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 # What a client raises that reads one thing and was sent another: null, a list, a page of HTML.
 _UNLIKE: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+for _library in ("gitlab", "urllib3"):
+    logging.getLogger(_library).addHandler(logging.NullHandler())  # their warnings: what goes wrong is our error
 
 
 class _Elsewhere(requests.RequestException):

@@ -20,6 +20,7 @@ from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
 from advisor.system.resources import reports_folder
 from advisor.vocabulary.parts import PARTS, look, variable
+from advisor.vocabulary.severities import GRADES
 
 _STYLES: Final[dict[Kind, tuple[str, ...]]] = {
     "report": ("report.css",),
@@ -87,6 +88,7 @@ def _environment() -> Environment:
         "capital": text.capital,
         "code": _code,
         "colour": lambda part: f"var({variable(part)})",
+        "grade": GRADES.__getitem__,
         "kind": lambda block: type(block).__name__,
         "level": lambda block: block.level.value,
         "lines": _lines,

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from advisor.errors import ReadError
 from advisor.model.report import Report
 from advisor.text import one_line
+from advisor.vocabulary.formerly import in_json
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -80,7 +81,7 @@ def load_trials(text: str | bytes, path: str = "trials") -> Trials:
 
 def _load(model: type[_Value], kind: str, text: str | bytes, path: str) -> _Value:
     try:
-        return model.model_validate_json(text)
+        return model.model_validate_json(in_json(text))
     except ValidationError as error:
         raise ReadError(f"{path}: {_problem(kind, text, error)}") from None
 

@@ -17,12 +17,14 @@ from typing import Any, cast, get_args
 import polars as pl
 
 from advisor.model.finding import Operator
-from advisor.text import did_you_mean
+from advisor.text import did_you_mean, one_line
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<text>'[^']*')|(?P<mark><=|>=|<>|!=|[-+*/%()<>=,]))"
 )
 _MOST_TOKENS = 500  # polars' parser and planner go as deep as the expression, with no stack or time to spare for 20,000
+_LONGEST = 10_000  # characters
+_QUOTED = 200
 _CLAUSES = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN"})
 _KEYWORDS = _CLAUSES | {"TRUE", "FALSE", "ABS"}
 _COMPARING = frozenset(get_args(Operator))
@@ -87,6 +89,8 @@ def parse(text: str | bool, known: Collection[str]) -> Expression:  # noqa: FBT0
 # Each check of a profile parses the book again.
 @lru_cache(maxsize=4_096)
 def _names(text: str) -> frozenset[str]:
+    if len(text) > _LONGEST:
+        raise ExpressionError(f"more than {_LONGEST:,} characters; make several rules of it")
     tokens = list(islice(_tokens(text), _MOST_TOKENS + 1))
     if len(tokens) > _MOST_TOKENS:
         raise ExpressionError(f"more than {_MOST_TOKENS} words and signs; make several rules of it")
@@ -98,7 +102,8 @@ def _expr(text: str) -> pl.Expr:
     try:
         return pl.sql_expr(_quoted(_tokens(text)))
     except pl.exceptions.PolarsError as error:
-        raise ExpressionError(f"not an expression: {text!r} ({str(error).splitlines()[0]})") from None
+        why = one_line(str(error), _QUOTED)
+        raise ExpressionError(f"not an expression: {one_line(text, _QUOTED)!r} ({why})") from None
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:
@@ -106,7 +111,7 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None:
-            raise ExpressionError(f"not an expression: {text[at : at + 10]!r} in {text!r}")
+            raise ExpressionError(f"not an expression: {text[at : at + 10]!r} in {one_line(text, _QUOTED)!r}")
         at = token.end()
         yield token
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 import polars as pl
-import yaml
 from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
-from advisor.errors import RuleError, UsageError, form_in_words
+from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.metrics.metric import METRICS, Metric
-from advisor.model.finding import SEVERITIES, Confidence, Severity
+from advisor.model.finding import Confidence
+from advisor.model.notes import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, of_rule
 from advisor.rules.thresholds import Strict, Text, Threshold
+from advisor.system.resources import rules_folder
+from advisor.text import one_line
+from advisor.vocabulary import formerly
 from advisor.vocabulary.parts import Pool
-from advisor.yamltree import Tree
+from advisor.vocabulary.severities import SEVERITIES, Severity
+from advisor.yamltree import FormError, Place, Yaml, content_of, decoded, leads_out
 
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
@@ -32,6 +38,7 @@ LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
 """Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
 
+_RULE_LISTS: Final = ("explains", "parts")
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
@@ -212,6 +219,11 @@ class Rule(Strict):
         )
 
     @property
+    def renamed(self) -> list[Note]:
+        """A note on each earlier name that the file has."""
+        return self._file.renamed if self._file else []
+
+    @property
     def params(self) -> dict[str, float]:
         """The value of every parameter by its name."""
         return {name: parameter.value for name, parameter in self.parameters.items()}
@@ -271,29 +283,34 @@ class RuleFile:
 
     def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
-        try:
-            self._tree = Tree(path.read_text("utf-8") if text is None else text)
-            self.data = self._tree.values()
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            kind = "" if type(error) is yaml.MarkedYAMLError else "not valid YAML: "  # those are our own
-            raise RuleError(f"{path}:{line}: {kind}{error.problem or 'the text ends early'}") from None
-        except RecursionError:
-            raise RuleError(f"{path}:1: nested too deep; a rule needs four levels") from None
-        except OSError as error:
-            raise RuleError(f"{path}:1: cannot be read: {error.strerror}") from None
-        except (ValueError, yaml.YAMLError) as error:
-            raise RuleError(f"{path}:1: not valid YAML: {' '.join(str(error).split())}") from None
+        with _refusing(path):
+            text = _text(path) if text is None else text
+            self._yaml = Yaml(formerly.in_text(text, formerly.METRICS))
+        self.data = self._yaml.value
         if not isinstance(self.data, dict):
             raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
+        self.renamed = [self._note(at, old, formerly.METRICS[old]) for old, at in formerly.lines_of(text, formerly.METRICS).items()]
+        if formerly.RULES:
+            self._take_ids_of_now()
+
+    def _note(self, lines: str, old: str, new: str) -> Note:
+        return Note("renamed", place=f"{self.path}:{lines}", old=old, new=new)
+
+    def _take_ids_of_now(self) -> None:
+        """Ids of rules are words of the language too: only where one stands for a rule is it changed."""
+        spots = [((key, n), rule) for key in _RULE_LISTS for n, rule in enumerate(_list(self.data.get(key)))]
+        for at, old in [(("id",), self.data.get("id")), *spots]:
+            if isinstance(old, str) and old in formerly.RULES:
+                self.renamed.append(self._note(str(self._yaml.line(at)), old, formerly.RULES[old]))
+                inner = self.data if len(at) == 1 else self.data[at[0]]
+                inner[at[-1]] = formerly.RULES[old]
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""
-        place, lines = tuple(at), self._tree.lines()
-        while place not in lines:
-            place = place[:-1]
-        name = ".".join(str(part) for part in at)
-        return RuleError(f"{self.path}:{lines[place]}: {f'{name}: ' if name else ''}{message}")
+        return self._error(tuple(at), ": ".join(filter(None, (".".join(map(str, at)), message))))
+
+    def _error(self, at: Place, words: str) -> RuleError:
+        return RuleError(f"{self.path}:{self._yaml.line(at)}: {words}")
 
     def rule(self, shared: Mapping[str, Selection] | None = None) -> Rule:
         """The rule in the file; `shared` are selections that it may name beside its own.
@@ -306,17 +323,26 @@ class RuleFile:
             rule._shared = shared or {}  # noqa: SLF001 - selections of other files
             rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:
-            # A misspelt key is both unknown and missing: the place where it stands helps more.
-            first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
-            raise self.error(first["loc"], _in_words(first)) from None
+            raise self._error(*wrong_form(error, "no such key in a rule")) from None
         except ValueError as error:
             raise self.error(("measure",), str(error)) from None
         rule._file = self  # noqa: SLF001 - it knows where it was read
         return rule
 
 
-def _in_words(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
-    return "no such key in a rule" if error["type"] == "extra_forbidden" else form_in_words(error)
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def files(folder: Path) -> list[Path]:
+    """The rule files of a folder, by name.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    if not os.path.isdir(folder):  # noqa: PTH112 - a name may hold what no folder's does
+        raise UsageError(f"{one_line(str(folder), 300)}: no such rule folder")
+    return sorted(folder.glob("*.yaml"))
 
 
 def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
@@ -332,11 +358,11 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     """
     book: dict[str, Rule] = {}
     for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(f"{folder}: no such rule folder")
         of_folder: dict[str, Rule] = {}
-        for path in sorted(folder.glob("*.yaml")):
-            rule = _rule(path, _text(path, cases=cases))
+        for path in files(folder):
+            with _refusing(path):
+                text = _text(path)
+            rule = _rule(path, text if cases else _CASES.sub("cases: []\n", text))
             if rule.id in of_folder:
                 raise RuleFile(path).error(("id",), f"{rule.id} is the id of another rule in this folder too")
             of_folder[rule.id] = rule
@@ -351,16 +377,21 @@ def selected(rules: Iterable[Rule]) -> list[Metric]:
     return [metric for rule in rules for metric in rule.selected.values()]
 
 
-def _text(path: Path, *, cases: bool) -> str | None:
-    """What the file says; None where it cannot be read, which `RuleFile` words."""
+def _text(path: Path) -> str:
+    if path.parent != rules_folder() and leads_out(path, path.parent):  # installers may link the shipped ones
+        raise FormError("a link that leads out of its folder; put the rule itself there")
+    return decoded(content_of(path))
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
     try:
-        text = path.read_text("utf-8")
-    except (OSError, ValueError):
-        return None
-    return text if cases else _CASES.sub("cases: []\n", text)
+        yield
+    except FormError as error:
+        raise RuleError(FormError(error.problem, error.spot or (1,)).of(path)) from None
 
 
 @lru_cache(maxsize=1_024)
-def _rule(path: Path, text: str | None) -> Rule:
+def _rule(path: Path, text: str) -> Rule:
     """The rule in a file that says this: who checks many recordings in one process parses it once."""
     return RuleFile(path, text).rule()

@@ -9,7 +9,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, m
 from advisor.metrics.metric import Unit
 from advisor.vocabulary.limits import with_limits
 
-Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(with_limits)]
+Text: TypeAlias = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000), AfterValidator(with_limits)
+]
 
 
 class Strict(BaseModel):

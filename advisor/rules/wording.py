@@ -1,7 +1,8 @@
 """The rules' sentences: Jinja2 templates, sandboxed, over metrics and parameters.
 
-A template has numbers, conditions and arithmetic. It has no loops, calls or attributes, so that the time it takes and
-the text it gives are bounded by its length.
+A template has numbers, conditions and arithmetic. It has no loops, calls or attributes, each filter gives at most what
+it is given and its own words, and nothing is worked out ahead: the time it takes and the text it gives are bounded by
+its length.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes, pass_context
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -38,7 +39,9 @@ _SENTENCES: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
 _WITH_DEVICE: Final = re.compile(r"^With a GPU, ")
 _WITHOUT: Final = re.compile(r"^(?:Without a GPU|On a CPU), ")
 _LONGEST_TEMPLATE: Final = 10_000
-_LONGEST_SENTENCE: Final = 4_000
+_LONGEST_SENTENCE: Final = 4_000  # and the longest name in it
+_MOST_NESTED: Final = 30  # the shipped ones: 8; Python compiles no more than 100
+_UNSAYABLE: Final = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _FILTERS: Final = (
     "abs",
     "capitalize",
@@ -67,7 +70,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 @cache
 def _environment() -> _Environment:
     # The output is plain text: each renderer escapes it for its own medium.
-    environment = _Environment(undefined=StrictUndefined, autoescape=False, finalize=_known)
+    environment = _Environment(undefined=StrictUndefined, autoescape=False, finalize=_known, optimized=False)
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number", "rank")}
     environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail, "up_to": _up_to}
@@ -75,8 +78,9 @@ def _environment() -> _Environment:
     return environment
 
 
-def _known(value: object) -> object:
-    """A null as words: a sentence has no `None`."""
+@pass_context
+def _known(_: Context, value: object) -> object:
+    """A null as words: a sentence has no `None`. What takes a context is not worked out while a template compiles."""
     return text.UNKNOWN if value is None else value
 
 
@@ -101,7 +105,7 @@ def _up_to(low_ms: float, *high_ms: float | None) -> str:
 
 def _detail(words: str | None, around: str = ": {}") -> str:
     """The words in place of `{}`, as in `: aten::item (3)`; nothing where there are none."""
-    return around.replace("{}", words) if words else ""
+    return around.replace("{}", words, 1) if words else ""
 
 
 def names(template: str) -> set[str]:
@@ -114,6 +118,7 @@ def names(template: str) -> set[str]:
         raise ValueError(f"longer than {_LONGEST_TEMPLATE:,} characters")
     try:
         tree = _environment().parse(template)
+        _require_flat(tree)
         for node in tree.find_all(nodes.Node):
             if not isinstance(node, _ALLOWED):
                 raise ValueError(f"{type(node).__name__}: a sentence has numbers, conditions and arithmetic only")  # noqa: TRY004, TRY301 - one answer to all
@@ -131,11 +136,7 @@ def say(template: str, values: Mapping[str, object]) -> str:
     Raises:
         ValueError: it cannot be said of these values.
     """
-    try:
-        sentence = _compiled(template).render(values)
-    except (TemplateError, ArithmeticError, TypeError, ValueError) as error:
-        raise ValueError(text.one_line(str(error), 200)) from None
-    return text.shortened(" ".join(sentence.split()), _LONGEST_SENTENCE)
+    return text.shortened(" ".join(_rendered(template, values).split()), _LONGEST_SENTENCE)
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
@@ -146,10 +147,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
     """
     if "{{" not in template and "{%" not in template:
         return template
-    try:
-        return _compiled(template).render(values)
-    except (TemplateError, ArithmeticError, TypeError, ValueError) as error:
-        raise ValueError(text.one_line(str(error), 200)) from None
+    return text.shortened(_rendered(template, values), 2 * _LONGEST_TEMPLATE)
 
 
 def prose(words: str, *, on_device: bool) -> str:
@@ -167,6 +165,23 @@ def formula(words: str, *, on_device: bool) -> str:
 def outline(template: str) -> str:
     """A fix or its code as the book shows it: `<workers>` in place of a job's number, of two alternatives the last."""
     return _NUMBER.sub(r"<\1>", _TAG.sub("", _UP_TO_ELSE.sub("", _DETAIL.sub("", template))))
+
+
+def _rendered(template: str, values: Mapping[str, object]) -> str:
+    short = {key: value[:_LONGEST_SENTENCE] if isinstance(value, str) else value for key, value in values.items()}
+    try:
+        return _compiled(template).render(short)
+    except _UNSAYABLE as error:
+        raise ValueError(text.one_line(str(error), 200)) from None
+
+
+def _require_flat(tree: nodes.Node) -> None:
+    """Nothing; of a tree so deep that Python compiles it slowly or not at all, a ValueError."""
+    level: list[nodes.Node] = [tree]
+    for _ in range(_MOST_NESTED):
+        level = [child for node in level for child in node.iter_child_nodes()]
+    if level:
+        raise ValueError(f"nested more than {_MOST_NESTED} levels deep; make several sentences of it")
 
 
 @lru_cache(maxsize=256)

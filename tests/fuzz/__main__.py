@@ -1,6 +1,6 @@
 """Checks files of each format that are changed at random, many in each of several processes of little memory.
 
-    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys]
+    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys yaml]
 
 A case is its number: the same number gives the same file. Reported are tracebacks, those that were contained included,
 processes that died, cases slower than 10 s + 10 s per MB, and those that took more than 1 GB; then the exit code is 1.
@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -32,9 +32,10 @@ from typing import Any, Final
 from advisor import engine
 from advisor.config import Config
 from advisor.errors import AdvisorError
+from advisor.inputs import readers
 from advisor.render.registry import Request, draw
 
-FORMATS: Final = ("kineto", "xplane", "nsys")
+FORMATS: Final = (*dict.fromkeys(kind.name for kind in readers.FORMATS if kind.reads), "yaml")
 _CASES_OF_A_PROCESS: Final = 250
 _MOST_BYTES: Final = 1 << 30
 _FRAME: Final = re.compile(r'File "[^"]*?/(advisor/[^"]+)", line (\d+), in (\w+)')
@@ -50,7 +51,7 @@ def main() -> int:
         began = time.monotonic()
         faults = list(_run(name, options.first, options.first + options.cases, options.keep))
         found += len(faults)
-        _show(name, options.cases, faults, time.monotonic() - began)
+        _show(name, options, faults, time.monotonic() - began)
     return min(found, 1)
 
 
@@ -84,8 +85,9 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "ADVISOR_DEBUG": "1", "POLARS_MAX_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def _show(name: str, cases: int, faults: list[dict[str, Any]], seconds: float) -> None:
-    print(f"{name}: {cases:,} cases in {seconds:,.0f} s, {len(faults):,} with a fault", flush=True)
+def _show(name: str, options: argparse.Namespace, faults: list[dict[str, Any]], seconds: float) -> None:
+    seeds = f"seeds {name}-{options.first} to {name}-{options.first + options.cases - 1}"
+    print(f"{name}: {options.cases:,} cases ({seeds}) in {seconds:,.0f} s, {len(faults):,} with a fault", flush=True)
     alike = defaultdict(list)
     for fault in faults:
         alike[fault["fault"].splitlines()[-1][:90], fault["at"]].append(fault["case"])
@@ -100,38 +102,43 @@ def _child(options: argparse.Namespace) -> int:
     book = engine.rule_book(Config())
     engine.rule_book = lambda _: book  # a third of a small case's time
     (name,) = options.formats
-    make = import_module(f"tests.fuzz.{name}").case
+    of_format = import_module(f"tests.fuzz.{name}")
+    use = getattr(of_format, "use", _report)
     for number in range(options.first, options.first + options.cases):
         with tempfile.TemporaryDirectory() as folder:
-            path = make(Random(f"{name}-{number}"), Path(folder))
+            path = of_format.case(Random(f"{name}-{number}"), Path(folder))
             _say(case=number)
-            if (wrong := _fault(path, number)) and options.keep:
+            if (wrong := _fault(path, number, use)) and options.keep:
                 _keep(path, options.keep / f"{name}-{number}")
             if wrong:
                 _say(case=number, **wrong)
     return 0
 
 
-def _fault(path: Path, number: int) -> dict[str, Any]:
-    """What went wrong in the check of one file; empty where nothing did."""
+def _fault(path: Path, number: int, use: Callable[[Path], object]) -> dict[str, Any]:
+    """What went wrong in the use of one file or folder; empty where nothing did."""
     size = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
     most, began = 10 + 10 * size / 1e6, time.process_time()
     done = threading.Event()
     threading.Thread(target=_watch, args=(done, number, 3 * most), daemon=True).start()
-    said = checked(path)
+    said = checked(path, use)
     done.set()
     seconds = time.process_time() - began
     slow = {"fault": f"took {seconds:.0f} s for {size / 1e6:.2f} MB", "at": ""}
     return fault(said) or (slow if seconds > most else {})
 
 
-def checked(path: Path) -> str:
-    """What a check writes on standard error; the traceback where it fails."""
+def _report(path: Path) -> None:
+    report = engine.check([str(path)])
+    for kind in ("json", "markdown", "terminal"):
+        draw(Request(report), kind)
+
+
+def checked(path: Path, use: Callable[[Path], object] = _report) -> str:
+    """What a use, by default a check, writes on standard error; the traceback where it fails."""
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
-            report = engine.check([str(path)])
-            for kind in ("json", "markdown", "terminal"):
-                draw(Request(report), kind)
+            use(path)
         except AdvisorError:
             pass
         except BaseException:  # noqa: BLE001 - a panic of polars is no Exception

@@ -13,8 +13,8 @@ from advisor.pull_request.comment import Draft, post
 from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.environment import Branch, Target
 from advisor.pull_request.errors import HostError, Unreachable
-from advisor.pull_request.github import Repository
 from advisor.pull_request.host import Patience, Seal
+from advisor.pull_request.hosts.github.client import Repository
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import Annotation
 from tests.pull_request.contract import proxy
@@ -233,9 +233,10 @@ def test_a_host_that_stays_down_is_an_error_of_one_line():
         assert len(bare.requests) == QUICK.tries + 1
 
 
-def test_a_token_that_is_wrong_is_a_usage_error(server):
-    with pytest.raises(UsageError, match="GITHUB_TOKEN"):
+def test_a_token_that_is_wrong_is_an_error_of_the_host(server, capfd):
+    with pytest.raises(HostError, match=r"\(401\); set GITHUB_TOKEN"):
         post(thread(server, "stolen"), draft(), DAY)
+    assert not capfd.readouterr().err  # nor a line of PyGithub's
 
 
 def test_enterprise_has_its_api_under_a_path():
@@ -277,11 +278,21 @@ def test_a_fork_that_may_only_read_gets_a_hint_and_no_error(server):
     assert not server.comments
 
 
-def test_a_token_without_the_right_gets_a_hint_that_names_it(server):
+def test_a_token_without_the_right_is_an_error_that_names_it_once_the_rest_is_posted(server, capfd):
     server.faults.append(("POST comments", READ_ONLY))
-    (told,) = deliver(message(), where(server), Order(), QUICK)
-    assert told.hint
-    assert "pull-requests: write" in told.line
+    told = deliver(message(), where(server), Order(status=True), QUICK)
+    assert "status on" in next(told).line
+    with pytest.raises(HostError, match=r"\(403\).*pull-requests: write"):
+        next(told)
+    assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://x", "http://", "https://a b", "http://[::1", "http://x:99999"])
+def test_an_address_that_is_none_is_a_usage_error(kind, url):
+    target = Target(kind=kind, api_url=url, repo="o/r", token="t", number=1)
+    with pytest.raises(UsageError, match=r"--api-url .*: no web address"):
+        list(deliver(message(), target, Order(), QUICK))
 
 
 def test_status_and_check_run_carry_the_verdict_and_the_lines(server):

@@ -10,9 +10,9 @@ from advisor.errors import UsageError
 from advisor.pull_request.comment import Draft, post
 from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.environment import Target
-from advisor.pull_request.errors import Unreachable
-from advisor.pull_request.gitlab import Project
+from advisor.pull_request.errors import HostError, Unreachable
 from advisor.pull_request.host import Patience
+from advisor.pull_request.hosts.gitlab.client import Repository
 from advisor.pull_request.message import Message
 from tests.pull_request.servers import BAD_GATEWAY, GitLab
 
@@ -33,7 +33,7 @@ def server():
 
 
 def thread(server, token="ci"):
-    return Project(server.url, "octo/train", token, QUICK).thread(7)
+    return Repository(server.url, "octo/train", token, QUICK).thread(7)
 
 
 def draft(text="### slower by 26 %\n", commit=SHA):
@@ -131,8 +131,8 @@ def test_a_fork_gets_a_hint_and_no_error(server, token):
     assert not server.comments
 
 
-def test_what_gitlab_does_not_have_or_know_is_a_usage_error(server):
+def test_what_gitlab_does_not_have_or_know_is_an_error(server):
     with pytest.raises(UsageError, match="use --status"):
         list(deliver(message(), where(server), Order(check_run=True), QUICK))
-    with pytest.raises(UsageError, match="GITLAB_TOKEN"):
+    with pytest.raises(HostError, match=r"\(401\); set GITLAB_TOKEN"):
         list(deliver(message(), where(server, token="no"), Order(), QUICK))

@@ -338,10 +338,10 @@ def test_a_baseline_marks_what_is_new(advisor):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "year 0 is out of range"),
-        ("rules: " + "[\n" * 3000 + "]" * 3000, "nested too deep"),
-        ("#" * (1 << 20) + "\n", "larger than 1 MiB, so no settings file"),
-        ("- rules", "advisor.yaml: must be a mapping"),
+        ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "advisor.yaml:1:44: no such number or date"),
+        ("rules: " + "[\n" * 3000 + "]" * 3000, "advisor.yaml:51:1: nested more than 50 levels deep"),
+        ("#" * (1 << 20) + "\n", "advisor.yaml: larger than 1 MiB"),
+        ("- rules", "advisor.yaml:1: must be a mapping"),
     ],
     ids=["the year 0", "nesting", "a large file", "a list"],
 )

@@ -1,5 +1,7 @@
 """Names out of traces form no command of a CI runner, on either stream."""
 
+import errno
+import io
 import json
 import re
 import sys
@@ -65,3 +67,20 @@ def test_a_hint_is_one_warning_of_githubs_runner(capsys, monkeypatch):
     monkeypatch.delenv("GITHUB_ACTIONS")
     runners.hint("no right")
     assert capsys.readouterr().err == "advisor: no right\n"
+
+
+class Full(io.StringIO):
+    """A stream on a disk without room."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("words", [["rules", "list"], ["--help"], ["metrics", "list"]])
+def test_a_full_standard_output_is_one_line_and_exit_2(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["advisor", *words])
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "advisor: standard output cannot be written: No space left on device\n"

@@ -7,6 +7,7 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
+from pathlib import Path
 
 import pytest
 
@@ -140,13 +141,24 @@ def test_no_tool_leaves_the_folders_of_the_client(tool, tmp_path):
 
 def test_links_and_addresses_lead_nowhere(tmp_path):
     (tmp_path / "link").symlink_to(TRACE)
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    (inside / "trace.pt.trace.json").symlink_to(next(FIXTURES.glob("torch-cpu-none/*trace.json*")))
-    paths = (str(tmp_path / "link"), str(inside), str(tmp_path / "../.."))
+    paths = (str(tmp_path / "link"), str(tmp_path / "../.."))
     answers = ask(*(("check", {"path": path}) for path in (*paths, "s3://bucket/x")), roots=[tmp_path])
-    assert all("outside of the folders" in refusal(answer) for answer in answers[:3])
-    assert "only local paths" in refusal(answers[3])
+    assert all("outside of the folders" in refusal(answer) for answer in answers[:2])
+    assert "only local paths" in refusal(answers[2])
+
+
+def test_a_link_that_leads_out_is_skipped(tmp_path):
+    trace = next(FIXTURES.glob("torch-cpu-none/*trace.json*"))
+    (tmp_path / "a.pt.trace.json.gz").write_bytes(trace.read_bytes())
+    (tmp_path / "b.pt.trace.json.gz").symlink_to(next(FIXTURES.glob("torch-cpu-item-each-step/*trace.json*")))
+    report = content(*ask(("check", {"path": str(tmp_path)}), roots=[tmp_path]))
+    assert len(report["runs"]) == 1
+    assert "sync" not in json.dumps(report["runs"])
+
+
+def test_a_root_on_another_host_is_none():
+    roots = ["file:///a%20b", "file://localhost/c", "file://evil.example/d", "https://e/f"]
+    assert server._folders(roots) == [Path("/a b"), Path("/c")]  # noqa: SLF001 - a client gives one list at a time
 
 
 def test_without_roots_the_current_folder_is_the_only_one(tmp_path):

@@ -98,7 +98,7 @@ def _totals(calls: pl.DataFrame) -> pl.DataFrame:
             parallelism=pl.max("parallelism"),
         )
     )
-    parent = pl.col("iterator").str.replace(r"::[^:]+$", "")
+    parent = pl.col("iterator").str.extract(r"(?s)^(.*)::[^:]+$")  # no name is its own
     known = parent.is_in(rows["iterator"].implode())
     return rows.with_columns(
         parent=pl.when(known).then(parent),

@@ -2,75 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures_jobs
+from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Ints
 from advisor.model.missing import Missing
 from advisor.text import listing
 
 _ENOUGH_STEPS: Final = 3
 
-LAUNCH_STAGGER_MS = Metric(
-    "launch_stagger_ms",
-    "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
-    "no sooner.",
-    "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
-    "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
-    "every process feeds one device",
-    "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
-)
-LAUNCH_STAGGER_SHARE = Metric(
-    "launch_stagger_share",
-    "Part of the step by which the last device of a process starts after the first one.",
-    "launch_stagger_ms / mean step, at most 1",
-)
-LAUNCH_ORDER_SHARE = Metric(
-    "launch_order_share",
-    "How regularly the devices start in the same order.",
-    "pairs of devices and steps in which the one starts first that usually does / all of them",
-)
-LAUNCH_ALIKE_SHARE = Metric(
-    "launch_alike_share",
-    "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
-    "the model and needs what the other makes.",
-    "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
-)
-LAUNCH_ORDER = Metric(
-    "launch_order", "The devices in the order in which they usually start.", "by their mean place", unit="text"
-)
-LAUNCH_LEAST_MS = Metric(
-    "launch_least_ms",
-    "What a process per device saves at least.",
-    "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
-    "waiting and idling on the first device; at least 0",
-)
-LAUNCH_MOST_MS = Metric(
-    "launch_most_ms",
-    "What a process per device saves at most: transfers hide behind kernels again.",
-    "the same without transfers",
-)
-_STAGGER: Final = (
-    *(LAUNCH_STAGGER_MS, LAUNCH_STAGGER_SHARE, LAUNCH_ORDER_SHARE),
-    *(LAUNCH_ORDER, LAUNCH_ALIKE_SHARE, LAUNCH_LEAST_MS, LAUNCH_MOST_MS),
-)
-_ONE_EACH: Final[Mapping[Metric, Value]] = {
-    **dict.fromkeys(_STAGGER, 0.0),
-    LAUNCH_ORDER: "",
-    LAUNCH_ALIKE_SHARE: 1.0,
-}
+
+class _Stagger(NamedTuple):
+    """How far apart one process starts its devices in a step, the order in which it does, and what that costs."""
+
+    ms: float = 0.0
+    share: float | None = 0.0
+    order_share: float = 0.0
+    order: str = ""
+    alike_share: float = 1.0
+    least_ms: float = 0.0
+    most_ms: float = 0.0
 
 
-@measures_jobs(*_STAGGER)
-def staggered(job: Job) -> Values:
-    """How far apart one process starts its devices."""
+_ONE_EACH: Final = _Stagger()
+
+
+def _stagger(job: Job) -> _Stagger | Missing:
     process = _feeder(job)
     if process is None:
         return _ONE_EACH
@@ -80,36 +43,20 @@ def staggered(job: Job) -> Values:
     starts = starts.join(calls.select("step"), on="step", how="semi")
     if starts.height < _ENOUGH_STEPS:
         return Missing("first_launch_not_recorded")
-    return (
-        _stagger(job, process, starts, calls)
-        | _order(process, starts)
-        | {LAUNCH_ALIKE_SHARE: _common_kernel_share(process)}
-    )
-
-
-def _stagger(job: Job, process: Sequence[Rank], starts: pl.DataFrame, calls: pl.DataFrame) -> dict[Metric, Value]:
-    """How late the last device is, and what that costs."""
-    stagger = float(np.minimum(_first_to_last_ns(starts), _first_to_last_ns(calls)).mean()) / 1e6
+    late_ms = float(np.minimum(_first_to_last_ns(starts), _first_to_last_ns(calls)).mean()) / 1e6
     steps = pl.concat([rank.steps.filter(pl.col("step").is_in(starts["step"].implode())) for rank in process])
     step_ms = float(steps["dur_ns"].to_numpy().mean()) / 1e6
-    least, most = _gains(job, process, starts["step"].to_list(), step_ms)
-    return {
-        LAUNCH_STAGGER_MS: stagger,
-        LAUNCH_STAGGER_SHARE: min(1.0, stagger / step_ms) if step_ms else None,
-        LAUNCH_LEAST_MS: least,
-        LAUNCH_MOST_MS: most,
-    }
+    share = min(1.0, late_ms / step_ms) if step_ms else None
+    gains = _gains(job, process, starts["step"].to_list(), step_ms)
+    return _Stagger(late_ms, share, *_order(process, starts), _common_kernel_share(process), *gains)
 
 
-def _order(process: Sequence[Rank], starts: pl.DataFrame) -> dict[Metric, Value]:
-    """The devices by when they usually start, and how regular that is."""
+def _order(process: Sequence[Rank], starts: pl.DataFrame) -> tuple[float, str]:
+    """How regularly the devices start in one order, and that order."""
     times = starts.drop("step").to_numpy().T / 1e6  # (devices, steps)
     usual = np.argsort(times.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
     in_order = [times[a] <= times[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
-    return {
-        LAUNCH_ORDER_SHARE: float(np.mean(in_order)),
-        LAUNCH_ORDER: listing([f"GPU {process[i].device}" for i in usual]),
-    }
+    return float(np.mean(in_order)), listing([f"GPU {process[i].device}" for i in usual])
 
 
 def _feeder(job: Job) -> Sequence[Rank] | None:
@@ -160,34 +107,67 @@ def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: flo
     return max(0.0, least), max(0.0, most)
 
 
-GUEST_WORKERS = Metric(
-    "guest_workers",
-    "Processes that work on another rank's GPU beside their own.",
-    "workers that meet the other ranks on one device and run something on another, which is another worker's",
-    unit="count",
+def _why_unknown(job: Job) -> Missing | None:
+    stagger = job.once(_stagger)
+    return stagger if isinstance(stagger, Missing) else None
+
+
+def _of_stagger(value: Callable[[_Stagger], Value]) -> Callable[[Job], Value]:
+    return lambda job: value(cast("_Stagger", job.once(_stagger)))
+
+
+measure = of_jobs(__name__, unknown=_why_unknown)
+measure(
+    "launch_stagger_ms",
+    "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
+    "no sooner.",
+    "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
+    "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
+    "every process feeds one device",
+    _of_stagger(lambda stagger: stagger.ms),
+    source="the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
 )
-GUEST_NAMES = Metric("guest_names", "Who works on whose GPU.", "by the numbers of ranks and devices", unit="text")
-GUEST_MS = Metric(
-    "guest_ms",
-    "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
-    "sum over guests of the mean time per step in kernels there; the largest over devices",
+measure(
+    "launch_stagger_share",
+    "Part of the step by which the last device of a process starts after the first one.",
+    "launch_stagger_ms / mean step, at most 1",
+    _of_stagger(lambda stagger: stagger.share),
+)
+measure(
+    "launch_order_share",
+    "How regularly the devices start in the same order.",
+    "pairs of devices and steps in which the one starts first that usually does / all of them",
+    _of_stagger(lambda stagger: stagger.order_share),
+)
+measure(
+    "launch_order",
+    "The devices in the order in which they usually start.",
+    "by their mean place",
+    _of_stagger(lambda stagger: stagger.order),
+    unit="text",
+)
+measure(
+    "launch_alike_share",
+    "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
+    "the model and needs what the other makes.",
+    "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
+    _of_stagger(lambda stagger: stagger.alike_share),
+)
+measure(
+    "launch_least_ms",
+    "What a process per device saves at least.",
+    "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
+    "waiting and idling on the first device; at least 0",
+    _of_stagger(lambda stagger: stagger.least_ms),
+)
+measure(
+    "launch_most_ms",
+    "What a process per device saves at most: transfers hide behind kernels again.",
+    "the same without transfers",
+    _of_stagger(lambda stagger: stagger.most_ms),
 )
 
 _Place: TypeAlias = tuple[object, int | None]
-
-
-@measures_jobs(GUEST_WORKERS, GUEST_NAMES, GUEST_MS)
-def guests(job: Job) -> Values:
-    """Work of one rank on another rank's device."""
-    if len(job.members) == 1:
-        return Missing("one_rank")
-    ranks = _guests(job)
-    devices = [f"GPU {device}: {listing([f'rank {r.worker}' for r in there])}" for (_, device), there in ranks.items()]
-    return {
-        GUEST_WORKERS: len({rank.worker for there in ranks.values() for rank in there}),
-        GUEST_NAMES: "; ".join(devices),
-        GUEST_MS: max((sum(_kernel_ms(rank) for rank in there) for there in ranks.values()), default=0.0),
-    }
 
 
 def _guests(job: Job) -> Mapping[_Place, list[Rank]]:
@@ -207,3 +187,25 @@ def _place(rank: Rank) -> _Place:
 
 def _kernel_ms(rank: Rank) -> float:
     return float(rank.steps["work_ns"].to_numpy().mean()) / 1e6 if rank.steps.height else 0.0
+
+
+def _names(job: Job) -> str:
+    there = job.once(_guests).items()
+    return "; ".join(f"GPU {device}: {listing([f'rank {r.worker}' for r in ranks])}" for (_, device), ranks in there)
+
+
+guests = of_jobs(__name__, unknown=lambda job: Missing("one_rank") if len(job.members) == 1 else None)
+guests(
+    "guest_workers",
+    "Processes that work on another rank's GPU beside their own.",
+    "workers that meet the other ranks on one device and run something on another, which is another worker's",
+    lambda job: len({rank.worker for there in job.once(_guests).values() for rank in there}),
+    unit="count",
+)
+guests("guest_names", "Who works on whose GPU.", "by the numbers of ranks and devices", _names, unit="text")
+guests(
+    "guest_ms",
+    "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
+    "sum over guests of the mean time per step in kernels there; the largest over devices",
+    lambda job: max((sum(map(_kernel_ms, there)) for there in job.once(_guests).values()), default=0.0),
+)

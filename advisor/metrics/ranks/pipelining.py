@@ -2,90 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures_jobs
+from advisor.metrics.metric import of_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _SOURCE: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (stages - 1) / micro-batches"
 
 
-PIPELINE_WAIT_MS = Metric(
-    "pipeline_wait_ms",
-    "Time per step that ranks wait for another rank to send or receive.",
-    "mean over ranks and common steps of exposed waiting in sends and receives",
-)
-PIPELINE_STAGES = Metric(
-    "pipeline_stages",
-    "Stages of the pipeline.",
-    "ranks that are joined by sends and receives; the median where there are several pipelines",
-    unit="count",
-)
-MICRO_BATCHES = Metric(
-    "micro_batches",
-    "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
-    "sends (or receives) per rank, peer and common step; the median over ranks and peers",
-)
-SCHEDULE_BUBBLE_SHARE = Metric(
-    "schedule_bubble_share",
-    "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
-    "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
-    _SOURCE,
-)
-SCHEDULE_BUBBLE_MS = Metric(
-    "schedule_bubble_ms",
-    "How much of the waiting that accounts for.",
-    "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
-    _SOURCE,
-)
-PIPELINE_WORK_MS = Metric(
-    "pipeline_work_ms",
-    "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
-    "mean step - pipeline_wait_ms",
-)
-STAGE_IMBALANCE_MS = Metric(
-    "uneven_stages_ms",
-    "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
-    "pipeline_wait_ms - schedule_bubble_ms",
-)
-_PIPELINE: Final = (
-    *(PIPELINE_WAIT_MS, PIPELINE_STAGES, MICRO_BATCHES, SCHEDULE_BUBBLE_SHARE),
-    *(SCHEDULE_BUBBLE_MS, PIPELINE_WORK_MS, STAGE_IMBALANCE_MS),
-)
+def _messages_of(job: Job) -> pl.DataFrame:
+    return job.calls.filter(pl.col("op").is_in(POINT_TO_POINT), pl.col("step").is_in(job.steps))
 
 
-@measures_jobs(*_PIPELINE)
-def bubbles(job: Job) -> Values:
-    """What a pipeline waits, and how much of it by its schedule; nothing where the ranks are no pipeline."""
-    calls = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT), pl.col("step").is_in(job.steps))
-    if not calls.height:
-        return Missing("no_point_to_point")
-    if job.missing:
-        return job.missing
-    step_ms, wait_ms = (float(job.pace[column].to_numpy().mean()) / 1e6 for column in ("dur_ns", "paired_ns"))
-    calls = calls.filter(pl.col("peer").is_not_null())
-    if not calls.height:
-        return dict.fromkeys(_PIPELINE, Missing("peers_not_recorded")) | {PIPELINE_WAIT_MS: wait_ms}
-    return _of_schedule(step_ms, wait_ms, _stages(job, calls), _messages(job, calls))
+def _unknown(job: Job) -> Missing | None:
+    return job.missing if job.once(_messages_of).height else Missing("no_point_to_point")
 
 
-def _of_schedule(step_ms: float, wait_ms: float, stages: int, messages: float) -> dict[Metric, Value]:
-    by_schedule = min(wait_ms, (step_ms - wait_ms) * (stages - 1) / messages)
-    return {
-        PIPELINE_WAIT_MS: wait_ms,
-        PIPELINE_STAGES: stages,
-        MICRO_BATCHES: messages,
-        SCHEDULE_BUBBLE_SHARE: (stages - 1) / (messages + stages - 1),
-        SCHEDULE_BUBBLE_MS: by_schedule,
-        PIPELINE_WORK_MS: step_ms - wait_ms,
-        STAGE_IMBALANCE_MS: wait_ms - by_schedule,
-    }
+def _unknown_schedule(job: Job) -> Missing | None:
+    peers = job.once(_messages_of)["peer"].count()
+    return _unknown(job) or (None if peers else Missing("peers_not_recorded"))
+
+
+class _Schedule(NamedTuple):
+    """A pipeline's mean step and waiting in ms, its stages, and messages from one to the next."""
+
+    step_ms: float
+    wait_ms: float
+    stages: int
+    messages: float
+
+    @property
+    def bubble_ms(self) -> float:
+        """What the schedule makes it wait."""
+        return min(self.wait_ms, (self.step_ms - self.wait_ms) * (self.stages - 1) / self.messages)
+
+
+def _schedule(job: Job) -> _Schedule:
+    calls = job.once(_messages_of).filter(pl.col("peer").is_not_null())
+    return _Schedule(_mean_ms(job, "dur_ns"), _mean_ms(job, "paired_ns"), _stages(job, calls), _messages(job, calls))
+
+
+def _mean_ms(job: Job, column: str) -> float:
+    return float(job.pace[column].to_numpy().mean()) / 1e6
 
 
 def _stages(job: Job, calls: pl.DataFrame) -> int:
@@ -108,3 +71,51 @@ def _stages(job: Job, calls: pl.DataFrame) -> int:
 def _messages(job: Job, calls: pl.DataFrame) -> float:
     counts = calls.group_by("rank", "peer", "op").len()["len"].to_numpy()
     return float(np.median(counts)) / len(job.steps)
+
+
+of_jobs(__name__, unknown=_unknown)(
+    "pipeline_wait_ms",
+    "Time per step that ranks wait for another rank to send or receive.",
+    "mean over ranks and common steps of exposed waiting in sends and receives",
+    lambda job: _mean_ms(job, "paired_ns"),
+)
+measure = of_jobs(__name__, unknown=_unknown_schedule)
+measure(
+    "pipeline_stages",
+    "Stages of the pipeline.",
+    "ranks that are joined by sends and receives; the median where there are several pipelines",
+    lambda job: job.once(_schedule).stages,
+    unit="count",
+)
+measure(
+    "micro_batches",
+    "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
+    "sends (or receives) per rank, peer and common step; the median over ranks and peers",
+    lambda job: job.once(_schedule).messages,
+)
+measure(
+    "schedule_bubble_share",
+    "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
+    "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
+    lambda job: (job.once(_schedule).stages - 1) / (job.once(_schedule).messages + job.once(_schedule).stages - 1),
+    source=_SOURCE,
+)
+measure(
+    "schedule_bubble_ms",
+    "How much of the waiting that accounts for.",
+    "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
+    lambda job: job.once(_schedule).bubble_ms,
+    source=_SOURCE,
+)
+measure(
+    "pipeline_work_ms",
+    "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
+    "mean step - pipeline_wait_ms",
+    lambda job: job.once(_schedule).step_ms - job.once(_schedule).wait_ms,
+)
+measure(
+    "uneven_stages_ms",
+    "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
+    "pipeline_wait_ms - schedule_bubble_ms",
+    lambda job: job.once(_schedule).wait_ms - job.once(_schedule).bubble_ms,
+)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures_jobs
-from advisor.metrics.rank_identity import Identity
+from advisor.metrics.metric import of_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, listing
 
@@ -20,58 +18,29 @@ _IDLE_SHARE: Final = 0.1  # of the typical rank's kernel time
 _KERNEL: Final = ("name", "grid", "block")
 
 
-SLOW_KERNELS_RANK = Identity.of(
-    "slow_kernels_rank", "The rank on which the same kernels take longest.", "largest slow_kernels_ratio"
-)
-SLOW_KERNELS_RATIO = Metric(
-    "slow_kernels_ratio",
-    "How many times as long the same kernels take on the slowest rank as on the other ranks.",
-    "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
-    "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
-    "NVRx's straggler detection compares kernels so; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
-)
-SLOW_KERNELS_SHARE = Metric(
-    "slow_kernels_share",
-    "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
-    "time in kernels that another rank runs too / time in kernels",
-)
-SLOW_KERNELS_LEAST_MS = Metric(
-    "slow_kernels_least_ms",
-    "What the job's step gets shorter by at least if the slow GPU's kernels took as long as elsewhere.",
-    "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
-)
-SLOW_KERNELS_MOST_MS = Metric(
-    "slow_kernels_most_ms",
-    "What the job's step gets shorter by at most if the slow GPU's kernels took as long as elsewhere.",
-    "the same, down to the next latest step without time in collectives that nothing covers",
-)
+class _Slow(NamedTuple):
+    """The rank whose kernels are slowest: its position, by how much, of which part, and what that costs in ms."""
+
+    rank: int
+    ratio: float
+    share: float
+    least_ms: float
+    most_ms: float
 
 
-@measures_jobs(
-    *(*SLOW_KERNELS_RANK, SLOW_KERNELS_RATIO, SLOW_KERNELS_SHARE), *(SLOW_KERNELS_LEAST_MS, SLOW_KERNELS_MOST_MS)
-)
-def slow_kernels(job: Job) -> Values:
-    """The rank whose kernels are slowest, and what that costs the job."""
+def _slowest(job: Job) -> _Slow:
+    slowest_first = job.once(_compared).sort("ratio", "rank", descending=[True, False])
+    rank, ratio, share = slowest_first.select("rank", "ratio", "share").row(0)
+    least, most = _gains(job, rank, ratio)
+    return _Slow(rank, max(1.0, ratio), share, min(least, most), most)
+
+
+def _incomparable(job: Job) -> Missing | None:
     if job.missing:
         return job.missing
     if len(job.steps) < _ENOUGH_STEPS:
         return Missing("few_steps", needed=_ENOUGH_STEPS)
-    if not job.once(_compared).height:
-        return Missing("different_kernels")
-    return _slowest(job)
-
-
-def _slowest(job: Job) -> dict[Metric, Value]:
-    slowest_first = job.once(_compared).sort("ratio", "rank", descending=[True, False])
-    rank, ratio, share = slowest_first.select("rank", "ratio", "share").row(0)
-    least, most = _gains(job, rank, ratio)
-    return {
-        **SLOW_KERNELS_RANK.values(job, rank),
-        SLOW_KERNELS_RATIO: max(1.0, ratio),
-        SLOW_KERNELS_SHARE: share,
-        SLOW_KERNELS_LEAST_MS: min(least, most),
-        SLOW_KERNELS_MOST_MS: most,
-    }
+    return None if job.once(_compared).height else Missing("different_kernels")
 
 
 def _compared(job: Job) -> pl.DataFrame:
@@ -129,39 +98,51 @@ def _gains(job: Job, rank: int, ratio: float) -> tuple[float, float]:
     return low, high
 
 
-IDLE_RANKS = Metric(
-    "idle_ranks",
-    "Ranks whose GPU does next to nothing.",
-    "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
-    "run any)",
-    unit="count",
+slow = of_jobs(__name__, unknown=_incomparable)
+slow.rank(
+    "slow_kernels_rank",
+    "The rank on which the same kernels take longest.",
+    "largest slow_kernels_ratio",
+    lambda job: job.once(_slowest).rank,
 )
-IDLE_DEVICES = Metric(
-    "idle_devices",
-    "GPUs of the job's hosts that do next to nothing.",
-    "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
-    "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
-    unit="count",
+slow(
+    "slow_kernels_ratio",
+    "How many times as long the same kernels take on the slowest rank as on the other ranks.",
+    "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
+    "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
+    lambda job: job.once(_slowest).ratio,
+    source="NVRx compares kernels so to find stragglers; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
 )
-IDLE_NAMES = Metric(
-    "idle_names",
-    "Which of the job's GPUs do next to nothing.",
-    "names of the idle ranks, number of the unused devices",
-    unit="text",
+slow(
+    "slow_kernels_share",
+    "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
+    "time in kernels that another rank runs too / time in kernels",
+    lambda job: job.once(_slowest).share,
+)
+slow(
+    "slow_kernels_least_ms",
+    "What the job's step gets shorter by at least if the slow GPU's kernels took as long as elsewhere.",
+    "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
+    lambda job: job.once(_slowest).least_ms,
+)
+slow(
+    "slow_kernels_most_ms",
+    "What the job's step gets shorter by at most if the slow GPU's kernels took as long as elsewhere.",
+    "the same, down to the next latest step without time in collectives that nothing covers",
+    lambda job: job.once(_slowest).most_ms,
 )
 
 
-@measures_jobs(IDLE_RANKS, IDLE_DEVICES, IDLE_NAMES)
-def idle_ranks(job: Job) -> Values:
-    """Devices that take no part in the work."""
+def _nothing_idles(job: Job) -> Missing | None:
     if len(job.members) == 1:
         return Missing("one_rank")
-    idle = _idle(job)
-    if idle is None:
-        return Missing("no_kernels_on_ranks")
+    return Missing("no_kernels_on_ranks") if job.once(_idle) is None else None
+
+
+def _idle_names(job: Job) -> str:
     unused = _unused(job)
     beside = [count(unused, "device") + " that no process uses"] if unused else []
-    return {IDLE_RANKS: len(idle), IDLE_DEVICES: len(idle) + unused, IDLE_NAMES: listing([*idle, *beside])}
+    return listing([*(job.once(_idle) or ()), *beside])
 
 
 def _idle(job: Job) -> list[str] | None:
@@ -186,3 +167,29 @@ def _unused(job: Job) -> int:
             visible[host] = max(visible.get(host, 0), rank.visible)
             used.setdefault(host, set()).update((rank.device, *rank.used))
     return max((max(0, visible[host] - len(used[host])) for host in visible), default=0)
+
+
+idle = of_jobs(__name__, unknown=_nothing_idles)
+idle(
+    "idle_ranks",
+    "Ranks whose GPU does next to nothing.",
+    "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
+    "run any)",
+    lambda job: len(job.once(_idle) or ()),
+    unit="count",
+)
+idle(
+    "idle_devices",
+    "GPUs of the job's hosts that do next to nothing.",
+    "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
+    "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
+    lambda job: len(job.once(_idle) or ()) + _unused(job),
+    unit="count",
+)
+idle(
+    "idle_names",
+    "Which of the job's GPUs do next to nothing.",
+    "names of the idle ranks, number of the unused devices",
+    _idle_names,
+    unit="text",
+)

@@ -8,9 +8,7 @@ import polars as pl
 
 from advisor.analysis.job import segments, stragglers
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures_jobs
-from advisor.metrics.rank_identity import Identity
+from advisor.metrics.metric import Value, of_jobs
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 
@@ -26,78 +24,38 @@ _SOURCE: Final = (
 )
 
 
-STRAGGLER_SLOWDOWN = Metric(
-    "straggler_slowdown",
-    "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
-    "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
-    "a step lasts from the last rank's end of the step before to the last rank's end",
-    _SOURCE,
-    unit="ratio",
-)
-STRAGGLER_REPLAY_ERROR = Metric(
-    "straggler_replay_error",
-    "How far the replay of the unchanged steps is off.",
-    "|replayed mean step / recorded mean step - 1|; where it is above 5 %, the others could not be told",
-    _SOURCE,
-    unit="share",
-)
-STRAGGLER_RANK = Identity.of(
-    "straggler_rank", "The rank that explains most of the slow-down by stragglers.", "largest straggler_rank_explains"
-)
-STRAGGLER_RANK_EXPLAINS = Metric(
-    "straggler_rank_explains",
-    "Part of the slow-down by stragglers that one rank explains.",
-    "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
-    _SOURCE,
-    unit="share",
-)
-STRAGGLER_OPERATION = Metric(
-    "straggler_operation",
-    "The type of operation that explains most of the slow-down by stragglers.",
-    "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
-    unit="text",
-)
-STRAGGLER_OPERATION_EXPLAINS = Metric(
-    "straggler_operation_explains",
-    "Part of the slow-down by stragglers that one type of operation explains.",
-    "the same, with the operations of one type typical",
-    _SOURCE,
-    unit="share",
-)
-_STRAGGLERS: Final = (
-    *(STRAGGLER_SLOWDOWN, STRAGGLER_REPLAY_ERROR, *STRAGGLER_RANK, STRAGGLER_RANK_EXPLAINS),
-    *(STRAGGLER_OPERATION, STRAGGLER_OPERATION_EXPLAINS),
-)
+def _unreplayed(job: Job) -> Missing | None:
+    return job.missing or (None if job.once(_replayed) else Missing("circular_wait"))
 
 
-@measures_jobs(*_STRAGGLERS)
-def slowdown(job: Job) -> Values:
-    """The job's slow-down by stragglers, and what explains it."""
-    if job.missing:
-        return job.missing
-    replayed = _replayed(job)
-    if replayed is None:
-        return Missing("circular_wait")
-    off = abs(replayed.error)
-    if off > _MOST_ERROR:
-        why = Missing("replay_off", share=off)
-        return dict.fromkeys(_STRAGGLERS, why) | {STRAGGLER_REPLAY_ERROR: min(1.0, off)}
-    slow: dict[Metric, Value] = {STRAGGLER_SLOWDOWN: replayed.slowdown, STRAGGLER_REPLAY_ERROR: off}
-    return slow | _rank(job, replayed) | _operation(replayed)
+def _unknown(job: Job) -> Missing | None:
+    """Also where the replay of the unchanged steps is too far off."""
+    if why := _unreplayed(job):
+        return why
+    off = _off(job)
+    return Missing("replay_off", share=off) if off > _MOST_ERROR else None
 
 
-def _rank(job: Job, replayed: stragglers.Replay) -> dict[Metric, Value]:
+def _replay(job: Job) -> stragglers.Replay:
+    replayed = job.once(_replayed)
+    assert replayed  # noqa: S101 - else the metric is unknown
+    return replayed
+
+
+def _off(job: Job) -> float:
+    return abs(_replay(job).error)
+
+
+def _rank(job: Job) -> int | Missing:
     """The rank that explains most."""
-    rank, share = _first(replayed.by_rank, "rank")
-    identity = dict.fromkeys(STRAGGLER_RANK, _NO_SLOWDOWN) if rank is None else STRAGGLER_RANK.values(job, int(rank))
-    return {**identity, STRAGGLER_RANK_EXPLAINS: share}
+    rank, _ = _first(_replay(job).by_rank, "rank")
+    return _NO_SLOWDOWN if rank is None else int(rank)
 
 
-def _operation(replayed: stragglers.Replay) -> dict[Metric, Value]:
+def _operation(job: Job) -> Value:
     """The type of operation that explains most."""
-    type_, share = _first(replayed.by_type, "type")
-    words = _NO_SLOWDOWN if type_ is None else _TYPES.get(str(type_), str(type_))
-    return {STRAGGLER_OPERATION: words, STRAGGLER_OPERATION_EXPLAINS: share}
+    type_, _ = _first(_replay(job).by_type, "type")
+    return _NO_SLOWDOWN if type_ is None else _TYPES.get(str(type_), str(type_))
 
 
 def _first(shares: pl.DataFrame, column: str) -> tuple[int | str | None, Value]:
@@ -145,3 +103,52 @@ def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
     first = windows.group_by("step").agg(first_ns=pl.min("start_ns"))
     late = pl.concat(before).join(first, on="step")
     return late.select("step", "rank", carried_ns=(pl.col("ended_ns") - pl.col("first_ns")).clip(0))
+
+
+of_jobs(__name__, unknown=_unreplayed)(
+    "straggler_replay_error",
+    "How far the replay of the unchanged steps is off.",
+    "|replayed mean step / recorded mean step - 1|; where it is above 5 %, the others could not be told",
+    lambda job: min(1.0, _off(job)),
+    source=_SOURCE,
+    unit="share",
+)
+measure = of_jobs(__name__, unknown=_unknown)
+measure(
+    "straggler_slowdown",
+    "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
+    "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
+    "a step lasts from the last rank's end of the step before to the last rank's end",
+    lambda job: _replay(job).slowdown,
+    source=_SOURCE,
+    unit="ratio",
+)
+measure.rank(
+    "straggler_rank",
+    "The rank that explains most of the slow-down by stragglers.",
+    "largest straggler_rank_explains",
+    _rank,
+)
+measure(
+    "straggler_rank_explains",
+    "Part of the slow-down by stragglers that one rank explains.",
+    "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
+    lambda job: _first(_replay(job).by_rank, "rank")[1],
+    source=_SOURCE,
+    unit="share",
+)
+measure(
+    "straggler_operation",
+    "The type of operation that explains most of the slow-down by stragglers.",
+    "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
+    _operation,
+    unit="text",
+)
+measure(
+    "straggler_operation_explains",
+    "Part of the slow-down by stragglers that one type of operation explains.",
+    "the same, with the operations of one type typical",
+    lambda job: _first(_replay(job).by_type, "type")[1],
+    source=_SOURCE,
+    unit="share",
+)

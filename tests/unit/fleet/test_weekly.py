@@ -13,16 +13,15 @@ import pytest
 from advisor import cli
 from advisor.config import Fleet
 from advisor.errors import NoRuns, UsageError
-from advisor.fleet.columns import frame
+from advisor.fleet.columns import expected, frame
 from advisor.fleet.labels import monday_of, week_name, week_of, weeks_before
-from advisor.fleet.rows import expected
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
-from advisor.model.finding import SEVERITIES
 from advisor.present import document as doc
 from advisor.present import document_of
 from advisor.present.week import caveats, facts, figures, linked, trend_parts
 from advisor.render.registry import Request, draw
+from advisor.vocabulary.severities import SEVERITIES
 from tests.fleet import WEEK, finding_row, run_row, stored, trace
 
 LAST = "2026-W46"

@@ -75,12 +75,20 @@ def test_what_is_unknown_is_no_limit():
         ("share OVER (share)", "not allowed"),
         ("share >", "not an expression"),
         ("share; DROP TABLE x", "not an expression"),
+        ("share > " + "9" * 5_000, "not an expression"),
+        ("share = '" + "x" * 10_000 + "'", "more than 10,000 characters"),
         ("", "not an expression"),
     ],
 )
 def test_what_is_refused(text, message):
     with pytest.raises(ExpressionError, match=message.replace("(", r"\(").replace("?", r"\?")):
         parse(text, KNOWN)
+
+
+def test_an_error_is_short_however_long_the_expression():
+    with pytest.raises(ExpressionError) as refused:
+        parse("share > " + "9" * 5_000, KNOWN)
+    assert len(str(refused.value)) < 500
 
 
 @given(st.text(max_size=60))

@@ -46,9 +46,6 @@ from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile, join
 
 FORMAT: Final = "nsys"
-MEMORY_PER_BYTE: Final = 3.0  # rows are columns of 64-bit numbers in memory, and varints on disk
-NEEDS_PATH: Final = True
-SPLITS: Final = False
 
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043

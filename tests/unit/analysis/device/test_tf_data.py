@@ -53,6 +53,12 @@ def test_on_one_thread_the_time_of_an_iterator_is_that_outside_those_it_asks():
     assert bottleneck(rows) == MAP
 
 
+def test_a_name_that_ends_in_a_colon_is_not_its_own_parent():
+    names = ["Iterator::", "Iterator::Root:", "Iterator::Root:::Map", "Iterator::Root\n::Map:"]
+    rows = rows_of(request(0, 500), *(call(name, 10 * n, 490) for n, name in enumerate(names)))
+    assert dict(rows.select("iterator", "parent").rows()) == dict.fromkeys(names) | {names[2]: names[1]}
+
+
 def test_work_on_other_threads_counts_only_while_the_step_waits_for_it():
     """The producer runs from 0 to 900; the step waits for it from 100 to 300 only."""
     ahead, read = "Iterator::Prefetch", "Iterator::Prefetch::Generator"

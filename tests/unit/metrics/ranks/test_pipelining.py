@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.ranks import pipelining
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
-from tests.tables import by_metric, metrics_of
-
-bubbles = by_metric(pipelining.bubbles)
+from tests.tables import metrics_of
 
 
 def chain(*, stages=3, messages=2, peers=True, last_ms=0.0, recorded=None):
@@ -34,38 +31,36 @@ def chain(*, stages=3, messages=2, peers=True, last_ms=0.0, recorded=None):
 
 
 def test_stages_and_micro_batches_are_told_from_the_messages():
-    values = bubbles(chain())
-    assert (values[pipelining.PIPELINE_STAGES], values[pipelining.MICRO_BATCHES]) == (3, 2)
-    assert values[pipelining.SCHEDULE_BUBBLE_SHARE] == pytest.approx(2 / 4)
+    values = metrics_of(chain())
+    assert (values["pipeline_stages"], values["micro_batches"]) == (3, 2)
+    assert values["schedule_bubble_share"] == pytest.approx(2 / 4)
 
 
 def test_waiting_is_the_schedule_s_as_far_as_its_formula_goes():
-    values = bubbles(chain())
+    values = metrics_of(chain())
     # Rank 1 waits 1 ms for its first message, rank 2 waits 2; the mean of three ranks is 1 of the step's 8 ms.
-    assert values[pipelining.PIPELINE_WAIT_MS] == pytest.approx(1, abs=0.02)
-    assert (
-        values[pipelining.SCHEDULE_BUBBLE_MS] == values[pipelining.PIPELINE_WAIT_MS]
-    )  # the formula allows 7 x 2 / 2 = 7 ms
-    assert values[pipelining.STAGE_IMBALANCE_MS] == 0
-    short = bubbles(chain(messages=40))
-    allowed = (8 - short[pipelining.PIPELINE_WAIT_MS]) * 2 / 40
-    assert short[pipelining.SCHEDULE_BUBBLE_MS] == pytest.approx(allowed)
-    assert short[pipelining.STAGE_IMBALANCE_MS] == pytest.approx(short[pipelining.PIPELINE_WAIT_MS] - allowed)
+    assert values["pipeline_wait_ms"] == pytest.approx(1, abs=0.02)
+    assert values["schedule_bubble_ms"] == values["pipeline_wait_ms"]  # the formula allows 7 x 2 / 2 = 7 ms
+    assert values["uneven_stages_ms"] == 0
+    short = metrics_of(chain(messages=40))
+    allowed = (8 - short["pipeline_wait_ms"]) * 2 / 40
+    assert short["schedule_bubble_ms"] == pytest.approx(allowed)
+    assert short["uneven_stages_ms"] == pytest.approx(short["pipeline_wait_ms"] - allowed)
 
 
 def test_messages_without_a_peer_tell_no_stages():
-    values = bubbles(chain(peers=False))
-    assert isinstance(values[pipelining.PIPELINE_STAGES], Missing)
+    values = metrics_of(chain(peers=False))
+    assert isinstance(values["pipeline_stages"], Missing)
 
 
 def test_one_stage_alone_does_not_tell_what_it_waits():
-    values = bubbles(chain(recorded=1))
-    assert isinstance(values[pipelining.PIPELINE_WAIT_MS], Missing)
+    values = metrics_of(chain(recorded=1))
+    assert isinstance(values["pipeline_wait_ms"], Missing)
     assert isinstance(metrics_of(chain(recorded=1))["pipeline_wait_share"], Missing)
 
 
 def test_ranks_that_send_nothing_are_no_pipeline_and_wait_for_none():
     alone = job(rank(0, [call(0, 10)], [spent(1, 0, 100)], facts={"world_size": 8}))
-    assert bubbles(alone)[pipelining.PIPELINE_WAIT_MS] == Missing("no_point_to_point")
+    assert metrics_of(alone)["pipeline_wait_ms"] == Missing("no_point_to_point")
     assert metrics_of(alone)["pipeline_wait_share"] == 0
     assert isinstance(metrics_of(alone)["waiting_share"], Missing)

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.analysis.job.rank import Rank
-from advisor.metrics.ranks import device_sharing, late_rank, replicas, skew, slowdown, waiting
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
-from tests.tables import US, by_metric, metrics_of
+from tests.tables import US, metrics_of
 
 
 def racing(own, *, input_us=None, kernels=None, transfer=100, busy=None):
@@ -36,7 +35,7 @@ def racing(own, *, input_us=None, kernels=None, transfer=100, busy=None):
 
 
 def unevenness(uneven):
-    return {m: v for f in (skew.skew, skew.split, late_rank.late_rank) for m, v in by_metric(f)(uneven).items()}
+    return metrics_of(uneven)
 
 
 def test_one_rank_that_is_always_late_is_persistent_skew():
@@ -44,7 +43,7 @@ def test_one_rank_that_is_always_late_is_persistent_skew():
     assert values["persistent_skew_ms"] == pytest.approx(13 - 10.5)  # means 10, 13, 10.5: the typical one is 10.5
     assert values["moving_skew_ms"] == pytest.approx(0)
     assert values["skew_share"] == pytest.approx(2.5 / 13.1)
-    assert (values[late_rank.LATE_RANK.rank], values["late_rank_steps"], values["common_steps"]) == (1, 4, 4)
+    assert (values["late_rank"], values["late_rank_steps"], values["common_steps"]) == (1, 4, 4)
     assert values["late_rank_ms"] == pytest.approx(2.5)  # 3, 2, 3 and 2 ms beyond the typical rank of the step
     assert values["late_rank_least_ms"] == pytest.approx(2.5)
     assert values["late_rank_uneven_ms"] == pytest.approx(13 - 33.5 / 3)
@@ -146,13 +145,13 @@ def test_of_ranks_without_a_device_more_time_in_ops_is_named():
 def test_too_few_steps_tell_the_loss_but_not_whose_it_is(steps):
     values = unevenness(racing([[10] * steps, [14] * steps]))
     assert values["skew_ms"] == pytest.approx(4)
-    for metric in (*late_rank.LATE_RANK, "late_rank_share", "persistent_skew_ms", "moving_skew_share"):
+    for metric in ("late_rank", "late_rank_device", "late_rank_share", "persistent_skew_ms", "moving_skew_share"):
         assert values[metric] == Missing("few_common_steps", steps=steps, needed=3)
 
 
 def test_who_waits_and_for_whom():
     values = metrics_of(racing([[10, 10], [13, 13], [10, 11]]))
-    assert (values[waiting.WAITING_MOST.rank], values[waiting.AWAITED_MOST.rank]) == (0, 1)
+    assert (values["waiting_most"], values["awaited_most"]) == (0, 1)
     assert values["waiting_most_share"] == pytest.approx(3 / 13.1)
     assert values["waiting_share"] == pytest.approx((3 + 0 + 2.5) / 3 / 13.1)
     assert values["awaited_most_share"] == 1
@@ -160,22 +159,22 @@ def test_who_waits_and_for_whom():
 
 def test_a_rank_of_several_devices_is_known_by_its_number_and_its_device():
     one_each = metrics_of(racing([[10, 10], [13, 13]]))
-    assert one_each[waiting.AWAITED_MOST.device] == Missing("one_device_per_rank")
+    assert one_each["awaited_most_device"] == Missing("one_device_per_rank")
     ranks = racing([[10, 10], [13, 13]]).ranks
     values = metrics_of(job(*(replace(rank, worker=4, device=device) for device, rank in enumerate(ranks))))
-    assert [values[metric] for metric in waiting.AWAITED_MOST] == [4, 1]
-    assert [values[metric] for metric in waiting.WAITING_MOST] == [4, 0]
+    assert [values[metric] for metric in ("awaited_most", "awaited_most_device")] == [4, 1]
+    assert [values[metric] for metric in ("waiting_most", "waiting_most_device")] == [4, 0]
 
 
 def test_a_rank_is_named_only_if_half_of_the_waiting_is_for_it():
     nobody = Missing("no_rank_awaited_most")
     half = [[14, 10], [10, 14], [10, 10]]  # two ranks wait 4 ms for rank 0, then two for rank 1
     values = metrics_of(racing(half))
-    assert (values[waiting.AWAITED_MOST.rank], values["awaited_most_share"]) == (0, 0.5)
+    assert (values["awaited_most"], values["awaited_most_share"]) == (0, 0.5)
     thirds = metrics_of(racing([[14, 10, 10], [10, 14, 10], [10, 10, 14]]))
-    assert (thirds[waiting.AWAITED_MOST.rank], thirds["awaited_most_share"]) == (nobody, pytest.approx(1 / 3))
+    assert (thirds["awaited_most"], thirds["awaited_most_share"]) == (nobody, pytest.approx(1 / 3))
     even = metrics_of(racing([[10, 10], [10, 10]]))
-    assert (even[waiting.AWAITED_MOST.rank], even["awaited_most_share"]) == (nobody, 0)
+    assert (even["awaited_most"], even["awaited_most_share"]) == (nobody, 0)
 
 
 # ---------------------------------------------------------------------------------------- slow kernels
@@ -196,31 +195,31 @@ def test_the_ratio_is_the_median_by_time_against_the_others_lower_median():
     usual = {"gemm": 500, "copy": 100, "tiny": 5}
     slow = {"gemm": 600, "copy": 200, "tiny": 5}
     ranks = job(timed(0, usual, 700), timed(1, slow, 900), timed(2, usual, 710), timed(3, usual, 700))
-    values = replicas.slow_kernels(ranks)
-    assert values[replicas.SLOW_KERNELS_RANK.rank] == 1
-    assert values[replicas.SLOW_KERNELS_RATIO] == pytest.approx(1.2)  # of 805 us 600 are in gemm
-    assert values[replicas.SLOW_KERNELS_SHARE] == 1
+    values = metrics_of(ranks)
+    assert values["slow_kernels_rank"] == 1
+    assert values["slow_kernels_ratio"] == pytest.approx(1.2)  # of 805 us 600 are in gemm
+    assert values["slow_kernels_share"] == 1
     # A sixth of 900 us of kernels would be 150; the next latest rank takes 190 less, so that it is no bound.
-    assert values[replicas.SLOW_KERNELS_MOST_MS] == pytest.approx(0.150)
+    assert values["slow_kernels_most_ms"] == pytest.approx(0.150)
 
 
 def test_the_next_latest_rank_bounds_the_gain():
     ranks = job(timed(0, {"gemm": 500}, 700), timed(1, {"gemm": 1000}, 900), timed(2, {"gemm": 500}, 850))
-    values = replicas.slow_kernels(ranks)
-    assert values[replicas.SLOW_KERNELS_RATIO] == pytest.approx(2)
-    assert values[replicas.SLOW_KERNELS_MOST_MS] == pytest.approx(0.05)
+    values = metrics_of(ranks)
+    assert values["slow_kernels_ratio"] == pytest.approx(2)
+    assert values["slow_kernels_most_ms"] == pytest.approx(0.05)
 
 
 def test_ranks_without_common_kernels_cannot_be_compared():
     different = job(timed(0, {"a": 500}, 700), timed(1, {"b": 900}, 900))
-    assert isinstance(replicas.slow_kernels(different), Missing)
+    assert isinstance(metrics_of(different)["slow_kernels_ratio"], Missing)
 
 
 def test_a_rank_that_computes_next_to_nothing_is_idle():
     ranks = job(timed(0, {}, 700), timed(1, {}, 69), timed(2, {}, 700))
-    values = replicas.idle_ranks(ranks)
-    assert (values[replicas.IDLE_RANKS], values[replicas.IDLE_DEVICES], values[replicas.IDLE_NAMES]) == (1, 1, "rank 1")
-    assert replicas.idle_ranks(job(timed(0, {}, 700), timed(1, {}, 70), timed(2, {}, 700)))[replicas.IDLE_RANKS] == 0
+    values = metrics_of(ranks)
+    assert (values["idle_ranks"], values["idle_devices"], values["idle_names"]) == (1, 1, "rank 1")
+    assert metrics_of(job(timed(0, {}, 700), timed(1, {}, 70), timed(2, {}, 700)))["idle_ranks"] == 0
 
 
 @pytest.mark.parametrize(("world", "unused"), [(2, 6), (None, 6), (8, 0)])
@@ -229,7 +228,7 @@ def test_devices_that_are_seen_and_not_used_count_where_every_rank_is_here(world
         rank(i, [call(0, 10)], [spent(1, 0, 10, work_ns=5 * US)], device=i, visible=8, facts={"world_size": world})
         for i in range(2)
     ]
-    assert replicas.idle_ranks(job(*ranks))[replicas.IDLE_DEVICES] == unused
+    assert metrics_of(job(*ranks))["idle_devices"] == unused
 
 
 def test_a_device_that_only_receives_copies_is_used():
@@ -238,7 +237,7 @@ def test_a_device_that_only_receives_copies_is_used():
             rank(device, [call(0, 10)], [spent(1, 0, 10, work_ns=5 * US)], device=device, visible=8), used=(1, 4, 6)
         )
 
-    assert replicas.idle_ranks(job(seen(4), seen(6)))[replicas.IDLE_DEVICES] == 5
+    assert metrics_of(job(seen(4), seen(6)))["idle_devices"] == 5
 
 
 # ---------------------------------------------------------------------------------------- one process, many devices
@@ -262,44 +261,39 @@ def ran(name, number):
 
 
 def test_devices_that_start_one_after_the_other_in_every_step_are_staggered():
-    values = device_sharing.staggered(job(fed(0, [0, 1, 2]), fed(1, [30, 30, 30]), fed(2, [60, 61, 62])))
-    assert values[device_sharing.LAUNCH_STAGGER_MS] == pytest.approx(0.060)
-    assert values[device_sharing.LAUNCH_STAGGER_SHARE] == pytest.approx(0.6)
-    assert values[device_sharing.LAUNCH_ORDER_SHARE] == 1
-    assert values[device_sharing.LAUNCH_ORDER] == "GPU 0, GPU 1 and GPU 2"
-    assert values[device_sharing.LAUNCH_MOST_MS] == pytest.approx(0.080)  # of 100 us each device computes for 20
+    values = metrics_of(job(fed(0, [0, 1, 2]), fed(1, [30, 30, 30]), fed(2, [60, 61, 62])))
+    assert values["launch_stagger_ms"] == pytest.approx(0.060)
+    assert values["launch_stagger_share"] == pytest.approx(0.6)
+    assert values["launch_order_share"] == 1
+    assert values["launch_order"] == "GPU 0, GPU 1 and GPU 2"
+    assert values["launch_most_ms"] == pytest.approx(0.080)  # of 100 us each device computes for 20
     # The last device computes until 80, 81 and 82 us: the collectives take 19 us on average.
-    assert values[device_sharing.LAUNCH_LEAST_MS] == pytest.approx(0.061)
+    assert values["launch_least_ms"] == pytest.approx(0.061)
 
 
 def test_devices_that_start_in_another_order_each_time_are_not_in_order():
-    values = device_sharing.staggered(job(fed(0, [0, 30, 60]), fed(1, [30, 60, 0]), fed(2, [60, 0, 30])))
-    assert values[device_sharing.LAUNCH_ORDER_SHARE] < 0.6
+    values = metrics_of(job(fed(0, [0, 30, 60]), fed(1, [30, 60, 0]), fed(2, [60, 0, 30])))
+    assert values["launch_order_share"] < 0.6
 
 
 def test_a_device_whose_first_kernel_is_queued_early_waits_for_another_device_not_for_the_host():
-    values = device_sharing.staggered(job(fed(0, [0] * 3), fed(1, [30] * 3, called=[2] * 3)))
-    assert values[device_sharing.LAUNCH_STAGGER_MS] == pytest.approx(0.002)
+    values = metrics_of(job(fed(0, [0] * 3), fed(1, [30] * 3, called=[2] * 3)))
+    assert values["launch_stagger_ms"] == pytest.approx(0.002)
 
 
 def test_a_device_that_is_called_early_and_starts_with_the_others_is_not_staggered():
-    values = device_sharing.staggered(job(fed(0, [30] * 3, called=[0] * 3), fed(1, [31] * 3, called=[30] * 3)))
-    assert values[device_sharing.LAUNCH_STAGGER_MS] == pytest.approx(0.001)
+    values = metrics_of(job(fed(0, [30] * 3, called=[0] * 3), fed(1, [31] * 3, called=[30] * 3)))
+    assert values["launch_stagger_ms"] == pytest.approx(0.001)
 
 
 def test_devices_are_alike_as_far_as_they_run_the_same_kernels_as_often():
     two = (fed(0, [0] * 3, kernels=[("a", 30), ("b", 6)]), fed(1, [30] * 3, kernels=[("a", 24), ("c", 3)]))
-    assert device_sharing.staggered(job(*two))[device_sharing.LAUNCH_ALIKE_SHARE] == pytest.approx(8 / (10 + 2 + 1))
-    assert (
-        device_sharing.staggered(job(two[0], fed(1, [9] * 3, kernels=[("a", 30), ("b", 6)])))[
-            device_sharing.LAUNCH_ALIKE_SHARE
-        ]
-        == 1
-    )
+    assert metrics_of(job(*two))["launch_alike_share"] == pytest.approx(8 / (10 + 2 + 1))
+    assert metrics_of(job(two[0], fed(1, [9] * 3, kernels=[("a", 30), ("b", 6)])))["launch_alike_share"] == 1
 
 
 def test_a_process_per_device_is_not_staggered():
-    assert device_sharing.staggered(job(timed(0, {}, 5), timed(1, {}, 5)))[device_sharing.LAUNCH_STAGGER_SHARE] == 0
+    assert metrics_of(job(timed(0, {}, 5), timed(1, {}, 5)))["launch_stagger_share"] == 0
 
 
 def test_work_on_another_ranks_device_is_a_guests():
@@ -307,10 +301,10 @@ def test_work_on_another_ranks_device_is_a_guests():
     home = rank(0, [call(50, 100)], steps, device=0)
     guest = rank(1, [], [spent(1, 0, 100, work_ns=3 * US)], device=0)
     own = rank(1, [call(50, 100)], steps, device=1)
-    values = device_sharing.guests(job(home, guest, own))
-    assert (values[device_sharing.GUEST_WORKERS], values[device_sharing.GUEST_NAMES]) == (1, "GPU 0: rank 1")
-    assert values[device_sharing.GUEST_MS] == pytest.approx(0.003)
-    assert device_sharing.guests(job(home, own))[device_sharing.GUEST_WORKERS] == 0
+    values = metrics_of(job(home, guest, own))
+    assert (values["guest_workers"], values["guest_names"]) == (1, "GPU 0: rank 1")
+    assert values["guest_ms"] == pytest.approx(0.003)
+    assert metrics_of(job(home, own))["guest_workers"] == 0
 
 
 # ---------------------------------------------------------------------------------------- what if
@@ -318,25 +312,18 @@ def test_work_on_another_ranks_device_is_a_guests():
 
 def test_the_slow_down_is_what_the_late_rank_costs():
     ranks = racing([[10.0] * 4, [10.0] * 4, [10.0] * 4, [14.0] * 4])
-    values = slowdown.slowdown(ranks)
-    assert values[slowdown.STRAGGLER_REPLAY_ERROR] < 0.001
+    values = metrics_of(ranks)
+    assert values["straggler_replay_error"] < 0.001
     # Kernels at the mean of the ranks take 11 ms: 14.1 against 11.1.
-    assert values[slowdown.STRAGGLER_SLOWDOWN] == pytest.approx(14.1 / 11.1, rel=1e-3)
-    assert values[slowdown.STRAGGLER_RANK.rank] == 3
-    assert values[slowdown.STRAGGLER_RANK_EXPLAINS] == pytest.approx(1, abs=0.01)
-    assert values[slowdown.STRAGGLER_OPERATION] == "kernels"
+    assert values["straggler_slowdown"] == pytest.approx(14.1 / 11.1, rel=1e-3)
+    assert values["straggler_rank"] == 3
+    assert values["straggler_rank_explains"] == pytest.approx(1, abs=0.01)
+    assert values["straggler_operation"] == "kernels"
 
 
 def test_without_the_other_ranks_nothing_is_told():
     alone = rank(0, [call(0, 10)], [spent(1, 0, 10)], facts={"world_size": 8})
-    for measure in (
-        skew.skew,
-        skew.split,
-        late_rank.late_rank,
-        waiting.waiting_of_all,
-        replicas.slow_kernels,
-        slowdown.slowdown,
-        replicas.idle_ranks,
-    ):
-        known = {metric for metric, value in by_metric(measure)(job(alone)).items() if not isinstance(value, Missing)}
-        assert known <= {"pipeline_wait_share"}  # it sends nothing
+    of_ranks = ("skew_ms", "moving_skew_ms", "late_rank_ms", "waiting_share", "awaited_most", "slow_kernels_ratio")
+    values = metrics_of(job(alone))
+    assert all(isinstance(values[name], Missing) for name in (*of_ranks, "straggler_slowdown", "idle_ranks"))
+    assert values["pipeline_wait_share"] == 0  # it sends nothing

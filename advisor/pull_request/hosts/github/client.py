@@ -1,21 +1,21 @@
-"""GitHub and GitHub Enterprise, by PyGithub."""
+"""GitHub's API, by PyGithub."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
 
 from github import Auth, Github, GithubException
-from github.GithubException import BadCredentialsException, RateLimitExceededException, UnknownObjectException
+from github.GithubException import RateLimitExceededException, UnknownObjectException
 from github.GithubObject import NotSet
 from github.GithubRetry import GithubRetry
 from github.Issue import Issue
 from github.IssueComment import IssueComment
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass
 
-from advisor.errors import UsageError
 from advisor.pull_request.comment import Note
 from advisor.pull_request.environment import Branch
 from advisor.pull_request.errors import Gone, HostError, Refused, Unreachable
@@ -23,6 +23,7 @@ from advisor.pull_request.host import Patience, Seal
 from advisor.pull_request.source import Annotation
 from advisor.pull_request.wire import SameHostAdapter, answering
 from advisor.text import one_line, shortened
+from advisor.vocabulary.severities import GRADES
 
 _MOST_COMMENT: Final = 65_536
 _MOST_SUMMARY: Final = 65_535
@@ -30,10 +31,13 @@ _MOST_ANNOTATIONS: Final = 50  # in one request
 _MOST_DESCRIPTION: Final = 140
 _MOST_PULLS: Final = 1_000  # of one branch
 _TIMEOUT_S: Final = 30
+_UNAUTHORISED: Final = 401
+_FORBIDDEN: Final = 403
 _TRIED: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
 # `GET /user` is closed to the token of a workflow; this is open to every token.
 _WHO: Final = "query { viewer { login } }"
-_LEVELS: Final = {"high": "warning", "medium": "warning", "low": "notice"}
+
+logging.getLogger("github").setLevel(logging.CRITICAL)  # it prints what goes wrong, which is our error
 
 
 class Repository:
@@ -171,7 +175,7 @@ def _annotation(remark: Annotation) -> dict[str, str | int]:
         "path": remark.path,
         "start_line": remark.line,
         "end_line": remark.line,
-        "annotation_level": _LEVELS[remark.severity],
+        "annotation_level": GRADES[remark.severity].annotation,
         "title": remark.title,
         "message": remark.message,
     }
@@ -183,8 +187,6 @@ def _asking(what: str) -> Iterator[None]:
     with answering("GitHub", what):
         try:
             yield
-        except BadCredentialsException:
-            raise UsageError("GitHub does not know the token (401); set GITHUB_TOKEN to one that is valid") from None
         except GithubException as error:
             raise _ours(error, what) from None
 
@@ -194,7 +196,9 @@ def _ours(error: GithubException, what: str) -> HostError:
         return Unreachable(f"GitHub, asked {what}: rate limit: {_reason(error)}; run this again later")
     if isinstance(error, UnknownObjectException):
         return Gone(f"GitHub, asked {what}: not found (404); check --repo and --pr, and what the token may see")
-    kind = Refused if error.status in {401, 403} else HostError
+    if error.status == _UNAUTHORISED:
+        return HostError("GitHub does not know the token (401); set GITHUB_TOKEN to one that is valid")
+    kind = Refused if error.status == _FORBIDDEN else HostError
     return kind(f"GitHub, asked {what}: {_reason(error)} ({error.status})")
 
 

@@ -1,0 +1,43 @@
+"""Keeps libraries in other languages from standard error: what went wrong is the exception that they raise."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_STDERR: Final = 2
+_lock = threading.Lock()
+_muted: list[int] = []  # where standard error really leads, once per call that wants it quiet
+
+
+@contextmanager
+def without_stderr() -> Iterator[None]:
+    """Whatever writes to the descriptor of standard error meanwhile writes nowhere; with ADVISOR_DEBUG=1, as ever."""
+    if os.environ.get("ADVISOR_DEBUG"):
+        yield
+        return
+    _mute()
+    try:
+        yield
+    finally:
+        _unmute()
+
+
+def _mute() -> None:
+    with _lock:
+        _muted.append(_muted[0] if _muted else os.dup(_STDERR))
+        if len(_muted) == 1:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, _STDERR)
+            os.close(nowhere)
+
+
+def _unmute() -> None:
+    with _lock:
+        real = _muted.pop()
+        if not _muted:
+            os.dup2(real, _STDERR)
+            os.close(real)
