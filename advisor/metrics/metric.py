@@ -245,17 +245,17 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         name: str,
         change: str,
         rows: Rows,
-        left: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]],
+        ends: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]],
         formulas: tuple[str, str],
         **more: Unpack[OfSaving],
     ) -> None:
-        """`saving` by kernels that take less time: the parts of it that are `left`, or ns, at least and at most faster.
+        """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster.
 
         The formulas get the words for a replay.
         """
 
         def interval(view: DeviceView) -> tuple[float, float]:
-            slow, fast = left(view) if callable(left) else (pl.col("dur_ns") * part for part in left)
+            slow, fast = ends(view) if callable(ends) else (pl.col("dur_ns") * part for part in ends)
             return saved(view, faster(view.once(rows), slow, fast))
 
         least, most = (f"{formula}{WORDS['faster']}" for formula in formulas)

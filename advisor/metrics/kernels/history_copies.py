@@ -44,7 +44,7 @@ def _length(view: DeviceView) -> float:
     return float((calls["length"] / calls["added"]).to_numpy().mean()) if calls.height else 0.0
 
 
-def _left(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
+def _new_parts(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
     dur, new_share = pl.col("dur_ns"), pl.col("added") / (pl.col("length") + pl.col("added"))
     new = pl.max_horizontal(dur * new_share, pl.min_horizontal(dur, pl.lit(_SHORTEST_NS)))
     return new + (dur - new) * _REMAINDER, new
@@ -85,7 +85,7 @@ measure.faster(
     "history",
     "writing only what is new of a history",
     _copies,
-    _left,
+    _new_parts,
     (
         "those kernels in half of their time, and in that for what is new",
         "those kernels in the part of their time that is for what is new, but no less than 2 µs",

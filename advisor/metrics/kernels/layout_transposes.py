@@ -14,7 +14,7 @@ from advisor.model.profile import matches
 
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw"
 _OF_VOLUMES: Final = 5
-_LEFT: Final = (0.25, 0.0)  # of their time, in a model of channels last
+_PARTS: Final = (0.25, 0.0)  # of their time, in a model of channels last
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
@@ -58,7 +58,7 @@ measure.faster(
     "layout",
     "a model in channels last",
     _kernels,
-    _LEFT,
+    _PARTS,
     ("those kernels at a quarter of their time", "without those kernels"),
     sources=("a quarter is an own choice: what enters and leaves the network is converted still", ""),
 )

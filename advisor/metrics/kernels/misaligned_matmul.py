@@ -34,8 +34,8 @@ def _misaligned(view: DeviceView) -> pl.DataFrame:
 def _unknown(view: DeviceView) -> Missing | None:
     """That there are products of which neither name nor shapes tell."""
     products = view.once(_on_tensor_cores)
-    is_told = not products.height or products["alignment"].count() or products["n"].count()
-    return None if is_told else Missing("alignment_unknown")
+    is_known = not products.height or products["alignment"].count() or products["n"].count()
+    return None if is_known else Missing("alignment_unknown")
 
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"), unknown=_unknown)

@@ -147,9 +147,9 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure_named = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
+measure_kernels = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
 
-measure_named.time(
+measure_kernels.time(
     "optimizer",
     lambda view: view.once(_kernel_spans) | view.once(_waits),
     "in which an optimizer that updates one tensor at a time sets the pace",
@@ -159,20 +159,20 @@ measure_named.time(
     "ranges",
     where=_places,
 )
-measure_named(
+measure_kernels(
     "optimizer_kernel_ms",
     "What the kernels of an optimizer that updates one tensor at a time take per step.",
     "time of those kernels / steps; 0 without a device",
     lambda view: view.per_step_ms(_in_steps_ns(view, view.once(_kernel_spans))),
 )
-measure_named.kernels(
+measure_kernels.kernels(
     "optimizer",
     _kernels,
     "in updates of one tensor at a time",
     "kernels as in optimizer_share",
     gives=("ops",),
 )
-measure_named(
+measure_kernels(
     "optimizer_updates_per_step",
     "How many operations on one tensor the optimizer runs per step.",
     "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#`, "
@@ -187,7 +187,7 @@ measure(
     source="an op of a loop over parameters handles all of one tensor",
     unit="count",
 )
-measure_named.saving(
+measure_kernels.saving(
     "optimizer",
     "an optimizer that updates all tensors at once",
     (

@@ -8,17 +8,15 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.roofs import calls, no_peaks
+from advisor.analysis.device.roofs import calls, in_words, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.missing import Missing
-from advisor.text import ms, percent
 
 _KNOWN: Final = 0.9  # of the time of the kernels that multiply: what is said of all of them holds for so much
 _LARGE_NS: Final = 100_000  # at the roof: ten times what a kernel takes to begin and to end
 _FAR: Final = 0.05  # of the roof
-_MOST: Final = 3
 _AFTER: Final = (0.1, 0.8)  # of the roof, at least and at most, once a library's kernel does it
 _NEEDS: Final = ("device_ops", "host_ops.shapes")
 _PEAKS: Final = "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens"
@@ -66,14 +64,9 @@ def _reached(view: DeviceView) -> float:
 
 
 def _names(view: DeviceView) -> str | None:
-    """`aten::mm [4096, 4096] (3.6 % of the roof, 6.9 ms), ...`."""
-    ops = view.once(_far).group_by("op_name", "shape").agg(pl.sum("dur_ns"), pl.mean("reached"))
-    longest = ops.sort("dur_ns", "op_name", "shape", descending=[True, False, False]).head(_MOST)
-    texts = [
-        f"{name} {shape} ({percent(reached)} of the roof, {ms(view.per_step_ms(ns))})"
-        for name, shape, ns, reached in longest.rows()
-    ]
-    return ", ".join(texts) or None
+    name = pl.format("{} {}", "op_name", "shape").alias("name")
+    ops = view.once(_far).group_by(name).agg(pl.sum("dur_ns"), pl.mean("reached"))
+    return in_words(view, ops.sort("dur_ns", "name", descending=[True, False]))
 
 
 def _far_kernels(view: DeviceView) -> pl.DataFrame:

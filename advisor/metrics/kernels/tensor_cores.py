@@ -49,21 +49,21 @@ def _unknown(view: DeviceView) -> Missing | None:
     return None if view.once(_all_ns) else Missing("nothing_to_compute_from")
 
 
-def _untold(view: DeviceView) -> Missing | None:
-    is_untold = not _unknown(view) and _of_verdict(view, "unknown") > _MOST_UNKNOWN
-    return Missing("kernels_untold") if is_untold else _unknown(view)
+def _unclear(view: DeviceView) -> Missing | None:
+    is_unclear = not _unknown(view) and _of_verdict(view, "unknown") > _MOST_UNKNOWN
+    return Missing("kernels_untold") if is_unclear else _unknown(view)
 
 
 measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unknown)
-measure_told = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_untold)
+measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unclear)
 
-measure_told(
+measure_shares(
     "tensor_core_share",
     "Part of the kernel time spent in kernels that use Tensor Cores.",
     "time of kernels judged used / time of all compute kernels; null where over half of that is judged unknown",
     lambda view: _of_verdict(view, "used"),
 )
-measure_told(
+measure_shares(
     "tensor_core_eligible_share",
     "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
     "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "

@@ -33,8 +33,8 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
 def _unknown(view: DeviceView) -> Missing | None:
     """That products and softmax ran whose ops were not recorded."""
     nameless = view.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
-    untold = not view.once(_kernels).height and nameless["family"].n_unique() > 1
-    return Missing("launching_ops_not_recorded") if untold else None
+    is_unclear = not view.once(_kernels).height and nameless["family"].n_unique() > 1
+    return Missing("launching_ops_not_recorded") if is_unclear else None
 
 
 def _between_heads(view: DeviceView) -> Union:

@@ -6,13 +6,12 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.roofs import in_words
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
-from advisor.text import ms, percent
 
 _KNOWN: Final = 0.9  # of the kernels' time: what is said of all of them holds for so much
-_MOST: Final = 3
 _SOURCE: Final = (
     "XProf: stats `flops` and `bytes_accessed` of an op, `peak_teraflops_per_second` and HBM rate of a plane"
 )
@@ -43,16 +42,11 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 
 def _slowest(view: DeviceView) -> str | None:
-    """`loop fusion (83 % of the roof, 120 ms), ...`."""
-    kind = pl.coalesce("hlo_category", "name").cast(pl.String).alias("kind")
-    rows = view.once(_with_roofs)
-    kinds = rows.group_by(kind).agg(pl.sum("dur_ns", "roof_ns")).with_columns(lost=pl.col("dur_ns") - pl.col("roof_ns"))
-    most = kinds.filter(pl.col("lost") > 0).sort("lost", "kind", descending=[True, False]).head(_MOST)
-    texts = [
-        f"{name} ({percent(roof / ns)} of the roof, {ms(view.per_step_ms(ns))})"
-        for name, ns, roof in most.select("kind", "dur_ns", "roof_ns").rows()
-    ]
-    return ", ".join(texts) or None
+    name = pl.coalesce("hlo_category", "name").cast(pl.String).alias("name")
+    kinds = view.once(_with_roofs).group_by(name).agg(pl.sum("dur_ns", "roof_ns"))
+    gap_ns, reached = pl.col("dur_ns") - pl.col("roof_ns"), pl.col("roof_ns") / pl.col("dur_ns")
+    below = kinds.with_columns(gap_ns=gap_ns, reached=reached).filter(gap_ns > 0)
+    return in_words(view, below.sort("gap_ns", "name", descending=[True, False]))
 
 
 measure = of_devices(__name__, needs=("device_ops",), unknown=_unknown)
