@@ -73,9 +73,7 @@ _measure = room.measured
 _measurements: dict[object, tuple[str, Jobs]] = {}
 
 
-def measured(
-    recording: Recording, options: Options, selected: Sequence[Metric] = ()
-) -> tuple[Jobs, list[Unreadable]]:
+def measured(recording: Recording, options: Options, selected: Sequence[Metric] = ()) -> tuple[Jobs, list[Unreadable]]:
     """The jobs in these files. The small traces of many tests are alike: each content is measured once in a process."""
     files = ((Path(file).name, Path(file).is_file() and Path(file).read_bytes()) for file in recording.copies)
     key = (*files, options.max_bytes, tuple((metric.name, metric.of) for metric in selected))

@@ -14,7 +14,7 @@ from advisor.analysis.job.job import Job
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
-from advisor.whatif import Change, saved
+from advisor.whatif import WORDS, Change, faster, saved
 
 P = ParamSpec("P")
 
@@ -34,6 +34,7 @@ _BY_NAME: Final = cast("Unit", "")
 _UNITS_OF_NAMES: Final[dict[str, Unit]] = {
     **{unit: unit for unit in ("ms", "us", "share", "ratio", "bytes", "rank", "device")},
     "part": "share",
+    **dict.fromkeys(("ops", "names", "causes"), "text"),
 }
 _DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String}
 
@@ -119,6 +120,12 @@ class OfOne(TypedDict, total=False):
     where: Rows
 
 
+class OfSaving(TypedDict, total=False):
+    """What `saving` may say of both ends of one."""
+
+    sources: tuple[str, str]
+
+
 @dataclass(frozen=True)
 class Declare(Generic[P]):
     """Declares metrics: a call declares one. `module` is the `__name__` of the module that they stand in."""
@@ -151,12 +158,18 @@ class DeclareOfDevices(Declare[[DeviceView]]):
 
         `which` goes on after "Part of the step ", as "in which Python runs" does; `what` is the time in the formula.
         """
-        self(f"{name}_share", f"Part of the step {which}.", f"{what} / step time", lambda v: v.share(when(v)), **more)
+        self(
+            f"{name}_share",
+            f"Part of the step {which}.",
+            f"{what} / step time",
+            lambda v: v.share(v.once(when)),
+            **more,
+        )
         self(
             f"{name}_ms",
             f"Time per step {which}.",
             f"{what} / steps",
-            lambda v: v.per_step_ms(int(when(v).within(v.starts, v.ends).sum())),
+            lambda v: v.per_step_ms(int(v.once(when).within(v.starts, v.ends).sum())),
         )
 
     def kernels(
@@ -233,6 +246,27 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         """`<name>_gain_ms`: step time that a change saves at most."""
         places: OfOne = {"source": "advisor.whatif.replay", **more}
         self(f"{name}_gain_ms", meaning, formula, lambda view: saved(view, change(view)).most_ms, **places)
+
+    def faster(
+        self,
+        name: str,
+        change: str,
+        rows: Rows,
+        ends: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]],
+        formulas: tuple[str, str],
+        **more: Unpack[OfSaving],
+    ) -> None:
+        """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster.
+
+        The formulas get the words for a replay.
+        """
+
+        def interval(view: DeviceView) -> tuple[float, float]:
+            slow, fast = ends(view) if callable(ends) else (pl.col("dur_ns") * part for part in ends)
+            return saved(view, faster(view.once(rows), slow, fast))
+
+        least, most = (f"{formula}{WORDS['faster']}" for formula in formulas)
+        self.saving(name, change, (least, most), interval, **more)
 
 
 class DeclareOfJobs(Declare[[Job]]):

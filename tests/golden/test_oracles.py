@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ import pytest
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.kernels import kernel_times
-from advisor.metrics.memory import peak
-from advisor.metrics.steps import breakdown, step_times
+from advisor.metrics.steps import breakdown
 from tests import profiles
 from tests.peer_windows import windows_of_marks
-from tests.tables import by_name
+from tests.tables import metrics_of
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 pytestmark = pytest.mark.skipif(not (SHARED / "oracles").is_dir(), reason="../shared is not here")
@@ -48,9 +47,8 @@ def view(trace: str) -> DeviceView:
 
 
 @cache
-def worker(trace: str) -> dict[str, Any]:
-    functions = (breakdown.breakdown, kernel_times.kernels, step_times.step_times, peak.memory)
-    return {name: value for function in functions for name, value in by_name(function)(view(trace)).items()}
+def worker(trace: str) -> Mapping[str, Any]:
+    return metrics_of(view(trace))
 
 
 def step_rows(trace: str) -> dict[int, dict[str, Any]]:

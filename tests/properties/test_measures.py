@@ -15,17 +15,14 @@ from advisor.analysis.device.idle import CAUSES, gaps, idle_for
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
-from advisor.metrics.copies import transfers
-from advisor.metrics.kernels import kernel_times
-from advisor.metrics.memory import peak
-from advisor.metrics.steps import accounting, breakdown, idle, step_times
+from advisor.metrics.steps import accounting, breakdown, idle
 from advisor.model.intervals import Union, nest
 from advisor.model.profile import SCHEMAS, Profile
 from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
-from tests.tables import by_name, values_of
+from tests.tables import values_of
 
 some = examples(0.15)
 few = examples(0.08)
@@ -164,17 +161,24 @@ def values(made: Profile) -> list[Row]:
     return [everything(view) for view in select_steps(made, "all").views]
 
 
+OF_TIMES = (
+    *(f"{category}_share" for category in CATEGORIES),
+    *(f"{cause}_idle_share" for cause in CAUSES),
+    *("device_busy_share", "idle_share", "launch_gap_share", "launch_gaps_per_step", "launch_gap_recoverable_ms"),
+    *("host_busy_share", "sync_idle_ms", "startup_share", "graph_hole_share", "graph_pause_share", "idle_causes"),
+    *("kernels_per_step", "kernel_ms", "median_kernel_us", "small_kernel_share"),
+    *("gpu_utilization", "sm_efficiency", "occupancy"),
+    *("peak_memory_bytes", "peak_memory_share", "heap_memory_bytes", "stack_memory_bytes", "free_memory_bytes"),
+    *("lifetime_peak_memory_bytes", "reserved_memory_bytes", "fragmentation"),
+    *("steps", "steps_cut", "step_ms", "step_mean_ms", "mark_ms", "complete_step_mean_ms", "step_cv", "host_active_ms"),
+    *("syncs_per_step", "sync_calls"),
+    *("pageable_copy_share", "pageable_copy_bytes_per_step", "pageable_copy_exposed_ms", "pageable_copy_pinned_ms"),
+    *("pageable_to_host_part", "memcpy_ms"),
+)
+
+
 def everything(view: DeviceView) -> Row:
-    functions = (
-        breakdown.breakdown,
-        idle.idle,
-        kernel_times.kernels,
-        peak.memory,
-        step_times.step_times,
-        transfers.transfers,
-    )
-    others = {name: value for function in functions for name, value in by_name(function)(view).items()}
-    return others | values_of(("sync_calls", "syncs_per_step"), view)
+    return values_of(OF_TIMES, view)
 
 
 def same(found: list[Row], expected: list[Row]) -> None:

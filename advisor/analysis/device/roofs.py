@@ -11,6 +11,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.model.missing import Missing
+from advisor.text import ms, percent
 
 _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", "gemm"], "attention": ["attention"]}
 # More of the roof than this was not reached: another thing ran than the op's name says (a sparse product), or on
@@ -18,6 +19,7 @@ _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", 
 _MOST_REACHED: Final = {"product": 1.1, "attention": 1.1, "convolution": 4.0}
 _FIRST: Final = ("op_name", "shape", "work", "op_dtype", "flops", "least_flops", "least_bytes", "worker", "step")
 _LONGEST: Final = ("name", "element_type", "tensor_cores")
+_MOST_NAMES: Final = 3
 
 
 def calls(view: DeviceView) -> pl.DataFrame:
@@ -48,6 +50,15 @@ def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
     """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
     rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
     return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
+
+
+def in_words(view: DeviceView, ran: pl.DataFrame) -> str | None:
+    """`aten::mm [4096, 4096] (3.6 % of the roof, 6.9 ms), ...`: the first three of rows of name, dur_ns and reached."""
+    texts = [
+        f"{name} ({percent(roof)} of the roof, {ms(view.per_step_ms(ns))})"
+        for name, ns, roof in ran.select("name", "dur_ns", "reached").head(_MOST_NAMES).rows()
+    ]
+    return ", ".join(texts) or None
 
 
 def no_peaks(view: DeviceView) -> Missing:

@@ -10,7 +10,7 @@ from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import by_place, in_words
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Union
 
 # NumPy's functions with Python's calls recorded; what JAX and PjRt call the way onto the device, on any thread.
@@ -19,31 +19,42 @@ _COPIES: Final = (
     r"|^(?:Batched)?DevicePut(?:WithSharding)?\b|^H2D Dispatch\b|BufferFromHostBuffer"
 )
 
-ARRAY_COPY_SHARE = Metric(
+
+def _copies(view: DeviceView) -> pl.DataFrame:
+    """None with a device: its copies are recorded."""
+    rows = view.host_like(_COPIES)
+    return rows if view.device is None else rows.clear()
+
+
+def _copying(view: DeviceView) -> Union:
+    """When arrays are copied in the steps, and nothing compiles or runs a program."""
+    working = view.host_spans("compile") | view.once(executed)
+    return (spans(view.once(_copies)) & Union.of(view.starts, view.ends)) - working
+
+
+def _calls(view: DeviceView) -> str:
+    rows = view.once(_copies)
+    start = rows["start_ns"].to_numpy()
+    spent = pl.Series(view.once(_copying).within(start, start + rows["dur_ns"].to_numpy()), dtype=pl.Int64)
+    calls = by_place(view, rows.select("id", "name", self_ns=spent)).sort("self_ns", "name", descending=[True, False])
+    return in_words(view, calls)
+
+
+measure = of_devices(__name__, framework="jax")
+
+measure(
     "array_copy_share",
     "Part of the step in which arrays are copied on the host, or into arrays of JAX on a CPU, and no program runs.",
     "union of numpy's copy and ascontiguousarray, DevicePut and H2D Dispatch on all threads outside compilation and "
     "programs on XLA's threads / step time; 0 with a device, whose copies are recorded",
-    "PjRt's client for the CPU copies large arrays on threads, under H2D Dispatch",
-    where=lambda view: places(view, view.host_like(_COPIES)),
+    lambda view: view.once(_copying).total / view.total_ns,
+    source="PjRt's client for the CPU copies large arrays on threads, under H2D Dispatch",
+    where=lambda view: places(view, view.once(_copies)),
 )
-ARRAY_COPY_CALLS = Metric(
+measure(
     "array_copy_calls",
     "What copies the arrays, and where the program calls it, as far as that was recorded.",
     "the three of these ranges with the most time",
+    _calls,
     unit="text",
 )
-
-
-@measures(ARRAY_COPY_SHARE, ARRAY_COPY_CALLS, framework="jax")
-def array_copies(view: DeviceView) -> Values:
-    """Copies of arrays in the steps of JAX without a device."""
-    if view.device is not None:
-        return {ARRAY_COPY_SHARE: 0.0, ARRAY_COPY_CALLS: ""}
-    steps = Union.of(view.starts, view.ends)
-    rows = view.host_like(_COPIES)
-    copying = (spans(rows) & steps) - (view.host_spans("compile") | view.once(executed))
-    start = rows["start_ns"].to_numpy()
-    spent = pl.Series(copying.within(start, start + rows["dur_ns"].to_numpy()), dtype=pl.Int64)
-    calls = by_place(view, rows.select("id", "name", self_ns=spent)).sort("self_ns", "name", descending=[True, False])
-    return {ARRAY_COPY_SHARE: copying.total / view.total_ns, ARRAY_COPY_CALLS: in_words(view, calls)}

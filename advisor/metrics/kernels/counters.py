@@ -7,77 +7,19 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
-_NEEDS: Final = ("device_ops", "gpu_samples")
 _SOURCE: Final = "Nsight Systems' GPU metrics (--gpu-metrics-devices)"
 _ROOFS: Final = "60 % of the peak: Nsight Compute's speed-of-light rule calls less than that latency-bound"
-
-
-SM_ACTIVE_SHARE = Metric(
-    "sm_active_share",
-    "How many of the multiprocessors have work, while the device is busy.",
-    "mean of the samples of SMs Active in the steps, taken while an op runs",
-    _SOURCE,
-)
-TENSOR_ACTIVE_SHARE = Metric(
-    "tensor_active_share",
-    "How busy the Tensor Cores are, while the device is busy.",
-    "mean of the samples of Tensor Active in the steps, taken while an op runs",
-    _SOURCE,
-)
-DRAM_SHARE = Metric(
-    "dram_share",
-    "How much of the device memory's bandwidth is used, while the device is busy.",
-    "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
-    _SOURCE,
-)
-MEMORY_BOUND_SHARE = Metric(
-    "memory_bound_share",
-    "Part of the step in which memory bandwidth limits what runs.",
-    "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
-    "/ samples in the steps",
-    _ROOFS,
-)
-COMPUTE_BOUND_SHARE = Metric(
-    "compute_bound_share",
-    "Part of the step in which arithmetic limits what runs.",
-    "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
-    _ROOFS,
-)
-
-
-@measures(SM_ACTIVE_SHARE, TENSOR_ACTIVE_SHARE, DRAM_SHARE, MEMORY_BOUND_SHARE, COMPUTE_BOUND_SHARE, needs=_NEEDS)
-def counters(view: DeviceView) -> Values:
-    """Means and limits from the samples in the used steps; a counter that was not sampled is unknown."""
-    samples = _samples(view)
-    if samples.height < _ENOUGH:
-        return Missing("few_samples", samples=samples.height, needed=_ENOUGH)
-    values = _means(samples) | _limits(samples)
-    return {metric: Missing("counters_not_sampled") if value is None else value for metric, value in values.items()}
-
-
-def _means(samples: pl.DataFrame) -> dict[Metric, float | None]:
-    busy = samples.filter("busy").select(pl.mean("sm_active", "tensor_active", "dram")).row(0, named=True)
-    return {SM_ACTIVE_SHARE: busy["sm_active"], TENSOR_ACTIVE_SHARE: busy["tensor_active"], DRAM_SHARE: busy["dram"]}
-
-
-def _limits(samples: pl.DataFrame) -> dict[Metric, float | None]:
-    """Which roof limits what runs; unknown unless samples of both are there."""
-    arithmetic, dram = pl.max_horizontal("sm_issue", "tensor_active"), pl.col("dram")
-    known = (dram.count() > 0) & (arithmetic.count() > 0)
-    memory_bound = ((dram >= _HIGH) & (dram > arithmetic)).mean()
-    compute_bound = ((arithmetic >= _HIGH) & (arithmetic > dram)).mean()
-    shares = samples.select(memory=pl.when(known).then(memory_bound), compute=pl.when(known).then(compute_bound)).row(0)
-    return {MEMORY_BOUND_SHARE: shares[0], COMPUTE_BOUND_SHARE: shares[1]}
+_COUNTERS: Final = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write")
 
 
 def _samples(view: DeviceView) -> pl.DataFrame:
-    """One row per instant sampled in the used steps: sm_active, sm_issue, tensor_active, dram (0..1), busy."""
+    """The counters per instant sampled in the used steps (0..1, null if not sampled); arithmetic, dram and busy."""
     at = view.gpu_samples["at_ns"].to_numpy()
     windows = Union.of(view.starts, view.ends)
     inside = pl.Series(windows.within(at, at + 1) > 0, dtype=pl.Boolean)
@@ -86,16 +28,66 @@ def _samples(view: DeviceView) -> pl.DataFrame:
         .with_columns(pl.col("metric").cast(pl.String))
         .pivot("metric", index="at_ns", values="value", aggregate_function="mean", maintain_order=True)
     )
-    wide = wide.with_columns(
-        pl.lit(None, pl.Float64).alias(name)
-        for name in ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write")
-        if name not in wide.columns
-    )
+    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in _COUNTERS if name not in wide.columns)
     at = wide["at_ns"].to_numpy()
-    return wide.select(
-        "sm_active",
-        "sm_issue",
-        "tensor_active",
+    return wide.with_columns(
+        arithmetic=pl.max_horizontal("sm_issue", "tensor_active"),
         dram=pl.col("dram_read") + pl.col("dram_write").fill_null(0),
         busy=pl.Series(view.busy.within(at, at + 1) > 0, dtype=pl.Boolean),
     )
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    samples = view.once(_samples).height
+    return Missing("few_samples", samples=samples, needed=_ENOUGH) if samples < _ENOUGH else None
+
+
+def _while_busy(view: DeviceView, counter: str) -> Value:
+    return _mean(view.once(_samples).filter("busy"), pl.col(counter))
+
+
+def _limiting(view: DeviceView, roof: str, other: str) -> Value:
+    """How often this roof limits what runs, of the samples of both."""
+    return _mean(view.once(_samples), (pl.col(roof) >= _HIGH) & (pl.col(roof) > pl.col(other)))
+
+
+def _mean(samples: pl.DataFrame, of: pl.Expr) -> Value:
+    mean: float | None = samples.select(of.mean()).item()
+    return Missing("counters_not_sampled") if mean is None else mean
+
+
+measure = of_devices(__name__, source=_SOURCE, needs=("device_ops", "gpu_samples"), unknown=_unknown)
+
+measure(
+    "sm_active_share",
+    "How many of the multiprocessors have work, while the device is busy.",
+    "mean of the samples of SMs Active in the steps, taken while an op runs",
+    lambda view: _while_busy(view, "sm_active"),
+)
+measure(
+    "tensor_active_share",
+    "How busy the Tensor Cores are, while the device is busy.",
+    "mean of the samples of Tensor Active in the steps, taken while an op runs",
+    lambda view: _while_busy(view, "tensor_active"),
+)
+measure(
+    "dram_share",
+    "How much of the device memory's bandwidth is used, while the device is busy.",
+    "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
+    lambda view: _while_busy(view, "dram"),
+)
+measure(
+    "memory_bound_share",
+    "Part of the step in which memory bandwidth limits what runs.",
+    "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
+    "/ samples in the steps",
+    lambda view: _limiting(view, "dram", "arithmetic"),
+    source=_ROOFS,
+)
+measure(
+    "compute_bound_share",
+    "Part of the step in which arithmetic limits what runs.",
+    "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
+    lambda view: _limiting(view, "arithmetic", "dram"),
+    source=_ROOFS,
+)

@@ -6,13 +6,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernels import extent, kernels, longest
+from advisor.analysis.device.kernels import kernels, largest
 from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
-from advisor.whatif import WORDS, faster, saved
 
 _WORK: Final = ["product", "convolution", "attention"]
 _OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time, and of another op's: see _SOURCE
@@ -33,70 +32,6 @@ _SOURCE: Final = (
     "for TF32; half: the bytes"
 )
 
-DOUBLE_PRODUCT_SHARE = Metric(
-    "double_product_share",
-    "Part of the step in which matrix products, convolutions and attention are computed in 64 bits (fp64).",
-    "time of those kernels, or without a device ops, whose name tells fp64, or else the first floating-point input of "
-    "the op / step time",
-    "kernel names, then the launching op's dtype",
-    where=lambda view: longest(_products(view)),
-)
-DOUBLE_PRODUCT_MS = Metric(
-    "double_product_ms",
-    "Time per step in which matrix products, convolutions and attention are computed in 64 bits.",
-    "time of those kernels or ops / steps",
-)
-DOUBLE_PRODUCT_OPS = Metric(
-    "double_product_ops",
-    "The ops whose products are in 64 bits.",
-    "those with the most time, then the others",
-    unit="text",
-)
-DOUBLE_LEAST_GAIN_MS = Metric(
-    "double_least_gain_ms",
-    "Step time that 32 bits instead of 64 save at least.",
-    "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not at all "
-    f"faster where the ratio is not known), other fp64 kernels three quarters as long{WORDS['faster']}; without a "
-    "device products 55 % and other fp64 ops 80 % as long",
-    _SOURCE,
-)
-DOUBLE_GAIN_MS = Metric(
-    "double_gain_ms",
-    "Step time that 32 bits instead of 64 save at most.",
-    "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up to the "
-    f"full memory bandwidth, other fp64 kernels half as long{WORDS['faster']}; without a device products 35 % and "
-    "other fp64 ops 30 % as long",
-    _SOURCE,
-)
-
-
-@measures(DOUBLE_PRODUCT_SHARE, DOUBLE_PRODUCT_MS, DOUBLE_PRODUCT_OPS, DOUBLE_LEAST_GAIN_MS, DOUBLE_GAIN_MS)
-def double_precision(view: DeviceView) -> Values:
-    """What is computed in 64 bits, and what 32 would save."""
-    if why := _untyped(view):
-        return why
-    products = view.once(_products)
-    if products.height and view.used_like(_NUMERICAL, "op").height:
-        return Missing("numerical_program")
-    some = extent(view, products)
-    least, most = saved(view, faster(view.once(_doubles), *(_in_fp32(view, end) for end in (0, 1))))
-    return {
-        DOUBLE_PRODUCT_SHARE: some.share,
-        DOUBLE_PRODUCT_MS: some.ms,
-        DOUBLE_PRODUCT_OPS: some.ops or None,
-        DOUBLE_LEAST_GAIN_MS: least if products.height else 0.0,
-        DOUBLE_GAIN_MS: most if products.height else 0.0,
-    }
-
-
-def _untyped(view: DeviceView) -> Missing | None:
-    """That the types of most products are not known; None where they are, or where there are none."""
-    if view.device is None and not view.host["dtypes"].count():
-        return Missing("no_shapes" if view.process.get("framework") == "pytorch" else "value_types_unknown")
-    products = view.once(kernels).filter(_is_product())
-    total, typed = (float(rows["dur_ns"].sum()) for rows in (products, products.filter(_dtype().is_not_null())))
-    return Missing("value_types_unknown") if typed < _TYPED * total else None
-
 
 def _doubles(view: DeviceView) -> pl.DataFrame:
     """All kernels, or without a device ops, that compute in fp64."""
@@ -105,6 +40,24 @@ def _doubles(view: DeviceView) -> pl.DataFrame:
 
 def _products(view: DeviceView) -> pl.DataFrame:
     return view.once(_doubles).filter(_is_product())
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    """That the types of most products are not known, or that the program may need 64 bits."""
+    if view.device is None and not view.host["dtypes"].count():
+        return Missing("no_shapes" if view.process.get("framework") == "pytorch" else "value_types_unknown")
+    products = view.once(kernels).filter(_is_product())
+    total, typed = (float(rows["dur_ns"].sum()) for rows in (products, products.filter(_dtype().is_not_null())))
+    if typed < _TYPED * total:
+        return Missing("value_types_unknown")
+    is_numerical = view.once(_products).height and view.used_like(_NUMERICAL, "op").height
+    return Missing("numerical_program") if is_numerical else None
+
+
+def _narrowed(view: DeviceView) -> pl.DataFrame:
+    """What takes less time in 32 bits; none where nothing is multiplied."""
+    doubles = view.once(_doubles)
+    return doubles if view.once(_products).height else doubles.clear()
 
 
 def _is_product() -> pl.Expr:
@@ -123,8 +76,46 @@ def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
     if view.device is None:
         return now * pl.when(is_product).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
     ratio = view.chip.fp64_ratio if view.chip else None
-    speedup = max(1.0, (ratio or 1.0) * _RATES[end], 1 / _HALF if end else 1.0)
+    faster = max(1.0, (ratio or 1.0) * _RATES[end], 1 / _HALF if end else 1.0)
     m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
     nbytes = pl.col("count") * (m * k + k * n + m * n) * _FP32_BYTES
-    product = pl.min_horizontal(now, pl.max_horizontal(now / speedup, memory_ns(nbytes, view.chip, _BANDWIDTH[end])))
+    product = pl.min_horizontal(now, pl.max_horizontal(now / faster, memory_ns(nbytes, view.chip, _BANDWIDTH[end])))
     return pl.when(is_product).then(product).otherwise(now * _MOVING[end])
+
+
+measure = of_devices(__name__, unknown=_unknown)
+
+measure.kernels(
+    "double_product",
+    _products,
+    "in which matrix products, convolutions and attention are computed in 64 bits (fp64)",
+    "kernels, or without a device ops, that multiply and whose name tells fp64, or else the first floating-point input "
+    "of the op",
+    gives=("share", "ms"),
+    source="kernel names, then the launching op's dtype",
+)
+measure(
+    "double_product_ops",
+    "The ops whose products are in 64 bits.",
+    "those with the most time, then the others",
+    lambda view: largest(view, view.once(_products)) or None,
+)
+measure.faster(
+    "double",
+    "computing in 32 bits instead of 64",
+    _narrowed,
+    lambda view: (_in_fp32(view, 0), _in_fp32(view, 1)),
+    (
+        (
+            "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not "
+            "at all faster where the ratio is not known), other fp64 kernels three quarters as long; "
+            "without a device products 55 % and other fp64 ops 80 % as long"
+        ),
+        (
+            "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up "
+            "to the full memory bandwidth, other fp64 kernels half as long; without a device products 35 % "
+            "and other fp64 ops 30 % as long"
+        ),
+    ),
+    sources=(_SOURCE, _SOURCE),
+)

@@ -7,10 +7,9 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernel_groups import parts
-from advisor.analysis.device.kernels import largest, longest
+from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif import faster, saved
@@ -39,7 +38,7 @@ _FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid b
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
 _LOW_OCCUPANCY: Final = 0.25
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
-_OCCUPANCY: Final = ("device_ops.occupancy",)
+_NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
 
 
 def _launched(view: DeviceView) -> pl.DataFrame:
@@ -102,118 +101,6 @@ def _few_threads(view: DeviceView) -> pl.DataFrame:
     )
 
 
-FEW_BLOCKS_LOST_SHARE = Metric(
-    "few_blocks_lost_share",
-    "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
-    "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
-    "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
-    "multiprocessors) / step time",
-    "launch dimensions",
-    where=lambda view: longest(_few_blocks(view)),
-)
-FEW_BLOCKS_SHARE = Metric(
-    "few_blocks_share",
-    "Part of the step in kernels with fewer blocks than the device has multiprocessors.",
-    "time of those kernels / step time",
-    "launch dimensions",
-    where=lambda view: longest(_few_blocks(view)),
-)
-FEW_BLOCKS_FILL = Metric(
-    "few_blocks_fill",
-    "Part of the multiprocessors that kernels with too few blocks have a block for.",
-    "mean of blocks / multiprocessors, weighted by the kernels' time",
-    unit="share",
-)
-FEW_BLOCKS_OPS = Metric(
-    "few_blocks_ops",
-    "The ops that launched kernels with too few blocks.",
-    "those with the most time, then the others",
-    unit="text",
-)
-TAIL_WAVE_SHARE = Metric(
-    "tail_wave_share",
-    "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
-    "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
-    "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
-    "that fit on one, by threads, registers and shared memory)",
-    "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
-    where=lambda view: longest(_tails(view)),
-)
-TAIL_WAVE_OPS = Metric(
-    "tail_wave_ops",
-    "The ops that launched kernels with a mostly empty last wave.",
-    "those with the most time, then the others",
-    unit="text",
-)
-TAIL_WAVE_GAIN_MS = Metric(
-    "tail_wave_gain_ms",
-    "Step time that whole waves save at most.",
-    "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
-)
-LOW_OCCUPANCY_SHARE = Metric(
-    "low_occupancy_share",
-    "Part of the step in kernels, other than of matrices, that keep under a quarter of the device's threads.",
-    "time of kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, "
-    "without GEMM, convolution and attention / step time",
-    "the profiler's estimate; matrix kernels hide latency with few threads",
-    _OCCUPANCY,
-    lambda view: longest(_few_threads(view)),
-)
-LOW_OCCUPANCY_OPS = Metric(
-    "low_occupancy_ops",
-    "The ops that launched kernels with low occupancy.",
-    "those with the most time, then the others",
-    needs=_OCCUPANCY,
-    unit="text",
-)
-
-
-@measures(
-    FEW_BLOCKS_LOST_SHARE,
-    FEW_BLOCKS_SHARE,
-    FEW_BLOCKS_FILL,
-    FEW_BLOCKS_OPS,
-    TAIL_WAVE_SHARE,
-    TAIL_WAVE_OPS,
-    TAIL_WAVE_GAIN_MS,
-    LOW_OCCUPANCY_SHARE,
-    LOW_OCCUPANCY_OPS,
-    needs=("device_ops", "device_ops.name", "device_ops.grid"),
-)
-def grids(view: DeviceView) -> Values:
-    """How kernels fill the device, as far as their launch dimensions tell."""
-    if view.once(parts).height and not view.once(_launched)["blocks_per_sm"].count():
-        return Missing("sm_count_unknown")
-    few, thin = _few_blocks(view), _few_threads(view)
-    fill, share = _fill(few), view.share(spans(few)) or 0.0
-    return {
-        FEW_BLOCKS_LOST_SHARE: (1 - fill) * share,
-        FEW_BLOCKS_SHARE: share,
-        FEW_BLOCKS_FILL: fill,
-        FEW_BLOCKS_OPS: largest(view, few),
-        LOW_OCCUPANCY_SHARE: view.share(spans(thin)),
-        LOW_OCCUPANCY_OPS: largest(view, thin),
-        **_last_waves(view),
-    }
-
-
-def _fill(few: pl.DataFrame) -> float:
-    total_ns, full_ns = few.select(pl.sum("dur_ns"), full=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
-    return float(full_ns / total_ns) if total_ns else 1.0
-
-
-def _last_waves(view: DeviceView) -> dict[Metric, Value]:
-    if view.chip is None or view.chip.vendor != "NVIDIA" or view.chip.capability not in _LIMITS:
-        return dict.fromkeys((TAIL_WAVE_SHARE, TAIL_WAVE_OPS, TAIL_WAVE_GAIN_MS), Missing("block_limit_unknown"))
-    tails, dur = _tails(view), pl.col("dur_ns")
-    full = dur * (1 - pl.col("unused"))
-    return {
-        TAIL_WAVE_SHARE: tails.select((pl.col("unused") * dur).sum()).item() / view.total_ns,
-        TAIL_WAVE_OPS: largest(view, tails),
-        TAIL_WAVE_GAIN_MS: saved(view, faster(tails, full, full)).most_ms,
-    }
-
-
 def _resident(view: DeviceView) -> pl.Expr:
     """Blocks of a kernel that fit on one multiprocessor; null where its registers or block size are not known."""
     capability, threads = (view.chip.capability, view.chip.max_threads_per_sm) if view.chip else (0.0, None)
@@ -230,3 +117,87 @@ def _resident(view: DeviceView) -> pl.Expr:
     known = pl.all_horizontal(pl.col("registers", "block", "shared_bytes").is_not_null())
     fits = pl.min_horizontal(limits)
     return pl.when(known & (fits >= 1)).then(fits)
+
+
+def _fill(view: DeviceView) -> float:
+    few = view.once(_few_blocks)
+    total_ns, full_ns = few.select(pl.sum("dur_ns"), full=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
+    return float(full_ns / total_ns) if total_ns else 1.0
+
+
+def _tail_gain_ms(view: DeviceView) -> float:
+    full = pl.col("dur_ns") * (1 - pl.col("unused"))
+    return saved(view, faster(view.once(_tails), full, full)).most_ms
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    is_known = not view.once(parts).height or view.once(_launched)["blocks_per_sm"].count()
+    return None if is_known else Missing("sm_count_unknown")
+
+
+def _unknown_waves(view: DeviceView) -> Missing | None:
+    is_known = view.chip is not None and view.chip.vendor == "NVIDIA" and view.chip.capability in _LIMITS
+    return _unknown(view) or (None if is_known else Missing("block_limit_unknown"))
+
+
+measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
+measure_waves = of_devices(__name__, needs=_NEEDS, unknown=_unknown_waves)
+measure_threads = of_devices(__name__, needs=(*_NEEDS, "device_ops.occupancy"), unknown=_unknown)
+
+measure(
+    "few_blocks_lost_share",
+    "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
+    "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
+    "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
+    "multiprocessors) / step time",
+    lambda view: (1 - view.once(_fill)) * (view.share(spans(view.once(_few_blocks))) or 0.0),
+    source="launch dimensions",
+    where=lambda view: longest(view.once(_few_blocks)),
+)
+measure.kernels(
+    "few_blocks",
+    _few_blocks,
+    "in kernels with fewer blocks than the device has multiprocessors",
+    "kernels as in few_blocks_lost_share",
+    gives=("share", "ops"),
+    source="launch dimensions",
+)
+measure(
+    "few_blocks_fill",
+    "Part of the multiprocessors that kernels with too few blocks have a block for.",
+    "mean of blocks / multiprocessors, weighted by the kernels' time",
+    lambda view: view.once(_fill),
+    unit="share",
+)
+measure_waves(
+    "tail_wave_share",
+    "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
+    "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
+    "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
+    "that fit on one, by threads, registers and shared memory)",
+    lambda view: view.once(_tails).select((pl.col("unused") * pl.col("dur_ns")).sum()).item() / view.total_ns,
+    source="NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
+    where=lambda view: longest(view.once(_tails)),
+)
+measure_waves.kernels(
+    "tail_wave",
+    _tails,
+    "in kernels with a mostly empty last wave",
+    "kernels as in tail_wave_share",
+    gives=("ops",),
+)
+measure_waves(
+    "tail_wave_gain_ms",
+    "Step time that whole waves save at most.",
+    "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
+    _tail_gain_ms,
+)
+measure_threads.kernels(
+    "low_occupancy",
+    _few_threads,
+    "in kernels, other than of matrices, that keep under a quarter of the device's threads",
+    "kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, without "
+    "GEMM, convolution and attention",
+    gives=("share", "ops"),
+    source="the profiler's estimate; matrix kernels hide latency with few threads",
+)

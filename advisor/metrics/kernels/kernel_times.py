@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.matmuls import verdicts
-from advisor.analysis.device.view import DeviceView, classes, spans
-from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.old import Metric, Values, measures
+from advisor.analysis.device.view import DeviceView, classes
+from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
+from advisor.model.intervals import Union
 from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
@@ -22,78 +22,32 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "kernel")
 
 
-KERNELS_PER_STEP = Metric("kernels_per_step", "Compute kernels launched per step.", "kernels / steps")
-KERNEL_MS = Metric(
-    "kernel_ms",
-    "Kernel time per step, overlapping kernels each counted.",
-    "sum of durations / steps",
-)
-MEDIAN_KERNEL_US = Metric("median_kernel_us", "Typical kernel length.", "median of the kernel durations")
-SMALL_KERNEL_SHARE = Metric(
-    "small_kernel_share",
-    "Part of the kernels, by number, that are shorter than 10 µs.",
-    "kernels under 10 µs / kernels",
-)
-GPU_UTILIZATION = Metric(
-    "gpu_utilization",
-    "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
-    "union of kernels and collectives inside that span / span",
-    _TB,
-    unit="share",
-)
-SM_EFFICIENCY = Metric(
-    "sm_efficiency",
-    "How much of the device's multiprocessors the running kernels could fill.",
-    "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
-    _TB,
-    ("device_ops.occupancy",),
-    unit="share",
-)
-OCCUPANCY = Metric(
-    "occupancy",
-    "Estimated occupancy of the multiprocessors while kernels run.",
-    "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
-    _TB,
-    ("device_ops.occupancy",),
-    unit="share",
-)
+def _span_ns(view: DeviceView) -> int:
+    """From the first used step's start to the last one's end."""
+    return int(view.ends[-1] - view.starts[0])
 
 
-@measures(
-    KERNELS_PER_STEP,
-    KERNEL_MS,
-    MEDIAN_KERNEL_US,
-    SMALL_KERNEL_SHARE,
-    GPU_UTILIZATION,
-    SM_EFFICIENCY,
-    OCCUPANCY,
-    needs=("device_ops", "device_ops.dur_ns"),
-)
-def kernels(view: DeviceView) -> Values:
-    """Counts and lengths over the used steps, utilisation over the span that holds them."""
-    durations = _kernels(view)["dur_ns"].to_numpy()
-    return {
-        KERNELS_PER_STEP: len(durations) / view.steps.height,
-        KERNEL_MS: view.per_step_ms(float(durations.sum())),
-        MEDIAN_KERNEL_US: float(np.median(durations)) / 1e3 if len(durations) else None,
-        SMALL_KERNEL_SHARE: float((durations < _SMALL_NS).mean()) if len(durations) else None,
-        **_fill(view),
-    }
-
-
-def _fill(view: DeviceView) -> dict[Metric, Value]:
-    running = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+def _running(view: DeviceView) -> pl.DataFrame:
+    """Kernels and collectives from `start_ns` to `end_ns`, cut to that span."""
+    rows = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     first, last = int(view.starts[0]), int(view.ends[-1])
-    start = running["start_ns"].clip(first, last).to_numpy()
-    end = (running["start_ns"] + running["dur_ns"]).clip(first, last).to_numpy()
-    full_ns = _capped_integral(start, end, running["blocks_per_sm"].fill_null(0).clip(0, 1).to_numpy())
-    weight, occupancy = (end - start).astype(np.float64), running["occupancy"].clip(0, 1).to_numpy()
-    weight = np.where(np.isnan(occupancy), 0.0, weight)
-    return {
-        GPU_UTILIZATION: float(spans(running).within([first], [last])[0]) / (last - first),
-        SM_EFFICIENCY: full_ns / (last - first),
-        OCCUPANCY: float((np.nan_to_num(occupancy) * weight).sum() / weight.sum()) if weight.any() else None,
-    }
+    end = (pl.col("start_ns") + pl.col("dur_ns")).clip(first, last)
+    return rows.with_columns(pl.col("start_ns").clip(first, last), end_ns=end)
+
+
+def _busy_ns(view: DeviceView) -> int:
+    return Union.of(*view.once(_running).select("start_ns", "end_ns").to_numpy().T).total
+
+
+def _filled_ns(view: DeviceView) -> float:
+    filled = view.once(_running).select("start_ns", "end_ns", pl.col("blocks_per_sm").fill_null(0).clip(0, 1))
+    return _capped_integral(*(column.to_numpy() for column in filled))
+
+
+def _occupancy(view: DeviceView) -> float | None:
+    known = view.once(_running).drop_nulls("occupancy")
+    weight = (known["end_ns"] - known["start_ns"]).to_numpy()
+    return float(np.average(known["occupancy"].clip(0, 1), weights=weight)) if weight.any() else None
 
 
 def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
@@ -102,6 +56,60 @@ def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
     order = np.argsort(times, kind="stable")
     running = np.cumsum(np.concatenate((level, -level))[order])
     return float((np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])).sum())
+
+
+measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
+
+measure(
+    "kernels_per_step",
+    "Compute kernels launched per step.",
+    "kernels / steps",
+    lambda view: view.once(_kernels).height / view.steps.height,
+)
+measure(
+    "kernel_ms",
+    "Kernel time per step, overlapping kernels each counted.",
+    "sum of durations / steps",
+    lambda view: view.per_step_ms(int(view.once(_kernels)["dur_ns"].sum())),
+)
+measure(
+    "median_kernel_us",
+    "Typical kernel length.",
+    "median of the kernel durations",
+    lambda view: view.once(_kernels).select(pl.median("dur_ns") / 1e3).item(),
+)
+measure(
+    "small_kernel_share",
+    "Part of the kernels, by number, that are shorter than 10 µs.",
+    "kernels under 10 µs / kernels",
+    lambda view: view.once(_kernels).select((pl.col("dur_ns") < _SMALL_NS).mean()).item(),
+)
+measure(
+    "gpu_utilization",
+    "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
+    "union of kernels and collectives inside that span / span",
+    lambda view: _busy_ns(view) / _span_ns(view),
+    source=_TB,
+    unit="share",
+)
+measure(
+    "sm_efficiency",
+    "How much of the device's multiprocessors the running kernels could fill.",
+    "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
+    lambda view: _filled_ns(view) / _span_ns(view),
+    source=_TB,
+    needs=("device_ops.occupancy",),
+    unit="share",
+)
+measure(
+    "occupancy",
+    "Estimated occupancy of the multiprocessors while kernels run.",
+    "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
+    _occupancy,
+    source=_TB,
+    needs=("device_ops.occupancy",),
+    unit="share",
+)
 
 
 SEVERAL: Final = "several"
@@ -164,7 +172,7 @@ def kernel_table(view: DeviceView) -> pl.DataFrame:
 
     Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
     """
-    kernels, duration = _kernels(view), pl.col("dur_ns")
+    kernels, duration = view.once(_kernels), pl.col("dur_ns")
     rows = (
         kernels.group_by("name")
         .agg(

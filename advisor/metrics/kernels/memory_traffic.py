@@ -7,12 +7,12 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernel_groups import independent, parts, with_words
-from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, extent, longest
+from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, longest
 from advisor.analysis.device.roofs import memory_ns
-from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.old import Metric, Values, measures, time_of
+from advisor.analysis.device.view import DeviceView
+from advisor.metrics.metric import of_devices
 from advisor.text import largest_first, ms, number, percent
-from advisor.whatif import WORDS, faster, saved
+from advisor.whatif import WORDS, Interval, faster, saved
 
 _WORDS: Final = {
     "copy": "copy kernels",
@@ -33,92 +33,6 @@ _PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go
 _MOST: Final = 3
 _CASTS: Final = r"^aten::_to_copy$"
 _CAST_TYPES: Final = r":Cast$|/convert_element_type$"
-_NEEDS: Final = ("device_ops", "device_ops.name")
-
-
-MOVING_KERNEL_SHARE = Metric(
-    "moving_kernel_share",
-    "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
-    "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
-    "pooling kernels, without those that update parameters / time of all compute kernels",
-    "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
-    where=lambda view: longest(_moving_kernels(view)),
-)
-MOVING_MS = Metric(
-    "moving_ms",
-    "Time per step in kernels that only move data: memory bandwidth limits them, not arithmetic.",
-    "union of those kernels / steps",
-)
-MOVING_KINDS = Metric(
-    "moving_kinds",
-    "Which kinds of kernels only move data, in parts of the kernel time.",
-    "those with the most, then the others",
-    unit="text",
-)
-CHAIN_LINKS = Metric(
-    "chain_links",
-    "Which kernels that move data follow each other on the same values, with their time per step.",
-    "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
-    "named by layer, by launching ops; the three with the most",
-    unit="text",
-)
-FUSABLE_BYTES = Metric(
-    "fusable_bytes",
-    "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
-    "sum over pairs of 2 x elements x bytes of the second one's type / steps",
-    "shapes and types of the launching ops",
-)
-FUSABLE_LEAST_MS = Metric(
-    "fusable_least_ms",
-    "Step time that fusing pairs of kernels on the same values saves at least.",
-    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{WORDS['faster']}",
-)
-FUSABLE_MS = Metric(
-    "fusable_ms",
-    "Step time that fusing pairs of kernels on the same values saves at most.",
-    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{WORDS['faster']}",
-)
-
-
-@measures(
-    MOVING_KERNEL_SHARE, MOVING_MS, MOVING_KINDS, CHAIN_LINKS, FUSABLE_BYTES, FUSABLE_LEAST_MS, FUSABLE_MS, needs=_NEEDS
-)
-def data_movement(view: DeviceView) -> Values:
-    """What moves data and what of it could be one kernel; nothing without a device."""
-    rows, links = view.once(_moving_kernels), view.once(_links)
-    all_ns = int(view.once(parts)["dur_ns"].sum())
-    most_saved, dur = pl.col("saved_ns"), pl.col("dur_ns")
-    slow, fast = (
-        dur - pl.min_horizontal(most_saved * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True)
-    )
-    least, most = saved(view, faster(links, slow, fast))
-    return {
-        MOVING_KERNEL_SHARE: int(rows["dur_ns"].sum()) / all_ns if all_ns else 0.0,
-        MOVING_MS: view.per_step_ms(float(spans(rows).within(view.starts, view.ends).sum())),
-        MOVING_KINDS: _kinds(rows, all_ns),
-        CHAIN_LINKS: _pairs(view, links),
-        FUSABLE_BYTES: int(links["saved_bytes"].sum()) // view.steps.height,
-        FUSABLE_LEAST_MS: least,
-        FUSABLE_MS: most,
-    }
-
-
-CAST_SHARE = Metric(
-    "cast_share",
-    "Part of the step in kernels that only change the type of values.",
-    "time of copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op / step time",
-    where=lambda view: longest(_casts(view)),
-)
-CAST_MS = time_of("cast_ms", CAST_SHARE, "time of those kernels / steps")
-CASTS_PER_STEP = Metric("casts_per_step", "Kernels per step that only change the type of values.", "kernels / steps")
-
-
-@measures(CAST_SHARE, CAST_MS, CASTS_PER_STEP, needs=_NEEDS)
-def casts(view: DeviceView) -> Values:
-    """Casts that are kernels of their own; nothing without a device."""
-    rows = _casts(view)
-    share, time_ms, _ = extent(view, rows)
-    return {CAST_SHARE: share, CAST_MS: time_ms, CASTS_PER_STEP: rows.height / view.steps.height}
 
 
 def _moving_kernels(view: DeviceView) -> pl.DataFrame:
@@ -144,14 +58,23 @@ def _links(view: DeviceView) -> pl.DataFrame:
     )
 
 
-def _kinds(rows: pl.DataFrame, all_ns: int) -> str | None:
-    times = rows.group_by(pl.col("family").cast(pl.String).replace(_WORDS)).agg(pl.sum("dur_ns"))
-    return largest_first(times.rows(), lambda ns: percent(ns / all_ns), "{} {}") or None
+def _all_ns(view: DeviceView) -> int:
+    return int(view.once(parts)["dur_ns"].sum())
 
 
-def _pairs(view: DeviceView, links: pl.DataFrame) -> str | None:
+def _moving_share(view: DeviceView) -> float:
+    total = view.once(_all_ns)
+    return int(view.once(_moving_kernels)["dur_ns"].sum()) / total if total else 0.0
+
+
+def _kinds(view: DeviceView) -> str | None:
+    times = view.once(_moving_kernels).group_by(pl.col("family").cast(pl.String).replace(_WORDS)).agg(pl.sum("dur_ns"))
+    return largest_first(times.rows(), lambda ns: percent(ns / view.once(_all_ns)), "{} {}") or None
+
+
+def _pairs(view: DeviceView) -> str | None:
     kinds = [pl.coalesce(pl.col(name).str.extract(TYPE), name).alias(name) for name in ("before", "op_name")]
-    pairs = links.group_by(kinds).agg(pl.sum("dur_ns"), number=pl.len())
+    pairs = view.once(_links).group_by(kinds).agg(pl.sum("dur_ns"), number=pl.len())
     longest_first = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(_MOST)
     texts = [
         f"{before} then {after} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
@@ -160,9 +83,81 @@ def _pairs(view: DeviceView, links: pl.DataFrame) -> str | None:
     return ", ".join(texts) or None
 
 
+def _gains(view: DeviceView) -> Interval:
+    least, dur = pl.col("saved_ns"), pl.col("dur_ns")
+    ends = (dur - pl.min_horizontal(least * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True))
+    return saved(view, faster(view.once(_links), *ends))
+
+
 def _casts(view: DeviceView) -> pl.DataFrame:
     copies = view.once(parts).filter(pl.col("family") == "copy")
     casting = view.host_like(_CASTS).select(op="id")
     inner = view.host.join(casting, left_on="parent", right_on="op", how="semi").select(op="id")
     ids = pl.concat([casting, inner])["op"].implode()
     return copies.filter(pl.col("op").is_in(ids) | pl.col("op_name").str.contains(_CAST_TYPES).fill_null(value=False))
+
+
+measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
+
+measure(
+    "moving_kernel_share",
+    "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
+    "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
+    "pooling kernels, without those that update parameters / time of all compute kernels",
+    _moving_share,
+    source="NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
+    where=lambda view: longest(view.once(_moving_kernels)),
+)
+measure.kernels(
+    "moving",
+    _moving_kernels,
+    "in kernels that only move data: memory bandwidth limits them, not arithmetic",
+    "kernels as in moving_kernel_share",
+    gives=("ms",),
+)
+measure(
+    "moving_kinds",
+    "Which kinds of kernels only move data, in parts of the kernel time.",
+    "those with the most, then the others",
+    _kinds,
+    unit="text",
+)
+measure(
+    "chain_links",
+    "Which kernels that move data follow each other on the same values, with their time per step.",
+    "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
+    "named by layer, by launching ops; the three with the most",
+    _pairs,
+    unit="text",
+)
+measure(
+    "fusable_bytes",
+    "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
+    "sum over pairs of 2 x elements x bytes of the second one's type / steps",
+    lambda view: int(view.once(_links)["saved_bytes"].sum()) // view.steps.height,
+    source="shapes and types of the launching ops",
+)
+measure(
+    "fusable_least_ms",
+    "Step time that fusing pairs of kernels on the same values saves at least.",
+    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{WORDS['faster']}",
+    lambda view: view.once(_gains).least_ms,
+)
+measure(
+    "fusable_ms",
+    "Step time that fusing pairs of kernels on the same values saves at most.",
+    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{WORDS['faster']}",
+    lambda view: view.once(_gains).most_ms,
+)
+measure.kernels(
+    "cast",
+    _casts,
+    "in kernels that only change the type of values",
+    "copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op",
+)
+measure(
+    "casts_per_step",
+    "Kernels per step that only change the type of values.",
+    "kernels / steps",
+    lambda view: view.once(_casts).height / view.steps.height,
+)

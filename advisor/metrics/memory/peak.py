@@ -2,143 +2,143 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from advisor.analysis.device.memory_at_peak import blocks_at_peak
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.missing import Missing
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for
 _XPROF: Final = "XProf's memory profile"
 
 
-def _at_peak(view: DeviceView) -> pl.DataFrame:
-    return _fullest(view.allocations).select(
-        start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), table=pl.lit("allocations"), name=pl.lit("memory peak")
-    )
+def _totals(view: DeviceView) -> pl.DataFrame:
+    """Rows of the whole recording with the allocator's running total: memory must suffice for steps left out, too."""
+    return view.reserved.filter(pl.col("allocated_bytes").is_not_null())
 
 
-PEAK_MEMORY_BYTES = Metric(
-    "peak_memory_bytes",
-    "Most device memory that was held at once, over the whole recording: by tensors, on TPUs by the stack too.",
-    "max of the allocator's running total of allocated bytes, and of the stack's where that is told",
-    "torch-tb-profiler's Peak Memory Usage",
-    where=_at_peak,
-)
-PEAK_MEMORY_SHARE = Metric(
-    "peak_memory_share",
-    "Most device memory that was held at once as a part of the device's memory.",
-    "peak_memory_bytes / device memory",
-    "torch-tb-profiler",
-    ("devices",),
-    _at_peak,
-)
-HEAP_MEMORY_BYTES = Metric(
-    "heap_memory_bytes",
-    "Memory that tensors hold at the peak.",
-    "allocated bytes, at the peak",
-    _XPROF,
-)
-STACK_MEMORY_BYTES = Metric(
-    "stack_memory_bytes",
-    "Memory that the running program holds for its own, as on TPUs, at the peak.",
-    "reserved bytes; 0 on GPUs, at the peak",
-    _XPROF,
-)
-FREE_MEMORY_BYTES = Metric(
-    "free_memory_bytes",
-    "Memory that the allocator could still give at the peak.",
-    "available bytes, at the peak",
-    _XPROF,
-)
-LIFETIME_PEAK_MEMORY_BYTES = Metric(
-    "lifetime_peak_memory_bytes",
-    "Most device memory that tensors held at once since the process began: the recording may not hold it.",
-    "max of what the allocator says of its own peak",
-    _XPROF,
-)
-RESERVED_MEMORY_BYTES = Metric(
-    "reserved_memory_bytes",
-    "Most device memory that the caching allocator held.",
-    "max of the allocator's running total of reserved bytes; of TensorFlow and JAX, which take it all at once, "
-    "allocated + available",
-)
-FRAGMENTATION = Metric(
-    "fragmentation",
-    "Part of the reserved memory that no tensor used when most was reserved; where the allocator takes all memory "
-    "at once, the part that was free, but in pieces, when most was allocated.",
-    "1 - allocated / reserved, at the moment of most reserved bytes (the last of equals); of TensorFlow and JAX "
-    "free memory outside its largest piece / reserved, at the peak",
-    "the ratio of TensorFlow's and JAX's allocators is that of XProf's memory profile",
-    unit="share",
-)
+def _fullest(view: DeviceView) -> pl.DataFrame:
+    """The row of them at which most is held, the first of equals."""
+    in_use = pl.col("allocated_bytes") + pl.col("stack_bytes").fill_null(0)
+    return view.once(_totals).sort(in_use, "at_ns", descending=[True, False]).head(1)
 
 
-@measures(
-    PEAK_MEMORY_BYTES,
-    PEAK_MEMORY_SHARE,
-    HEAP_MEMORY_BYTES,
-    STACK_MEMORY_BYTES,
-    FREE_MEMORY_BYTES,
-    LIFETIME_PEAK_MEMORY_BYTES,
-    RESERVED_MEMORY_BYTES,
-    FRAGMENTATION,
-    needs=("device_ops", "allocations", "allocations.allocated_bytes"),
-    needs_steps=False,
-)
-def memory(view: DeviceView) -> Values:
-    """Peaks over the whole recording: the memory must suffice for every step, used here or not."""
-    totals = view.reserved.filter(pl.col("allocated_bytes").is_not_null())
-    if not totals.height:
-        return Missing("no_allocation")
-    return {**_at_fullest(view, totals), **_reserved(totals)}
+def _at_peak(view: DeviceView, column: str) -> Any:  # noqa: ANN401 - of any column
+    return view.once(_fullest)[column].item()
 
 
-def _at_fullest(view: DeviceView, totals: pl.DataFrame) -> dict[Metric, Value]:
-    (fullest,) = _fullest(totals).to_dicts()
-    stack = fullest["stack_bytes"] or 0
-    peak = fullest["allocated_bytes"] + stack
+def _peak_bytes(view: DeviceView) -> int:
+    return int(_at_peak(view, "allocated_bytes")) + (_at_peak(view, "stack_bytes") or 0)
+
+
+def _peak_share(view: DeviceView) -> Value:
     capacity = view.facts.get("memory_bytes")
-    return {
-        PEAK_MEMORY_BYTES: peak,
-        PEAK_MEMORY_SHARE: peak / capacity if capacity else Missing("memory_size_unknown"),
-        HEAP_MEMORY_BYTES: fullest["allocated_bytes"],
-        STACK_MEMORY_BYTES: stack,
-        FREE_MEMORY_BYTES: _or_missing(fullest["available_bytes"]),
-        LIFETIME_PEAK_MEMORY_BYTES: _or_missing(totals["lifetime_peak_bytes"].max()),
-    }
+    return _peak_bytes(view) / capacity if capacity else Missing("memory_size_unknown")
 
 
-def _reserved(totals: pl.DataFrame) -> dict[Metric, Value]:
-    reserved = int(totals["reserved_bytes"].fill_null(0).to_numpy().max())
-    if not reserved:
-        return {}
-    return {RESERVED_MEMORY_BYTES: reserved, FRAGMENTATION: _fragmentation(totals, reserved)}
+def _reserved_bytes(view: DeviceView) -> int | None:
+    return int(view.once(_totals)["reserved_bytes"].fill_null(0).to_numpy().max()) or None
 
 
-def _fragmentation(totals: pl.DataFrame, reserved: int) -> float | None:
+def _fragmentation(view: DeviceView) -> float | None:
     """Of what the allocator holds; of one that takes all at once, what is free and not in one piece."""
+    totals, reserved = view.once(_totals), view.once(_reserved_bytes)
+    if not reserved:
+        return None
     if totals["fragmentation"].count():
         in_pieces = pl.col("fragmentation") * pl.col("available_bytes") / pl.col("reserved_bytes")
-        share: float | None = _fullest(totals).select(in_pieces).item()
+        share: float | None = view.once(_fullest).select(in_pieces).item()
         return share
     fullest = totals.filter(pl.col("reserved_bytes") == reserved).sort("at_ns", maintain_order=True).tail(1)
     return 1 - float(fullest["allocated_bytes"].item()) / reserved
 
 
-def _fullest(allocations: pl.DataFrame) -> pl.DataFrame:
-    """The row at which most is held, the first of equals; none where no row has a total."""
-    in_use = pl.col("allocated_bytes") + pl.col("stack_bytes").fill_null(0)
-    totals = allocations.filter(pl.col("allocated_bytes").is_not_null())
-    return totals.sort(in_use, "at_ns", descending=[True, False]).head(1)
-
-
 def _or_missing(value: object) -> Value:
     return int(value) if isinstance(value, int) else Missing("not_this_allocator")
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    return None if view.once(_totals).height else Missing("no_allocation")
+
+
+def _place(view: DeviceView) -> pl.DataFrame:
+    return view.once(_fullest).select(
+        start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), table=pl.lit("allocations"), name=pl.lit("memory peak")
+    )
+
+
+measure = of_devices(
+    __name__,
+    needs=("device_ops", "allocations", "allocations.allocated_bytes"),
+    needs_steps=False,
+    unknown=_unknown,
+)
+
+measure(
+    "peak_memory_bytes",
+    "Most device memory that was held at once, over the whole recording: by tensors, on TPUs by the stack too.",
+    "max of the allocator's running total of allocated bytes, and of the stack's where that is told",
+    _peak_bytes,
+    source="torch-tb-profiler's Peak Memory Usage",
+    where=_place,
+)
+measure(
+    "peak_memory_share",
+    "Most device memory that was held at once as a part of the device's memory.",
+    "peak_memory_bytes / device memory",
+    _peak_share,
+    source="torch-tb-profiler",
+    needs=("devices",),
+    where=_place,
+)
+measure(
+    "heap_memory_bytes",
+    "Memory that tensors hold at the peak.",
+    "allocated bytes, at the peak",
+    lambda view: int(_at_peak(view, "allocated_bytes")),
+    source=_XPROF,
+)
+measure(
+    "stack_memory_bytes",
+    "Memory that the running program holds for its own, as on TPUs, at the peak.",
+    "reserved bytes; 0 on GPUs, at the peak",
+    lambda view: _at_peak(view, "stack_bytes") or 0,
+    source=_XPROF,
+)
+measure(
+    "free_memory_bytes",
+    "Memory that the allocator could still give at the peak.",
+    "available bytes, at the peak",
+    lambda view: _or_missing(_at_peak(view, "available_bytes")),
+    source=_XPROF,
+)
+measure(
+    "lifetime_peak_memory_bytes",
+    "Most device memory that tensors held at once since the process began: the recording may not hold it.",
+    "max of what the allocator says of its own peak",
+    lambda view: _or_missing(view.once(_totals)["lifetime_peak_bytes"].max()),
+    source=_XPROF,
+)
+measure(
+    "reserved_memory_bytes",
+    "Most device memory that the caching allocator held.",
+    "max of the allocator's running total of reserved bytes; of TensorFlow and JAX, which take it all at once, "
+    "allocated + available",
+    _reserved_bytes,
+)
+measure(
+    "fragmentation",
+    "Part of the reserved memory that no tensor used when most was reserved; where the allocator takes all memory "
+    "at once, the part that was free, but in pieces, when most was allocated.",
+    "1 - allocated / reserved, at the moment of most reserved bytes (the last of equals); of TensorFlow and JAX "
+    "free memory outside its largest piece / reserved, at the peak",
+    _fragmentation,
+    source="the ratio of TensorFlow's and JAX's allocators is that of XProf's memory profile",
+    unit="share",
+)
 
 
 @tabulates("memory")

@@ -12,74 +12,12 @@ from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import DECODING, PREFILLING
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 
-_NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
+_NEEDS: Final = ("device_ops", "device_ops.launch")
 _NVIDIA: Final = "TensorRT-LLM, host analysis guide"
-
-PREFILL_IDLE_SHARE = Metric(
-    "prefill_idle_share",
-    "Part of the steps that prefill in which the device idles.",
-    "1 - busy time / time from each such step's first op to the next step's first op",
-    _NVIDIA,
-)
-PREFILL_LAUNCH_SHARE = Metric(
-    "prefill_launch_share",
-    "Part of the steps that prefill in which the host is inside calls that launch.",
-    "union of calls that launch kernels or graphs / time from mark to mark on the host",
-    _NVIDIA,
-)
-PREFILL_LAUNCH_PART = Metric(
-    "prefill_launch_part",
-    "How much of the waiting for launches lies in steps that prefill.",
-    "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
-)
-
-
-@measures(PREFILL_IDLE_SHARE, PREFILL_LAUNCH_SHARE, PREFILL_LAUNCH_PART, needs=_NEEDS)
-def launching(view: DeviceView) -> Values:
-    """How steps with prompts are launched."""
-    rows = _of(view, PREFILLING)
-    if not rows.height:
-        return Missing("no_prefill_step") if view.once(steps_by_phase).height else Missing("no_engine_steps")
-    if why := unknown_waits(view):
-        return why
-    late = view.once(launch_gaps)
-    own = Union.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
-    return {
-        PREFILL_IDLE_SHARE: 1 - _part(rows, "busy_ns", "period_ns"),
-        PREFILL_LAUNCH_SHARE: _part(rows, "launching_ns", "host_ns"),
-        PREFILL_LAUNCH_PART: (late & own).total / late.total if late.total else 0.0,
-    }
-
-
-DECODE_COMMUNICATION_SHARE = Metric(
-    "decode_communication_share",
-    "Communication in decode steps; 0 where none decodes.",
-    "time of collectives / busy time, both in decode steps",
-    _NVIDIA,
-)
-PREFILL_COMMUNICATION_SHARE = Metric(
-    "prefill_communication_share",
-    "Communication in steps that prefill; 0 where none prefills.",
-    "time of collectives / busy time, both in steps that prefill",
-    _NVIDIA,
-)
-
-
-@measures(DECODE_COMMUNICATION_SHARE, PREFILL_COMMUNICATION_SHARE, needs=("device_ops", "device_ops.launch"))
-def communication(view: DeviceView) -> Values:
-    """How much of the device's work in each phase is communication."""
-    if not view.once(steps_by_phase).height:
-        return Missing("no_engine_steps")
-    phases = {DECODE_COMMUNICATION_SHARE: DECODING, PREFILL_COMMUNICATION_SHARE: PREFILLING}
-    shares: dict[Metric, Value] = {
-        metric: _part(_of(view, of), "communicating_ns", "busy_ns") for metric, of in phases.items()
-    }
-    return shares
 
 
 def _of(view: DeviceView, phases: Sequence[str]) -> pl.DataFrame:
@@ -88,3 +26,61 @@ def _of(view: DeviceView, phases: Sequence[str]) -> pl.DataFrame:
 
 def _part(rows: pl.DataFrame, part: str, total: str) -> float:
     return float(rows[part].sum()) / max(1, int(rows[total].sum()))
+
+
+def _prefills(view: DeviceView) -> pl.DataFrame:
+    return _of(view, PREFILLING)
+
+
+def _launch_part(view: DeviceView) -> float:
+    rows, late = view.once(_prefills), view.once(launch_gaps)
+    own = Union.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
+    return (late & own).total / late.total if late.total else 0.0
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    return None if view.once(steps_by_phase).height else Missing("no_engine_steps")
+
+
+def _unknown_prefills(view: DeviceView) -> Missing | None:
+    no_prefill = None if view.once(_prefills).height else Missing("no_prefill_step")
+    return _unknown(view) or no_prefill or unknown_waits(view)
+
+
+measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
+measure_prefills = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_prefills)
+
+measure_prefills(
+    "prefill_idle_share",
+    "Part of the steps that prefill in which the device idles.",
+    "1 - busy time / time from each such step's first op to the next step's first op",
+    lambda view: 1 - _part(view.once(_prefills), "busy_ns", "period_ns"),
+    source=_NVIDIA,
+)
+measure_prefills(
+    "prefill_launch_share",
+    "Part of the steps that prefill in which the host is inside calls that launch.",
+    "union of calls that launch kernels or graphs / time from mark to mark on the host",
+    lambda view: _part(view.once(_prefills), "launching_ns", "host_ns"),
+    source=_NVIDIA,
+)
+measure_prefills(
+    "prefill_launch_part",
+    "How much of the waiting for launches lies in steps that prefill.",
+    "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
+    _launch_part,
+)
+measure(
+    "decode_communication_share",
+    "Communication in decode steps; 0 where none decodes.",
+    "time of collectives / busy time, both in decode steps",
+    lambda view: _part(_of(view, DECODING), "communicating_ns", "busy_ns"),
+    source=_NVIDIA,
+)
+measure(
+    "prefill_communication_share",
+    "Communication in steps that prefill; 0 where none prefills.",
+    "time of collectives / busy time, both in steps that prefill",
+    lambda view: _part(view.once(_prefills), "communicating_ns", "busy_ns"),
+    source=_NVIDIA,
+)

@@ -5,19 +5,9 @@ import json
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.kernels.double_precision import (
-    DOUBLE_GAIN_MS,
-    DOUBLE_LEAST_GAIN_MS,
-    DOUBLE_PRODUCT_MS,
-    DOUBLE_PRODUCT_OPS,
-    DOUBLE_PRODUCT_SHARE,
-    double_precision,
-)
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import A100, V100, Row, by_metric, on_host, profile, step, view
-
-double_precision = by_metric(double_precision)
+from tests.tables import A100, V100, Row, metrics_of, on_host, profile, step, view
 
 DGEMM = "volta_dgemm_128x64_nn"
 DMMA = "cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1"
@@ -41,7 +31,7 @@ def on_cpu(*ops: Row) -> DeviceView:
 
 def test_on_a_cpu_products_and_all_else_in_64_bits_take_about_half_in_32():
     """400 us of products, 200 us of a filter and 100 us of an activation in 64 bits; 100 us of a sum in 32."""
-    values = double_precision(
+    values = metrics_of(
         on_cpu(
             call("aten::mm", 0, 400, "double", [64, 64], [64, 64]),
             call("aten::_slow_conv2d_forward", 400, 600, "double", [8, 64, 28, 28], [64, 64, 3, 3]),
@@ -49,18 +39,18 @@ def test_on_a_cpu_products_and_all_else_in_64_bits_take_about_half_in_32():
             call("aten::add", 700, 800, "float", [64, 64], [64, 64]),
         )
     )
-    assert values[DOUBLE_PRODUCT_SHARE] == pytest.approx(0.6)
-    assert values[DOUBLE_PRODUCT_MS] == pytest.approx(0.6)
-    assert values[DOUBLE_PRODUCT_OPS] == "aten::mm (0.4 ms), aten::_slow_conv2d_forward (0.2 ms)"
-    assert values[DOUBLE_LEAST_GAIN_MS] == pytest.approx(0.6 * 0.45 + 0.1 * 0.2)
-    assert values[DOUBLE_GAIN_MS] == pytest.approx(0.6 * 0.65 + 0.1 * 0.7)
+    assert values["double_product_share"] == pytest.approx(0.6)
+    assert values["double_product_ms"] == pytest.approx(0.6)
+    assert values["double_product_ops"] == "aten::mm (0.4 ms), aten::_slow_conv2d_forward (0.2 ms)"
+    assert values["double_least_gain_ms"] == pytest.approx(0.6 * 0.45 + 0.1 * 0.2)
+    assert values["double_gain_ms"] == pytest.approx(0.6 * 0.65 + 0.1 * 0.7)
 
 
 def test_a_sum_in_64_bits_is_no_product():
-    values = double_precision(
+    values = metrics_of(
         on_cpu(call("aten::mm", 0, 400, "float", [64, 64], [64, 64]), call("aten::sum", 400, 900, "double", [64, 64]))
     )
-    assert (values[DOUBLE_PRODUCT_SHARE], values[DOUBLE_PRODUCT_OPS], values[DOUBLE_GAIN_MS]) == (0, None, 0)
+    assert (values["double_product_share"], values["double_product_ops"], values["double_gain_ms"]) == (0, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,19 +65,19 @@ def test_a_sum_in_64_bits_is_no_product():
 )
 def test_a_numerical_program_may_need_64_bits(name: str):
     product = call("aten::mm", 0, 400, "double", [64, 64], [64, 64])
-    assert double_precision(on_cpu(product, call(name, 400, 500, "double", [64, 64])))[DOUBLE_PRODUCT_SHARE] == Missing(
+    assert metrics_of(on_cpu(product, call(name, 400, 500, "double", [64, 64])))["double_product_share"] == Missing(
         "numerical_program"
     )
     others = ["aten::linalg_vector_norm", "autograd::engine::evaluate_function: TanhBackward0"]
     plain = [call(other, 400 + n, 401 + n, "double", [64, 64]) for n, other in enumerate(others)]
-    assert double_precision(on_cpu(product, *plain))[DOUBLE_PRODUCT_SHARE] == pytest.approx(0.4)
+    assert metrics_of(on_cpu(product, *plain))["double_product_share"] == pytest.approx(0.4)
     single = call("aten::mm", 0, 400, "float", [64, 64], [64, 64])
-    assert double_precision(on_cpu(single, call(name, 400, 500, "float", [64, 64])))[DOUBLE_PRODUCT_SHARE] == 0
+    assert metrics_of(on_cpu(single, call(name, 400, 500, "float", [64, 64])))["double_product_share"] == 0
 
 
 def test_without_types_nothing_is_known_on_a_cpu():
-    values = double_precision(on_cpu(call("aten::mm", 0, 400, None)))
-    assert values[DOUBLE_PRODUCT_SHARE] == Missing("no_shapes")
+    values = metrics_of(on_cpu(call("aten::mm", 0, 400, None)))
+    assert values["double_product_share"] == Missing("no_shapes")
 
 
 @pytest.mark.parametrize(
@@ -100,14 +90,14 @@ def test_without_types_nothing_is_known_on_a_cpu():
 )
 def test_on_a_gpu_it_depends_on_the_chip(device: Row, name: str, least: float, most: float):
     """800 us of a product of 1024 x 1024: its 12.6 MB in 32 bits take at most 17 us at 80 % of the bandwidth."""
-    values = double_precision(queued((name, 800, {"on": 0}), (ADD, 180, {}), ops=OPS, device=device))
-    assert values[DOUBLE_PRODUCT_SHARE] == pytest.approx(0.8)
-    assert values[DOUBLE_LEAST_GAIN_MS] == pytest.approx(least, abs=1e-3)
-    assert values[DOUBLE_GAIN_MS] == pytest.approx(most, abs=1e-3)
+    values = metrics_of(queued((name, 800, {"on": 0}), (ADD, 180, {}), ops=OPS, device=device))
+    assert values["double_product_share"] == pytest.approx(0.8)
+    assert values["double_least_gain_ms"] == pytest.approx(least, abs=1e-3)
+    assert values["double_gain_ms"] == pytest.approx(most, abs=1e-3)
 
 
 def test_on_a_gpu_the_kernels_name_tells_without_the_op_and_before_it():
-    values = double_precision(queued((DGEMM, 800, {}), (ADD, 180, {}), device=V100))
-    assert values[DOUBLE_PRODUCT_SHARE] == pytest.approx(0.8)
-    values = double_precision(queued((GEMM, 800, {"on": 0}), (ADD, 180, {}), ops=OPS, device=A100))
-    assert values[DOUBLE_PRODUCT_SHARE] == 0
+    values = metrics_of(queued((DGEMM, 800, {}), (ADD, 180, {}), device=V100))
+    assert values["double_product_share"] == pytest.approx(0.8)
+    values = metrics_of(queued((GEMM, 800, {"on": 0}), (ADD, 180, {}), ops=OPS, device=A100))
+    assert values["double_product_share"] == 0

@@ -2,21 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels.grids import (
-    FEW_BLOCKS_FILL,
-    FEW_BLOCKS_LOST_SHARE,
-    FEW_BLOCKS_OPS,
-    FEW_BLOCKS_SHARE,
-    LOW_OCCUPANCY_SHARE,
-    TAIL_WAVE_GAIN_MS,
-    TAIL_WAVE_SHARE,
-    grids,
-)
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import A100, V100, Row, by_metric, kernel, on_device, on_host, profile, step, view
-
-grids = by_metric(grids)
+from tests.tables import A100, V100, Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 H100 = A100 | {"name": "NVIDIA H100 80GB HBM3", "capability": 9.0, "sm_count": 132}
 MI250 = A100 | {"name": "AMD Instinct MI250X", "capability": 9.0, "sm_count": 110, "memory_bytes": 64 << 30}
@@ -26,56 +14,56 @@ LARGE = {"on": 0, "block": 256, "registers": 230, "shared_bytes": 98_304, "occup
 
 def test_kernels_with_fewer_blocks_than_multiprocessors_leave_the_others_unused():
     ran = [(GEMM, 400, {"on": 0, "blocks_per_sm": 0.25}), (ADD, 200, {"on": 1, "blocks_per_sm": 0.75})]
-    values = grids(queued(*ran, (ADD, 380, {"on": 1, "blocks_per_sm": 1.0}), ops=OPS))
-    assert values[FEW_BLOCKS_SHARE] == pytest.approx(0.6)
-    assert values[FEW_BLOCKS_LOST_SHARE] == pytest.approx(0.3 + 0.05)
-    assert values[FEW_BLOCKS_FILL] == pytest.approx((100 + 150) / 600)
-    assert values[FEW_BLOCKS_OPS] == "aten::mm (0.4 ms), aten::add (0.2 ms)"
+    values = metrics_of(queued(*ran, (ADD, 380, {"on": 1, "blocks_per_sm": 1.0}), ops=OPS))
+    assert values["few_blocks_share"] == pytest.approx(0.6)
+    assert values["few_blocks_lost_share"] == pytest.approx(0.3 + 0.05)
+    assert values["few_blocks_fill"] == pytest.approx((100 + 150) / 600)
+    assert values["few_blocks_ops"] == "aten::mm (0.4 ms), aten::add (0.2 ms)"
 
 
 def test_the_optimizer_s_kernels_are_left_out_as_a_larger_batch_does_not_fill_them():
     update = on_host("annotation", 0, 9, name="Optimizer.step#SGD.step")
-    assert grids(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))[FEW_BLOCKS_SHARE] == 0
+    assert metrics_of(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))["few_blocks_share"] == 0
 
 
 @pytest.mark.parametrize("name", ["void cudnn::batchnorm_fwtr_nhwc_semiPersist<float>", "nvjet_tst_64x8_64x16_2x1_v"])
 def test_kernels_that_loop_over_tiles_need_no_block_per_multiprocessor(name: str):
-    assert grids(queued((name, 980, {"blocks_per_sm": 0.8})))[FEW_BLOCKS_SHARE] == 0
+    assert metrics_of(queued((name, 980, {"blocks_per_sm": 0.8})))["few_blocks_share"] == 0
 
 
 def test_one_grid_for_inputs_of_several_sizes_is_that_of_a_persistent_kernel():
     sizes = [op("aten::add", [n, 1024]) for n in (100, 1000, 4000)]
     ran = [(ADD, 300, {"on": i, "grid": 100}) for i in range(3)]
-    assert grids(queued(*ran, ops=sizes))[FEW_BLOCKS_SHARE] == 0
+    assert metrics_of(queued(*ran, ops=sizes))["few_blocks_share"] == 0
     small = [(ADD, 300, {"on": i, "grid": 1}) for i in range(3)]
-    assert grids(queued(*small, ops=sizes))[FEW_BLOCKS_SHARE] == pytest.approx(900 / 920)
+    assert metrics_of(queued(*small, ops=sizes))["few_blocks_share"] == pytest.approx(900 / 920)
 
 
 def test_a_grid_of_zero_was_not_recorded():
-    values = grids(queued((ADD, 500, {"grid": 0, "blocks_per_sm": 0.0}), (ADD, 480, {"grid": 54})))
-    assert values[FEW_BLOCKS_FILL] == pytest.approx(0.5)
-    assert isinstance(grids(queued((ADD, 980, {"grid": 0})))[FEW_BLOCKS_SHARE], Missing)
+    values = metrics_of(queued((ADD, 500, {"grid": 0, "blocks_per_sm": 0.0}), (ADD, 480, {"grid": 54})))
+    assert values["few_blocks_fill"] == pytest.approx(0.5)
+    assert isinstance(metrics_of(queued((ADD, 980, {"grid": 0})))["few_blocks_share"], Missing)
 
 
 def test_tensile_counts_its_grid_in_threads():
     name = "Cijk_Ailk_Bljk_BBS_BH_MT128x128x64_MI16x16x1_SN"
-    values = grids(queued((name, 980, {"grid": 11 * 256, "block": 256, "blocks_per_sm": 25.6}), device=MI250))
-    assert values[FEW_BLOCKS_FILL] == pytest.approx(0.1)
+    values = metrics_of(queued((name, 980, {"grid": 11 * 256, "block": 256, "blocks_per_sm": 25.6}), device=MI250))
+    assert values["few_blocks_fill"] == pytest.approx(0.1)
 
 
 def test_a_kernel_beside_another_stream_leaves_it_the_rest_of_the_device():
     device_ops = [kernel(20, 520, 2, blocks_per_sm=0.25, name=ADD, stream=7)]
     beside = on_device("collective", 0, 500, stream=20)
     step_of = [step(1, 0, 1000, host=(0, 3))]
-    alone = grids(view(profile(device_ops, [], step_of, devices=[A100])))
-    assert alone[FEW_BLOCKS_SHARE] > 0
-    assert grids(view(profile([*device_ops, beside], [], step_of, devices=[A100])))[FEW_BLOCKS_SHARE] == 0
+    alone = metrics_of(view(profile(device_ops, [], step_of, devices=[A100])))
+    assert alone["few_blocks_share"] > 0
+    assert metrics_of(view(profile([*device_ops, beside], [], step_of, devices=[A100])))["few_blocks_share"] == 0
 
 
 def test_blocks_per_multiprocessor_follow_from_the_grid_where_the_profiler_does_not_say():
-    assert grids(queued((ADD, 980, {"grid": 54})))[FEW_BLOCKS_LOST_SHARE] == pytest.approx(0.49)
-    unknown = grids(queued((ADD, 980, {"grid": 54}), device={"device": 0}))
-    assert isinstance(unknown[FEW_BLOCKS_SHARE], Missing)
+    assert metrics_of(queued((ADD, 980, {"grid": 54})))["few_blocks_lost_share"] == pytest.approx(0.49)
+    unknown = metrics_of(queued((ADD, 980, {"grid": 54}), device={"device": 0}))
+    assert isinstance(unknown["few_blocks_share"], Missing)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +79,9 @@ def test_blocks_per_multiprocessor_follow_from_the_grid_where_the_profiler_does_
     ],
 )
 def test_the_last_wave_of_a_matrix_kernel_is_lost_as_far_as_it_is_empty(blocks_per_sm: float, unused: float):
-    values = grids(queued((GEMM, 980, LARGE | {"blocks_per_sm": blocks_per_sm}), ops=OPS))
-    assert values[TAIL_WAVE_SHARE] == pytest.approx(0.98 * unused)
-    assert values[TAIL_WAVE_GAIN_MS] == pytest.approx(0.98 * unused, abs=1e-5)
+    values = metrics_of(queued((GEMM, 980, LARGE | {"blocks_per_sm": blocks_per_sm}), ops=OPS))
+    assert values["tail_wave_share"] == pytest.approx(0.98 * unused)
+    assert values["tail_wave_gain_ms"] == pytest.approx(0.98 * unused, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -109,22 +97,24 @@ def test_the_last_wave_of_a_matrix_kernel_is_lost_as_far_as_it_is_empty(blocks_p
 )
 def test_how_many_blocks_fit_follows_from_threads_registers_and_shared_memory(device: Row, columns: Row, resident: int):
     half_more = {"on": 0, "blocks_per_sm": 1.5 * resident} | columns
-    assert grids(queued((GEMM, 980, half_more), ops=OPS, device=device))[TAIL_WAVE_SHARE] == pytest.approx(0.98 / 4)
+    assert metrics_of(queued((GEMM, 980, half_more), ops=OPS, device=device))["tail_wave_share"] == pytest.approx(
+        0.98 / 4
+    )
     full_waves = {"on": 0, "blocks_per_sm": 2.0 * resident} | columns
-    assert grids(queued((GEMM, 980, full_waves), ops=OPS, device=device))[TAIL_WAVE_SHARE] == 0
+    assert metrics_of(queued((GEMM, 980, full_waves), ops=OPS, device=device))["tail_wave_share"] == 0
 
 
 def test_only_kernels_of_equal_blocks_have_a_last_wave_that_counts():
-    assert grids(queued((ADD, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS))[TAIL_WAVE_SHARE] == 0
+    assert metrics_of(queued((ADD, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS))["tail_wave_share"] == 0
     unknown = {"on": 0, "blocks_per_sm": 1.1}
-    assert grids(queued((GEMM, 980, unknown), ops=OPS))[TAIL_WAVE_SHARE] == 0
+    assert metrics_of(queued((GEMM, 980, unknown), ops=OPS))["tail_wave_share"] == 0
 
 
 @pytest.mark.parametrize("device", [MI250, {"device": 0, "name": "Something New", "sm_count": 100}])
 def test_on_other_devices_it_is_not_known_how_many_fit(device: Row):
-    values = grids(queued((GEMM, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS, device=device))
-    assert isinstance(values[TAIL_WAVE_SHARE], Missing)
-    assert values[FEW_BLOCKS_SHARE] == 0
+    values = metrics_of(queued((GEMM, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS, device=device))
+    assert isinstance(values["tail_wave_share"], Missing)
+    assert values["few_blocks_share"] == 0
 
 
 @pytest.mark.parametrize(
@@ -135,4 +125,4 @@ def test_low_occupancy_is_counted_where_blocks_suffice_and_threads_matter(
     kernel: str, occupancy: float, blocks_per_sm: float, share: float
 ):
     step = queued((kernel, 980, {"on": 1, "occupancy": occupancy, "blocks_per_sm": blocks_per_sm}), ops=OPS)
-    assert grids(step)[LOW_OCCUPANCY_SHARE] == pytest.approx(share)
+    assert metrics_of(step)["low_occupancy_share"] == pytest.approx(share)

@@ -5,37 +5,17 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
-from advisor.metrics.kernels.kernel_times import (
-    GPU_UTILIZATION,
-    KERNEL_MS,
-    KERNELS_PER_STEP,
-    MEDIAN_KERNEL_US,
-    OCCUPANCY,
-    SEVERAL,
-    SM_EFFICIENCY,
-    SMALL_KERNEL_SHARE,
-    kernel_groups,
-    kernel_table,
-    kernels,
-    with_the_rest,
-)
-from advisor.metrics.kernels.tensor_cores import (
-    TENSOR_CORE_ELIGIBLE_SHARE,
-    TENSOR_CORE_SHARE,
-    TENSOR_CORE_UNKNOWN_SHARE,
-    tensor_cores,
-)
+from advisor.metrics.kernels.kernel_times import SEVERAL, kernel_groups, kernel_table, with_the_rest
 from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric
 from advisor.model.profile import Profile
-from tests.tables import V100, kernel, on_device, profile, step, view
+from tests.tables import V100, kernel, metrics_of, on_device, profile, step, view
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 STEP = [step(1, 0, 100)]
 
 
-def values(recording: Profile) -> Mapping[Metric, Value]:
-    return kernels(view(recording))
+def values(recording: Profile) -> Mapping[str, Value]:
+    return metrics_of(view(recording))
 
 
 def test_counts_and_lengths_are_of_kernels_that_start_in_the_steps_used():
@@ -45,16 +25,16 @@ def test_counts_and_lengths_are_of_kernels_that_start_in_the_steps_used():
         *(kernel(250, 260), on_device("collective", 50, 90), on_device("memcpy", 90, 95)),
     ]
     row = values(profile(device, steps=steps))
-    assert row[KERNELS_PER_STEP] == 2
-    assert row[KERNEL_MS] == pytest.approx((5 + 9.999 + 10 + 40) / 2 / 1e3)
-    assert row[MEDIAN_KERNEL_US] == pytest.approx((9.999 + 10) / 2)
-    assert row[SMALL_KERNEL_SHARE] == 0.5  # 10 us are not under 10 us
+    assert row["kernels_per_step"] == 2
+    assert row["kernel_ms"] == pytest.approx((5 + 9.999 + 10 + 40) / 2 / 1e3)
+    assert row["median_kernel_us"] == pytest.approx((9.999 + 10) / 2)
+    assert row["small_kernel_share"] == 0.5  # 10 us are not under 10 us
 
 
 def test_steps_without_kernels_have_no_typical_kernel():
     row = values(profile([on_device("memcpy", 0, 50)], steps=STEP))
-    assert (row[KERNELS_PER_STEP], row[GPU_UTILIZATION]) == (0, 0)
-    assert row[MEDIAN_KERNEL_US] is row[SMALL_KERNEL_SHARE] is row[OCCUPANCY] is None
+    assert (row["kernels_per_step"], row["gpu_utilization"]) == (0, 0)
+    assert row["median_kernel_us"] is row["small_kernel_share"] is row["occupancy"] is None
 
 
 def test_utilisation_is_over_the_span_of_the_steps_with_collectives_and_without_copies():
@@ -66,7 +46,7 @@ def test_utilisation_is_over_the_span_of_the_steps_with_collectives_and_without_
     steps = [step(1, 0, 40), step(2, 40, 60, incomplete="cut"), step(3, 60, 100)]
     device = [kernel(-10, 10), kernel(20, 30), kernel(45, 50), kernel(95, 140)]
     device += [on_device("collective", 48, 60), on_device("memcpy", 70, 80)]
-    assert values(profile(device, steps=steps))[GPU_UTILIZATION] == pytest.approx(0.4)  # 10 + 10 + 15 + 5
+    assert values(profile(device, steps=steps))["gpu_utilization"] == pytest.approx(0.4)  # 10 + 10 + 15 + 5
 
 
 def test_sm_efficiency_adds_up_what_runs_together_to_at_most_1():
@@ -75,21 +55,21 @@ def test_sm_efficiency_adds_up_what_runs_together_to_at_most_1():
     #                       0.8--------               20 to 60
     # filled           0.5  1.0  0.8                  10 + 20 + 16
     device = [kernel(0, 40, blocks_per_sm=0.5), kernel(20, 60, blocks_per_sm=0.8, stream=8), kernel(60, 100)]
-    assert values(profile(device, steps=STEP))[SM_EFFICIENCY] == pytest.approx(0.46)
+    assert values(profile(device, steps=STEP))["sm_efficiency"] == pytest.approx(0.46)
 
 
 def test_occupancy_is_weighted_by_the_time_inside_the_span():
     # The first kernel has 20 us inside, the second 60; the third reports none.
     device = [kernel(-20, 20, occupancy=0.9), kernel(20, 80, occupancy=0.5), kernel(80, 100)]
-    assert values(profile(device, steps=STEP))[OCCUPANCY] == pytest.approx((20 * 0.9 + 60 * 0.5) / 80)
+    assert values(profile(device, steps=STEP))["occupancy"] == pytest.approx((20 * 0.9 + 60 * 0.5) / 80)
 
 
 def test_figures_that_cannot_be_do_no_harm():
     # More than all and less than none are taken as all and none; the last kernel fills half for 50 us.
     odd = [kernel(0, 20, blocks_per_sm=1e308, occupancy=1e306), kernel(20, 50, blocks_per_sm=-5, occupancy=-2)]
     row = values(profile([*odd, kernel(50, 100, blocks_per_sm=0.5, occupancy=0.5)], steps=STEP))
-    assert row[SM_EFFICIENCY] == pytest.approx(0.2 + 0.25)
-    assert row[OCCUPANCY] == pytest.approx(0.2 + 0.25)
+    assert row["sm_efficiency"] == pytest.approx(0.2 + 0.25)
+    assert row["occupancy"] == pytest.approx(0.2 + 0.25)
 
 
 def test_one_row_per_kernel_name_the_most_time_first():
@@ -104,7 +84,8 @@ def test_one_row_per_kernel_name_the_most_time_first():
 
 
 def test_a_step_without_length_has_no_kernels_to_count():
-    assert values(profile([kernel(0, 10)], steps=[step(1, 0, 0)])) == {}
+    row = values(profile([kernel(0, 10)], steps=[step(1, 0, 0)]))
+    assert row["kernels_per_step"] is row["gpu_utilization"] is None
 
 
 def test_kernels_that_communicate_are_in_the_table_of_groups():
@@ -125,10 +106,10 @@ def test_the_table_and_the_shares_of_tensor_cores_agree():
     device = [kernel(end - dur, end, name=name) for (name, dur), end in zip(names.items(), ends, strict=True)]
     recording = view(profile([*device, on_device("collective", 100, 150)], steps=[step(1, 0, 200)]))
     spent = dict(kernel_groups(recording).group_by("verdict").agg(pl.sum("total_ms")).rows())
-    shares = tensor_cores(recording)
-    assert spent["used"] == pytest.approx(0.1 * shares[TENSOR_CORE_SHARE])
-    assert spent["unused"] == pytest.approx(0.1 * (shares[TENSOR_CORE_ELIGIBLE_SHARE] - shares[TENSOR_CORE_SHARE]))
-    assert spent["unknown"] == pytest.approx(0.1 * shares[TENSOR_CORE_UNKNOWN_SHARE])
+    shares = metrics_of(recording)
+    assert spent["used"] == pytest.approx(0.1 * shares["tensor_core_share"])
+    assert spent["unused"] == pytest.approx(0.1 * (shares["tensor_core_eligible_share"] - shares["tensor_core_share"]))
+    assert spent["unknown"] == pytest.approx(0.1 * shares["tensor_core_unknown_share"])
     assert spent[None] == pytest.approx(0.05)  # communicates
 
 

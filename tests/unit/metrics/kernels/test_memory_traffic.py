@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels import memory_traffic as traffic
-from advisor.metrics.kernels.memory_traffic import casts, data_movement
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import A100, Row, on_host
+from tests.tables import A100, Row, metrics_of, on_host
 
 COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>"
@@ -20,43 +18,43 @@ OPS = [HALF, FULL, WEIGHT, PRODUCT]
 def test_a_pair_on_the_same_values_moves_them_twice_too_often(device: Row, gbs: float):
     # copy (half to float), a small copy of weights, norm on the same 8 Mi values, then a product.
     ran = [(COPY, 400, {"on": 0}), (COPY, 5, {"on": 2}), (NORM, 400, {"on": 1}), (GEMM, 175, {"on": 3})]
-    values = data_movement(queued(*ran, ops=OPS, device=device))
-    assert values[traffic.MOVING_KERNEL_SHARE] == pytest.approx(805 / 980)
-    assert values[traffic.MOVING_MS] == pytest.approx(0.805)
-    assert values[traffic.MOVING_KINDS] == "copy kernels 41 %, norms 41 %"
-    assert values[traffic.CHAIN_LINKS] == "aten::copy_ then aten::native_layer_norm (1 x, 0.4 ms)"
-    assert values[traffic.FUSABLE_BYTES] == 2 * N * 4  # written as float, and read
+    values = metrics_of(queued(*ran, ops=OPS, device=device))
+    assert values["moving_kernel_share"] == pytest.approx(805 / 980)
+    assert values["moving_ms"] == pytest.approx(0.805)
+    assert values["moving_kinds"] == "copy kernels 41 %, norms 41 %"
+    assert values["chain_links"] == "aten::copy_ then aten::native_layer_norm (1 x, 0.4 ms)"
+    assert values["fusable_bytes"] == 2 * N * 4  # written as float, and read
     most_ms = 2 * N * 4 / gbs / 1e6
-    assert values[traffic.FUSABLE_MS] == pytest.approx(most_ms, rel=0.01)
-    assert values[traffic.FUSABLE_LEAST_MS] == pytest.approx(most_ms / 2, rel=0.01)
+    assert values["fusable_ms"] == pytest.approx(most_ms, rel=0.01)
+    assert values["fusable_least_ms"] == pytest.approx(most_ms / 2, rel=0.01)
 
 
 def test_a_product_between_them_ends_a_chain():
     ran = [(COPY, 400, {"on": 0}), (GEMM, 175, {"on": 3}), (NORM, 400, {"on": 1})]
-    values = data_movement(queued(*ran, ops=[HALF, FULL, WEIGHT, op("aten::mm", [N, 1], [1, 1], dtype="c10::Half")]))
-    assert (values[traffic.FUSABLE_BYTES], values[traffic.CHAIN_LINKS]) == (0, None)
+    values = metrics_of(queued(*ran, ops=[HALF, FULL, WEIGHT, op("aten::mm", [N, 1], [1, 1], dtype="c10::Half")]))
+    assert (values["fusable_bytes"], values["chain_links"]) == (0, None)
 
 
 def test_values_of_another_size_or_unknown_type_are_no_chain():
     other = op("aten::add", [N // 2], dtype="float")
     untyped = on_host("op", 0, 1, name="aten::add", shapes=f"[[{N}]]")
     for second in (other, untyped):
-        values = data_movement(queued((COPY, 400, {"on": 0}), (ADD, 400, {"on": 1}), ops=[HALF, second]))
-        assert values[traffic.FUSABLE_BYTES] == 0
+        values = metrics_of(queued((COPY, 400, {"on": 0}), (ADD, 400, {"on": 1}), ops=[HALF, second]))
+        assert values["fusable_bytes"] == 0
 
 
 def test_casts_are_copies_inside_to_copy():
     outer = on_host("op", 0, 2, name="aten::_to_copy")
     inner = on_host("op", 0, 1, name="aten::copy_", parent=0)
     contiguous = on_host("op", 3, 4, name="aten::copy_")
-    values = casts(
+    values = metrics_of(
         queued((COPY, 300, {"on": 1}), (COPY, 200, {"on": 2}), (GEMM, 480, {}), ops=[outer, inner, contiguous])
     )
-    assert values[traffic.CAST_MS] == pytest.approx(0.3)
-    assert values[traffic.CASTS_PER_STEP] == 1
+    assert values["cast_ms"] == pytest.approx(0.3)
+    assert values["casts_per_step"] == 1
 
 
 @pytest.mark.parametrize("name", ["model/dense/Cast:Cast", "jit(step)/convert_element_type"])
 def test_casts_of_other_frameworks_bear_their_type(name: str):
     cast = {"framework_op": name}
-    assert casts(queued((COPY, 300, cast), (GEMM, 680, {})))[traffic.CAST_MS] == pytest.approx(0.3)
+    assert metrics_of(queued((COPY, 300, cast), (GEMM, 680, {})))["cast_ms"] == pytest.approx(0.3)

@@ -4,27 +4,16 @@ from typing import Any
 
 import pytest
 
-from advisor.metrics.kernels.precision import (
-    SIXTEEN_BIT_GAIN_MS,
-    SIXTEEN_BIT_LEAST_GAIN_MS,
-    TF32_GAIN_MS,
-    TF32_LEAST_GAIN_MS,
-    TF32_OFF_MS,
-    TF32_OFF_OPS,
-    TF32_OFF_SHARE,
-    TF32_OFF_SWITCHES,
-    THIRTY_TWO_BIT_MS,
-    THIRTY_TWO_BIT_SHARE,
-    mixed_precision,
-    tf32,
-)
-from advisor.metrics.old import Metric
+from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
-from tests.tables import A100, V100, Row, by_metric
+from tests.tables import A100, V100, Row, metrics_of
 
-mixed_precision, tf32 = by_metric(mixed_precision), by_metric(tf32)
-
+OF_TF32 = ("tf32_off_share", "tf32_off_ms", "tf32_off_ops", "tf32_off_switches", "tf32_least_gain_ms", "tf32_gain_ms")
+OF_SIXTEEN_BITS = (
+    *("thirty_two_bit_share", "thirty_two_bit_ms", "thirty_two_bit_ops"),
+    *("sixteen_bit_least_gain_ms", "sixteen_bit_gain_ms"),
+)
 VOLTA = "volta_sgemm_128x64_nn"
 TF32 = "ampere_sgemm_tf32_tensorop_s1688gemm_128x128_nn"
 BATCH_NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>"
@@ -46,19 +35,19 @@ FP32_CONV_3D = "void implicit_convolve3d_sgemm<float, float, 1024, 5, 5, 3, 3, 3
 
 
 def test_fp32_products_on_an_a100_run_up_to_7_times_as_fast_as_tf32():
-    values = tf32(queued((SGEMM, 800, {"on": 0}), (ADD, 180, {"on": 2}), ops=OPS))
-    assert values[TF32_OFF_SHARE] == pytest.approx(0.8)
-    assert values[TF32_OFF_MS] == pytest.approx(0.8)
-    assert values[TF32_OFF_OPS] == "aten::mm (0.8 ms)"
-    assert values[TF32_GAIN_MS] == pytest.approx(0.8 * (1 - 1 / 7))  # 8 times the peak x 0.875
-    assert values[TF32_LEAST_GAIN_MS] == pytest.approx(0.8 * (1 - 1 / 2.8))  # x 0.35
+    values = metrics_of(queued((SGEMM, 800, {"on": 0}), (ADD, 180, {"on": 2}), ops=OPS))
+    assert values["tf32_off_share"] == pytest.approx(0.8)
+    assert values["tf32_off_ms"] == pytest.approx(0.8)
+    assert values["tf32_off_ops"] == "aten::mm (0.8 ms)"
+    assert values["tf32_gain_ms"] == pytest.approx(0.8 * (1 - 1 / 7))  # 8 times the peak x 0.875
+    assert values["tf32_least_gain_ms"] == pytest.approx(0.8 * (1 - 1 / 2.8))  # x 0.35
 
 
 def test_no_product_gets_faster_than_memory_delivers_its_matrices():
     moved_us = (2 * 64 * 100_000 + 64 * 64) * 4 / 2039e3  # 25.1
-    values = tf32(queued((SGEMM, 50, {"on": 1}), ops=OPS))
-    assert values[TF32_GAIN_MS] == pytest.approx((50 - moved_us) / 1e3, rel=1e-3)
-    assert values[TF32_LEAST_GAIN_MS] == pytest.approx((50 - moved_us / 0.8) / 1e3, rel=1e-3)
+    values = metrics_of(queued((SGEMM, 50, {"on": 1}), ops=OPS))
+    assert values["tf32_gain_ms"] == pytest.approx((50 - moved_us) / 1e3, rel=1e-3)
+    assert values["tf32_least_gain_ms"] == pytest.approx((50 - moved_us / 0.8) / 1e3, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -66,37 +55,37 @@ def test_no_product_gets_faster_than_memory_delivers_its_matrices():
     [(A100, TF32), (A100, GEMM), (A100, ADD), (RTX3090, SGEMM), (V100, VOLTA), (MI300, SGEMM)],
 )
 def test_where_tf32_is_taken_or_no_faster_there_is_nothing_to_allow(device: Row, name: str):
-    values = tf32(queued((name, 100, {"on": 0}), ops=OPS, device=device))
-    assert values[TF32_OFF_SHARE] == values[TF32_GAIN_MS] == 0
+    values = metrics_of(queued((name, 100, {"on": 0}), ops=OPS, device=device))
+    assert values["tf32_off_share"] == values["tf32_gain_ms"] == 0
 
 
 def test_fp32_products_on_a_v100_want_16_bits_and_what_surrounds_them_moves_half():
     ran = [(VOLTA, 800, {"on": 0}), (ADD, 100, {"on": 2}), (BATCH_NORM, 60, {"on": 2}), (SOFTMAX, 20, {"on": 2})]
-    values = mixed_precision(queued(*ran, ops=OPS, device=V100))
+    values = metrics_of(queued(*ran, ops=OPS, device=V100))
     ratio = 125 / 15.7
-    assert values[THIRTY_TWO_BIT_SHARE] == pytest.approx(0.8)
-    assert values[THIRTY_TWO_BIT_MS] == pytest.approx(0.8)
-    assert values[SIXTEEN_BIT_GAIN_MS] == pytest.approx(0.8 * (1 - 1 / (0.75 * ratio)) + 0.16 / 2, rel=1e-4)
-    assert values[SIXTEEN_BIT_LEAST_GAIN_MS] == pytest.approx(0.8 * (1 - 1 / (0.35 * ratio)) + 0.16 / 4, rel=1e-4)
+    assert values["thirty_two_bit_share"] == pytest.approx(0.8)
+    assert values["thirty_two_bit_ms"] == pytest.approx(0.8)
+    assert values["sixteen_bit_gain_ms"] == pytest.approx(0.8 * (1 - 1 / (0.75 * ratio)) + 0.16 / 2, rel=1e-4)
+    assert values["sixteen_bit_least_gain_ms"] == pytest.approx(0.8 * (1 - 1 / (0.35 * ratio)) + 0.16 / 4, rel=1e-4)
 
 
 def test_tf32_products_become_at_most_twice_as_fast():
-    values = mixed_precision(queued((TF32, 980, {"on": 0}), ops=OPS))
-    assert values[THIRTY_TWO_BIT_SHARE] == pytest.approx(0.98)
-    assert values[SIXTEEN_BIT_GAIN_MS] == pytest.approx(0.98 / 2)
-    assert values[SIXTEEN_BIT_LEAST_GAIN_MS] == pytest.approx(0.98 * (1 - 1 / 1.4))
+    values = metrics_of(queued((TF32, 980, {"on": 0}), ops=OPS))
+    assert values["thirty_two_bit_share"] == pytest.approx(0.98)
+    assert values["sixteen_bit_gain_ms"] == pytest.approx(0.98 / 2)
+    assert values["sixteen_bit_least_gain_ms"] == pytest.approx(0.98 * (1 - 1 / 1.4))
 
 
 def test_no_kernel_is_claimed_by_both():
     ran = [(SGEMM, 500, {"on": 0}), (TF32_CONV, 300, {"on": 3}), (GEMM, 180, {"on": 0})]
     step = queued(*ran, ops=OPS)
-    assert tf32(step)[TF32_OFF_SHARE] == pytest.approx(0.5)
-    assert mixed_precision(step)[THIRTY_TWO_BIT_SHARE] == pytest.approx(0.3)
+    assert metrics_of(step)["tf32_off_share"] == pytest.approx(0.5)
+    assert metrics_of(step)["thirty_two_bit_share"] == pytest.approx(0.3)
 
 
 def test_a_family_of_which_kernels_run_in_tf32_has_its_switch_on():
-    values = tf32(queued((SGEMM, 500, {"on": 0}), (TF32, 10, {"on": 0}), ops=OPS))
-    assert (values[TF32_OFF_SHARE], values[TF32_OFF_SWITCHES]) == (0, None)
+    values = metrics_of(queued((SGEMM, 500, {"on": 0}), (TF32, 10, {"on": 0}), ops=OPS))
+    assert (values["tf32_off_share"], values["tf32_off_switches"]) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -108,49 +97,51 @@ def test_a_family_of_which_kernels_run_in_tf32_has_its_switch_on():
     ],
 )
 def test_products_and_convolutions_have_switches_of_their_own(ran: list[Any], switches: str):
-    assert tf32(queued(*ran, ops=OPS))[TF32_OFF_SWITCHES] == switches
+    assert metrics_of(queued(*ran, ops=OPS))["tf32_off_switches"] == switches
 
 
 @pytest.mark.parametrize(("name", "on"), [("FP32_CONV", 4), ("FP32_CONV_3D", 3), ("FP32_CONV", None)])
 def test_convolutions_of_volumes_or_of_unknown_shape_may_have_no_tf32(name: str, on: int | None):
-    assert tf32(queued((globals()[name], 500, {"on": on}), ops=OPS))[TF32_OFF_SHARE] == 0
+    assert metrics_of(queued((globals()[name], 500, {"on": on}), ops=OPS))["tf32_off_share"] == 0
 
 
 def test_a_geforce_board_gains_by_16_bits_what_tf32_does_not_give():
-    values = mixed_precision(queued((SGEMM, 980, {"on": 0}), ops=OPS, device=RTX3090))
-    assert values[THIRTY_TWO_BIT_SHARE] == pytest.approx(0.98)
-    assert values[SIXTEEN_BIT_LEAST_GAIN_MS] == 0  # 0.35 of a ratio of 2
+    values = metrics_of(queued((SGEMM, 980, {"on": 0}), ops=OPS, device=RTX3090))
+    assert values["thirty_two_bit_share"] == pytest.approx(0.98)
+    assert values["sixteen_bit_least_gain_ms"] == 0  # 0.35 of a ratio of 2
 
 
 def test_matrix_cores_of_amd_count_for_16_bits():
     name = "Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN"
-    values = mixed_precision(queued((name, 980, {"on": 0}), ops=OPS, device=MI300))
-    assert values[SIXTEEN_BIT_GAIN_MS] == pytest.approx(0.98 * (1 - 1 / (0.75 * 1307.4 / 163.4)), rel=1e-3)
+    values = metrics_of(queued((name, 980, {"on": 0}), ops=OPS, device=MI300))
+    assert values["sixteen_bit_gain_ms"] == pytest.approx(0.98 * (1 - 1 / (0.75 * 1307.4 / 163.4)), rel=1e-3)
 
 
 def test_without_knowing_the_gpu_or_16_bits_nothing_is_said():
     step = queued((SGEMM, 100, {"on": 0}), ops=OPS, device=UNKNOWN)
-    assert all(isinstance(value, Missing) for value in (*tf32(step).values(), *mixed_precision(step).values()))
+    assert all(isinstance(metrics_of(step)[name], Missing) for name in (*OF_TF32, *OF_SIXTEEN_BITS))
     step = queued((SGEMM, 100, {"on": 0}), ops=OPS, device=P100)
-    assert set(mixed_precision(step).values()) == {Missing("no_sixteen_bit_tensor_cores")}
+    assert {metrics_of(step)[name] for name in OF_SIXTEEN_BITS} == {Missing("no_sixteen_bit_tensor_cores")}
 
 
-@pytest.mark.parametrize(("metric", "name"), [(TF32_OFF_SHARE, SGEMM), (THIRTY_TWO_BIT_SHARE, TF32_CONV)])
-def test_places_are_the_kernels_themselves(metric: Metric, name: str):
-    assert metric.where
-    rows = metric.where(queued((SGEMM, 50, {"on": 0}), (TF32_CONV, 30, {"on": 3}), (GEMM, 10, {}), ops=OPS))
+@pytest.mark.parametrize(("metric", "name"), [("tf32_off_share", SGEMM), ("thirty_two_bit_share", TF32_CONV)])
+def test_places_are_the_kernels_themselves(metric: str, name: str):
+    where = METRICS[metric].where
+    assert where
+    rows = where(queued((SGEMM, 50, {"on": 0}), (TF32_CONV, 30, {"on": 3}), (GEMM, 10, {}), ops=OPS))
     assert rows["name"].to_list() == [name]
 
 
 def test_a_gpu_that_has_a_name_is_not_called_unknown():
     recent, nameless = (queued((SGEMM, 100, {"on": 0}), ops=OPS, device=device) for device in (UNKNOWN, {"device": 0}))
-    assert set(tf32(recent).values()) == {Missing("peaks_unknown", name="Something New")}
-    assert set(mixed_precision(nameless).values()) == {Missing("gpu_unknown")}
+    names = (*OF_TF32, *OF_SIXTEEN_BITS)
+    assert {metrics_of(recent)[name] for name in names} == {Missing("peaks_unknown", name="Something New")}
+    assert {metrics_of(nameless)[name] for name in names} == {Missing("gpu_unknown")}
 
 
 @pytest.mark.parametrize("kernel", [FP32_CONV_3D, "sm80_xmma_fprop_implicit_gemm_indexed_kernel"])
 def test_convolutions_in_three_dimensions_may_gain_nothing_or_all_of_tensor_cores(kernel: str):
     """Ordinary cores or not: the peak of bfloat16 is 16 times that of fp32, and 0.75 of it may be reached."""
-    values = mixed_precision(queued((kernel, 800, {"on": 4}), ops=OPS))
-    assert values[SIXTEEN_BIT_LEAST_GAIN_MS] == 0
-    assert values[SIXTEEN_BIT_GAIN_MS] == pytest.approx(0.8 * (1 - 1 / 12))
+    values = metrics_of(queued((kernel, 800, {"on": 4}), ops=OPS))
+    assert values["sixteen_bit_least_gain_ms"] == 0
+    assert values["sixteen_bit_gain_ms"] == pytest.approx(0.8 * (1 - 1 / 12))

@@ -7,24 +7,10 @@ import pytest
 
 from advisor.analysis.device.roofs import memory_ns
 from advisor.inputs.hardware import match
-from advisor.metrics.kernels.roofs import (
-    FAR_BELOW_GAIN_MS,
-    FAR_BELOW_LEAST_GAIN_MS,
-    FAR_BELOW_ROOF_MS,
-    FAR_BELOW_ROOF_OPS,
-    FAR_BELOW_ROOF_REACHED,
-    FLOPS_KNOWN_SHARE,
-    FLOPS_OF_PEAK_SHARE,
-    MATRIX_TFLOPS,
-    far_below,
-    roof_table,
-    utilisation,
-)
+from advisor.metrics.kernels.roofs import roof_table
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
-from tests.tables import A100, Row, by_metric
-
-far_below, utilisation = map(by_metric, (far_below, utilisation))
+from tests.tables import A100, Row, metrics_of
 
 T4: Row = A100 | {"name": "Tesla T4", "memory_bytes": 15 << 30, "sm_count": 40, "capability": 7.5}
 UNLISTED: Row = A100 | {"name": "NVIDIA H20", "memory_bytes": 96 << 30, "sm_count": 78, "capability": 9.0}
@@ -39,18 +25,18 @@ LARGE_US = 2 * 4096**3 / 312e6
 
 
 def test_the_share_of_the_peak_is_of_the_whole_step():
-    values = utilisation(queued((GEMM, 880, {"on": 0}), (ADD, 100, {"on": 1}), ops=[LARGE, ADDED]))
-    assert values[FLOPS_OF_PEAK_SHARE] == pytest.approx(LARGE_US / 1000)
-    assert values[MATRIX_TFLOPS] == pytest.approx(2 * 4096**3 / 1e9)  # in a step of 1 ms
-    assert values[FLOPS_KNOWN_SHARE] == 1
+    values = metrics_of(queued((GEMM, 880, {"on": 0}), (ADD, 100, {"on": 1}), ops=[LARGE, ADDED]))
+    assert values["flops_of_peak_share"] == pytest.approx(LARGE_US / 1000)
+    assert values["matrix_tflops"] == pytest.approx(2 * 4096**3 / 1e9)  # in a step of 1 ms
+    assert values["flops_known_share"] == 1
 
 
 def test_a_tenth_of_the_products_may_be_unknown_and_no_more():
-    known = utilisation(queued((GEMM, 900, {"on": 0}), (GEMM, 99, {}), ops=[LARGE]))
-    assert known[FLOPS_OF_PEAK_SHARE] is not None
-    unknown = utilisation(queued((GEMM, 900, {"on": 0}), (GEMM, 101, {}), ops=[LARGE]))
-    assert unknown[FLOPS_OF_PEAK_SHARE] == Missing("flops_unknown", share=900 / 1001)
-    assert unknown[FLOPS_KNOWN_SHARE] == pytest.approx(900 / 1001)
+    known = metrics_of(queued((GEMM, 900, {"on": 0}), (GEMM, 99, {}), ops=[LARGE]))
+    assert known["flops_of_peak_share"] is not None
+    unknown = metrics_of(queued((GEMM, 900, {"on": 0}), (GEMM, 101, {}), ops=[LARGE]))
+    assert unknown["flops_of_peak_share"] == Missing("flops_unknown", share=900 / 1001)
+    assert unknown["flops_known_share"] == pytest.approx(900 / 1001)
 
 
 def test_a_causal_attention_counts_by_half_where_it_may_be_one():
@@ -60,20 +46,20 @@ def test_a_causal_attention_counts_by_half_where_it_may_be_one():
     for causal in ("True", "False", None):
         options = None if causal is None else json.dumps(["", "", "", "0.", causal])
         view = queued((FLASH, 980, {"on": 0}), ops=[attention | {"details": options}])
-        shares[causal] = utilisation(view)[FLOPS_OF_PEAK_SHARE]
+        shares[causal] = metrics_of(view)["flops_of_peak_share"]
     assert shares["False"] == pytest.approx(full_us / 1000)
     assert shares["True"] == pytest.approx(full_us / 1000 / 2, rel=1e-3) == shares[None]
 
 
 def test_a_naive_product_is_far_below_the_roof():
     product = op("mylib::matmul", [1000, 1000], [1000, 1000], dtype="float")
-    values = far_below(queued((NAIVE, 6_900, {"on": 0}), (ADD, 80, {}), ops=[product], device=T4))
+    values = metrics_of(queued((NAIVE, 6_900, {"on": 0}), (ADD, 80, {}), ops=[product], device=T4))
     at_roof_ms = 2e9 / 8.1e9
-    assert values[FAR_BELOW_ROOF_MS] == pytest.approx(6.9)
-    assert values[FAR_BELOW_ROOF_REACHED] == pytest.approx(at_roof_ms / 6.9, rel=1e-4)
-    assert values[FAR_BELOW_LEAST_GAIN_MS] == pytest.approx(6.9 - at_roof_ms / 0.1, rel=1e-4)
-    assert values[FAR_BELOW_GAIN_MS] == pytest.approx(6.9 - at_roof_ms / 0.8, rel=1e-4)
-    assert str(values[FAR_BELOW_ROOF_OPS]).startswith("mylib::matmul [1000, 1000] (3.6 % of the roof, ")
+    assert values["far_below_roof_ms"] == pytest.approx(6.9)
+    assert values["far_below_roof_reached"] == pytest.approx(at_roof_ms / 6.9, rel=1e-4)
+    assert values["far_below_least_gain_ms"] == pytest.approx(6.9 - at_roof_ms / 0.1, rel=1e-4)
+    assert values["far_below_gain_ms"] == pytest.approx(6.9 - at_roof_ms / 0.8, rel=1e-4)
+    assert str(values["far_below_roof_ops"]).startswith("mylib::matmul [1000, 1000] (3.6 % of the roof, ")
 
 
 @pytest.mark.parametrize(
@@ -88,14 +74,14 @@ def test_a_naive_product_is_far_below_the_roof():
     ],
 )
 def test_what_raises_no_alarm(kernel: str, us: float, launching: Row):
-    values = far_below(queued((kernel, us, {"on": 0}), ops=[launching]))
-    assert values[FAR_BELOW_ROOF_MS] == 0
-    assert values[FAR_BELOW_ROOF_OPS] is None
+    values = metrics_of(queued((kernel, us, {"on": 0}), ops=[launching]))
+    assert values["far_below_roof_ms"] == 0
+    assert values["far_below_roof_ops"] is None
 
 
 def test_without_peaks_nothing_is_measured_against_them():
-    values = far_below(queued((GEMM, 980, {"on": 0}), ops=[LARGE], device=UNLISTED))
-    assert values[FAR_BELOW_ROOF_MS] == Missing("peaks_unknown", name="NVIDIA H20")
+    values = metrics_of(queued((GEMM, 980, {"on": 0}), ops=[LARGE], device=UNLISTED))
+    assert values["far_below_roof_ms"] == Missing("peaks_unknown", name="NVIDIA H20")
 
 
 def test_the_table_has_each_op_and_shape_once():

@@ -5,21 +5,15 @@ import json
 import pytest
 
 from advisor.analysis.device.matmuls import candidates
-from advisor.metrics.kernels.tensor_cores import (
-    SIXTEEN_BIT_SHARE,
-    TENSOR_CORE_ELIGIBLE_SHARE,
-    TENSOR_CORE_SHARE,
-    TENSOR_CORE_UNKNOWN_SHARE,
-    TENSOR_CORE_UNUSED_OPS,
-    TENSOR_CORE_UNUSED_SHARE,
-    tensor_cores,
-)
+from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import A100, V100, Row, by_metric, kernel, on_host, profile, step, view
+from tests.tables import A100, V100, Row, kernel, metrics_of, on_host, profile, step, view
 
-tensor_cores = by_metric(tensor_cores)
-
+NAMES = (
+    *("tensor_core_share", "tensor_core_eligible_share", "tensor_core_unknown_share"),
+    *("tensor_core_unused_share", "tensor_core_unused_ops", "sixteen_bit_share"),
+)
 P100 = V100 | {"name": "Tesla P100-SXM2-16GB", "capability": 6.0, "sm_count": 56}
 NEW = {"device": 0, "name": "Something New", "capability": 13.0}
 MI250 = {"device": 0, "name": "AMD Radeon Graphics", "capability": 9.0}  # of a chip without the figures that tell it
@@ -120,20 +114,20 @@ MIXED = profile(KERNELS, OPS, [step(1, 0, 200)])
 
 
 def test_shares_are_of_the_time_of_all_compute_kernels_and_unused_of_the_step():
-    values = tensor_cores(view(MIXED))
-    assert values[TENSOR_CORE_SHARE] == pytest.approx(0.1)
-    assert values[TENSOR_CORE_ELIGIBLE_SHARE] == pytest.approx(0.3)
-    assert values[TENSOR_CORE_UNKNOWN_SHARE] == pytest.approx(0.3)
-    assert values[TENSOR_CORE_UNUSED_SHARE] == pytest.approx(0.1)
-    assert values[TENSOR_CORE_UNUSED_OPS] == "aten::mm (20 µs)"
-    assert values[SIXTEEN_BIT_SHARE] == pytest.approx(40 / 60)
+    values = metrics_of(view(MIXED))
+    assert values["tensor_core_share"] == pytest.approx(0.1)
+    assert values["tensor_core_eligible_share"] == pytest.approx(0.3)
+    assert values["tensor_core_unknown_share"] == pytest.approx(0.3)
+    assert values["tensor_core_unused_share"] == pytest.approx(0.1)
+    assert values["tensor_core_unused_ops"] == "aten::mm (20 µs)"
+    assert values["sixteen_bit_share"] == pytest.approx(40 / 60)
 
 
 def test_kernels_outside_the_steps_used_do_not_count():
     recording = profile(
         [*KERNELS, kernel(250, 350, name=SINGLE)], OPS, [step(1, 0, 200), step(2, 200, 400, incomplete="cut")]
     )
-    assert tensor_cores(view(recording))[TENSOR_CORE_UNUSED_SHARE] == pytest.approx(0.1)
+    assert metrics_of(view(recording))["tensor_core_unused_share"] == pytest.approx(0.1)
 
 
 def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():
@@ -144,7 +138,7 @@ def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():
         kernel(20, 23, name=SINGLE),
         kernel(30, 41, name=other),
     ]
-    places = TENSOR_CORE_UNUSED_SHARE.where
+    places = METRICS["tensor_core_unused_share"].where
     assert places
     rows = places(view(profile(device, steps=[step(1, 0, 100)])))
     assert rows.select("name", "start_ns", "dur_ns").rows() == [(SINGLE, 10_000, 5_000), (other, 30_000, 11_000)]
@@ -155,18 +149,18 @@ def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():
     [(P100, "no_tensor_cores"), ({"device": 0}, "tensor_cores_unknown"), (MI250, "tensor_cores_unknown")],
 )
 def test_without_tensor_cores_or_knowing_of_them_nothing_is_said(device: Row, reason: str):
-    values = tensor_cores(view(ran(SINGLE, device=device)))
-    assert set(values.values()) == {Missing(reason)}
-    assert values.keys() == tensor_cores(view(MIXED)).keys()
+    values = metrics_of(view(ran(SINGLE, device=device)))
+    assert {values[name] for name in NAMES} == {Missing(reason)}
 
 
 def test_products_without_length_have_no_type_worth_a_share():
     recording = profile([kernel(0, 10, name=ADD), kernel(20, 20, name=HALF)], steps=[step(1, 0, 100)])
-    assert tensor_cores(view(recording))[SIXTEEN_BIT_SHARE] is None
+    assert metrics_of(view(recording))["sixteen_bit_share"] is None
 
 
 def test_without_kernels_there_are_no_shares():
-    assert tensor_cores(view(profile([], [], [step(1, 0, 100)]))) == {}
+    values = metrics_of(view(profile([], [], [step(1, 0, 100)])))
+    assert {values[name] for name in NAMES} == {Missing("nothing_to_compute_from")}
 
 
 @pytest.mark.parametrize(
@@ -181,4 +175,4 @@ def test_a_kernel_of_unknown_name_has_the_type_of_an_op_that_multiplies(op: str,
 @pytest.mark.parametrize(("end", "share"), [(30, 0.5), (31, Missing("kernels_untold"))])
 def test_a_share_of_few_kernels_is_no_share_of_all(end: int, share: object):
     rows = [kernel(0, 10, name=HALF), kernel(20, end, name=ANY)]
-    assert tensor_cores(view(profile(rows, [], [step(1, 0, 100)], devices=[A100])))[TENSOR_CORE_SHARE] == share
+    assert metrics_of(view(profile(rows, [], [step(1, 0, 100)], devices=[A100])))["tensor_core_share"] == share

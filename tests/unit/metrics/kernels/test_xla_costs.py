@@ -3,16 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.kernels.xla_costs import (
-    XLA_BELOW_ROOF_OPS,
-    XLA_FLOPS_OF_PEAK_SHARE,
-    XLA_ROOF_REACHED,
-    xla_costs,
-)
 from advisor.model.missing import Missing
-from tests.tables import Row, by_metric, kernel, profile, step, view
-
-xla_costs = by_metric(xla_costs)
+from tests.tables import Row, kernel, metrics_of, profile, step, view
 
 TPU = {"device": 0, "name": "TPU v6 Lite", "peak_tflops": 900.0, "memory_gbs": 1600.0}
 PRODUCT = {"hlo_category": "convolution fusion", "xla_flops": 36e9, "accessed_bytes": 1e6}  # 40 us at the peak
@@ -26,17 +18,17 @@ def ran(*ops: Row, device: Row = TPU) -> DeviceView:
 
 
 def test_flops_and_bytes_are_held_against_the_peaks_that_the_profile_states():
-    values = xla_costs(ran({**PRODUCT, "xla_flops": 9e9}, LOOP))
+    values = metrics_of(ran({**PRODUCT, "xla_flops": 9e9}, LOOP))
     # 10 us of arithmetic and next to none, of 100 us; both ops take 10 us at their roofs, and 20 each
-    assert values[XLA_FLOPS_OF_PEAK_SHARE] == pytest.approx(0.1, rel=1e-3)
-    assert values[XLA_ROOF_REACHED] == pytest.approx(0.5)
-    assert values[XLA_BELOW_ROOF_OPS] == (
+    assert values["xla_flops_of_peak_share"] == pytest.approx(0.1, rel=1e-3)
+    assert values["xla_roof_reached"] == pytest.approx(0.5)
+    assert values["xla_below_roof_ops"] == (
         "convolution fusion (50 % of the roof, 20 µs), loop fusion (50 % of the roof, 20 µs)"
     )
 
 
 def test_an_op_that_needs_less_than_its_roof_has_reached_it():
-    assert xla_costs(ran(PRODUCT))[XLA_ROOF_REACHED] == 1
+    assert metrics_of(ran(PRODUCT))["xla_roof_reached"] == 1
 
 
 @pytest.mark.parametrize(
@@ -49,4 +41,5 @@ def test_an_op_that_needs_less_than_its_roof_has_reached_it():
     ids=["peaks not stated", "half of the costs", "no costs"],
 )
 def test_without_peaks_or_costs_nothing_is_said(step_of: DeviceView):
-    assert all(isinstance(value, Missing) for value in xla_costs(step_of).values())
+    names = ("xla_flops_of_peak_share", "xla_roof_reached", "xla_below_roof_ops")
+    assert all(isinstance(metrics_of(step_of)[name], Missing) for name in names)

@@ -2,18 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.memory.allocator import (
-    ALLOCATOR_CALLS,
-    ALLOCATOR_CALLS_PER_STEP,
-    ALLOCATOR_FREES_IN_OPS_PART,
-    ALLOCATOR_FREES_PER_STEP,
-    ALLOCATOR_GAIN_MS,
-    ALLOCATOR_LEAST_GAIN_MS,
-    RESERVED_MEMORY_SHARE,
-    churn,
-)
 from advisor.model.missing import Missing
-from tests.tables import V100, kernel, measured, on_host, profile, step, view
+from tests.tables import V100, kernel, measured, metrics_of, on_host, profile, step, view
 
 # us        0 1  5      25                101 105    125
 # host      ||            |---------|      |      110        cudaFree from 26 to 96
@@ -29,34 +19,34 @@ def test_calls_are_counted_and_named_by_time():
         on_host("allocator", 97, 99, name="cudaMalloc", thread=2),
         on_host("allocator", 3, 4, name="cudaFree"),
     ]
-    values = churn(view(profile(DEVICE, host, [*STEPS, step(2, 125, 250)])))
-    assert values[ALLOCATOR_CALLS_PER_STEP] == 1.5
-    assert values[ALLOCATOR_FREES_PER_STEP] == 1
-    assert values[ALLOCATOR_CALLS] == "cudaFree (36 µs), cudaMalloc (1 µs)"
+    values = metrics_of(view(profile(DEVICE, host, [*STEPS, step(2, 125, 250)])))
+    assert values["allocator_calls_per_step"] == 1.5
+    assert values["allocator_frees_per_step"] == 1
+    assert values["allocator_calls"] == "cudaFree (36 µs), cudaMalloc (1 µs)"
 
 
 @pytest.mark.parametrize(("name", "frees"), [("hipFree", 1), ("cudaFreeAsync", 1), ("cuMemUnmap", 1), ("hipMalloc", 0)])
 def test_frees_are_told_by_name(name, frees):
-    assert churn(view(profile(DEVICE, [FREE | {"name": name}], STEPS)))[ALLOCATOR_FREES_PER_STEP] == frees
+    assert metrics_of(view(profile(DEVICE, [FREE | {"name": name}], STEPS)))["allocator_frees_per_step"] == frees
 
 
 def test_frees_inside_ops_are_told_from_those_between_them():
     host = [on_host("op", 25, 97, name="aten::conv2d", thread=2), FREE | {"parent": 0}]
-    assert churn(view(profile(DEVICE, host, STEPS)))[ALLOCATOR_FREES_IN_OPS_PART] == 1
-    assert churn(view(profile(DEVICE, [FREE], STEPS)))[ALLOCATOR_FREES_IN_OPS_PART] == 0
-    assert churn(view(profile(DEVICE, [], STEPS)))[ALLOCATOR_FREES_IN_OPS_PART] == 0
+    assert metrics_of(view(profile(DEVICE, host, STEPS)))["allocator_frees_in_ops_part"] == 1
+    assert metrics_of(view(profile(DEVICE, [FREE], STEPS)))["allocator_frees_in_ops_part"] == 0
+    assert metrics_of(view(profile(DEVICE, [], STEPS)))["allocator_frees_in_ops_part"] == 0
 
 
 def test_host_memory_is_another_matter():
     host = [FREE | {"name": "cudaHostAlloc"}, FREE | {"name": "hipHostFree"}]
-    assert churn(view(profile(DEVICE, host, STEPS)))[ALLOCATOR_CALLS_PER_STEP] == 0
+    assert metrics_of(view(profile(DEVICE, host, STEPS)))["allocator_calls_per_step"] == 0
 
 
 def test_without_the_calls_the_next_launch_comes_so_much_earlier():
     # 70 us earlier: from 105 to 35
-    values = churn(view(profile(DEVICE, [FREE], STEPS)))
-    assert values[ALLOCATOR_GAIN_MS] == pytest.approx(0.070)
-    assert values[ALLOCATOR_LEAST_GAIN_MS] == pytest.approx(0.049)
+    values = metrics_of(view(profile(DEVICE, [FREE], STEPS)))
+    assert values["allocator_gain_ms"] == pytest.approx(0.070)
+    assert values["allocator_least_gain_ms"] == pytest.approx(0.049)
 
 
 def test_where_no_replay_is_to_be_trusted_the_idle_time_counts_not_the_waiting():
@@ -64,7 +54,7 @@ def test_where_no_replay_is_to_be_trusted_the_idle_time_counts_not_the_waiting()
     recording = profile(
         [kernel(0, 40, -1), kernel(60, 100, -1)], [on_host("allocator", 10, 80, name="cudaFree")], [step(1, 0, 100)]
     )
-    assert churn(view(recording))[ALLOCATOR_GAIN_MS] == pytest.approx(0.020)
+    assert metrics_of(view(recording))["allocator_gain_ms"] == pytest.approx(0.020)
 
 
 def test_places_are_the_calls_with_the_op_around_them():
@@ -74,9 +64,9 @@ def test_places_are_the_calls_with_the_op_around_them():
 
 
 def test_steps_that_ask_for_no_memory_lose_nothing():
-    values = churn(view(profile(DEVICE, steps=STEPS)))
-    assert values[ALLOCATOR_CALLS_PER_STEP] == values[ALLOCATOR_GAIN_MS] == values[ALLOCATOR_LEAST_GAIN_MS] == 0
-    assert values[ALLOCATOR_CALLS] == ""
+    values = metrics_of(view(profile(DEVICE, steps=STEPS)))
+    assert values["allocator_calls_per_step"] == values["allocator_gain_ms"] == values["allocator_least_gain_ms"] == 0
+    assert values["allocator_calls"] == ""
 
 
 def totals(reserved: int | None) -> list[dict[str, object]]:
@@ -85,15 +75,15 @@ def totals(reserved: int | None) -> list[dict[str, object]]:
 
 def test_reserved_memory_is_a_part_of_the_device_s():
     recording = profile(DEVICE, steps=STEPS, allocations=totals(4 << 30))
-    assert churn(view(recording))[RESERVED_MEMORY_SHARE] == pytest.approx(0.25)
+    assert metrics_of(view(recording))["reserved_memory_share"] == pytest.approx(0.25)
 
 
 def test_without_size_or_totals_the_part_is_not_known():
     nameless = profile(DEVICE, steps=STEPS, devices=[V100 | {"memory_bytes": None}], allocations=totals(4 << 30))
-    assert churn(view(nameless))[RESERVED_MEMORY_SHARE] == Missing("memory_size_unknown")
+    assert metrics_of(view(nameless))["reserved_memory_share"] == Missing("memory_size_unknown")
     unsized = profile(DEVICE, steps=STEPS, allocations=totals(None))
-    assert churn(view(unsized))[RESERVED_MEMORY_SHARE] == Missing("no_reserved_totals")
+    assert metrics_of(view(unsized))["reserved_memory_share"] == Missing("no_reserved_totals")
 
 
 def test_without_a_step_nothing_is_known():
-    assert churn(view(profile(DEVICE, [FREE], [step(1, 0, 125, incomplete="cut")]))) == {}
+    assert metrics_of(view(profile(DEVICE, [FREE], [step(1, 0, 125, incomplete="cut")])))["allocator_gain_ms"] is None

@@ -5,10 +5,7 @@ import json
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.kernels.host_convolutions import NATIVE_CONVOLUTION_SHARE, host_convolutions
-from tests.tables import by_metric, on_host, profile, step, view
-
-host_convolutions = by_metric(host_convolutions)
+from tests.tables import metrics_of, on_host, profile, step, view
 
 
 def on_cpu(name: str, shape: list[int], dtype: str = "float") -> DeviceView:
@@ -29,4 +26,4 @@ def on_cpu(name: str, shape: list[int], dtype: str = "float") -> DeviceView:
     ],
 )
 def test_convolutions_outside_onednn(name: str, shape: list[int], dtype: str, share: float):
-    assert host_convolutions(on_cpu(name, shape, dtype))[NATIVE_CONVOLUTION_SHARE] == pytest.approx(share)
+    assert metrics_of(on_cpu(name, shape, dtype))["native_convolution_share"] == pytest.approx(share)

@@ -2,20 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels.alignment import (
-    MISALIGNED_GAIN_MS,
-    MISALIGNED_LEAST_GAIN_MS,
-    MISALIGNED_PRODUCT_MS,
-    MISALIGNED_PRODUCT_OPS,
-    MISALIGNED_PRODUCT_SHARE,
-    alignment,
-)
 from advisor.model.missing import Missing
 from advisor.text import ms
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import Row, by_metric
-
-alignment = by_metric(alignment)
+from tests.tables import Row, metrics_of
 
 ODD = "cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1"
 EVEN = "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_32x4_nn_align8"
@@ -49,20 +39,21 @@ ODD_TF32 = op("aten::addmm", [102], [64, 500], [500, 102], dtype="float")
     ],
 )
 def test_rows_that_start_between_16_bytes_are_misaligned(kernel: str, launching: Row, *, counts: bool):
-    values = alignment(queued((kernel, 80, {"on": 0}), ops=[launching]))
-    assert values[MISALIGNED_PRODUCT_SHARE] == pytest.approx(0.8 if counts else 0)
+    values = metrics_of(queued((kernel, 80, {"on": 0}), ops=[launching]))
+    assert values["misaligned_product_share"] == pytest.approx(0.8 if counts else 0)
 
 
 def test_padding_gives_back_10_to_40_percent_and_the_sides_are_named():
-    values = alignment(queued((GEMM, 200, {"on": 0}), (GEMM, 280, {"on": 1}), ops=[VOCABULARY, GOOD]))
-    assert values[MISALIGNED_PRODUCT_MS] == pytest.approx(0.2)
-    assert values[MISALIGNED_PRODUCT_OPS] == f"aten::addmm 141 x 512 x 30522 ({ms(0.2)})"
-    assert values[MISALIGNED_LEAST_GAIN_MS] == pytest.approx(0.02)
-    assert values[MISALIGNED_GAIN_MS] == pytest.approx(0.08)
+    values = metrics_of(queued((GEMM, 200, {"on": 0}), (GEMM, 280, {"on": 1}), ops=[VOCABULARY, GOOD]))
+    assert values["misaligned_product_ms"] == pytest.approx(0.2)
+    assert values["misaligned_product_ops"] == f"aten::addmm 141 x 512 x 30522 ({ms(0.2)})"
+    assert values["misaligned_least_gain_ms"] == pytest.approx(0.02)
+    assert values["misaligned_gain_ms"] == pytest.approx(0.08)
 
 
 def test_with_neither_shapes_nor_alignments_it_cannot_be_told():
     why = Missing("alignment_unknown")
-    assert set(alignment(queued((GEMM, 80, {}))).values()) == {why}
-    assert alignment(queued((EVEN, 80, {})))[MISALIGNED_PRODUCT_SHARE] == 0
-    assert alignment(queued((ADD, 80, {})))[MISALIGNED_PRODUCT_SHARE] == 0
+    untold = metrics_of(queued((GEMM, 80, {})))
+    assert untold["misaligned_product_share"] == untold["misaligned_gain_ms"] == why
+    assert metrics_of(queued((EVEN, 80, {})))["misaligned_product_share"] == 0
+    assert metrics_of(queued((ADD, 80, {})))["misaligned_product_share"] == 0

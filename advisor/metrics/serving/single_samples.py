@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.profile import matches
 
 _PRODUCTS: Final = r"^aten::(?:addmm|mm|addmv|mv|convolution)$"
@@ -18,31 +18,6 @@ _SINGLE_PRODUCT: Final = (  # of `[[bias], [1, width], [width, rows]]`; addmv an
 _SINGLE_ROW: Final = r"^\[\[1, ?\d+\]"
 _IN_TURN: Final = r"^aten::(?:bmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu|\w*scaled_dot_product\w*)$"
 _MOST: Final = 0.9
-
-SINGLE_ROW_SHARE = Metric(
-    "single_row_share",
-    "Part of the step in which a CPU computes with the row of a single sample.",
-    "union of ops whose first input is a matrix of one row, and of products with one, if 90 % of the products have one "
-    "/ step time; 0 with a device, and where attention or a recurrent layer runs, whose tokens need those before them",
-    "own choice of 90 %; products are aten::addmm, mm, addmv, mv and convolution",
-    where=lambda view: places(view, _single(view)),
-)
-SINGLE_ROW_RUNS = Metric(
-    "single_row_runs",
-    "How often the recording multiplies a single row with weights of the same size.",
-    "such products in the used steps / distinct shapes of them; 0 without any",
-)
-
-
-@measures(SINGLE_ROW_SHARE, SINGLE_ROW_RUNS, needs=("host_ops", "host_ops.shapes"))
-def single_rows(view: DeviceView) -> Values:
-    """Samples that a model gets one by one."""
-    rows = view.once(_single)
-    products = rows.filter(matches(_PRODUCTS))
-    return {
-        SINGLE_ROW_SHARE: view.share(spans(rows)),
-        SINGLE_ROW_RUNS: products.height / max(1, products["shapes"].n_unique()),
-    }
 
 
 def _single(view: DeviceView) -> pl.DataFrame:
@@ -56,3 +31,27 @@ def _single(view: DeviceView) -> pl.DataFrame:
         return view.host.clear()
     ops = view.used_host.filter(pl.col("kind") == "op").drop("window").collect()
     return ops.filter(is_single | pl.col("shapes").cast(pl.String).str.contains(_SINGLE_ROW))
+
+
+def _runs(view: DeviceView) -> float:
+    products = view.once(_single).filter(matches(_PRODUCTS))
+    return products.height / max(1, products["shapes"].n_unique())
+
+
+measure = of_devices(__name__, needs=("host_ops", "host_ops.shapes"))
+
+measure(
+    "single_row_share",
+    "Part of the step in which a CPU computes with the row of a single sample.",
+    "union of ops whose first input is a matrix of one row, and of products with one, if 90 % of the products have one "
+    "/ step time; 0 with a device, and where attention or a recurrent layer runs, whose tokens need those before them",
+    lambda view: view.share(spans(view.once(_single))),
+    source="own choice of 90 %; products are aten::addmm, mm, addmv, mv and convolution",
+    where=lambda view: places(view, view.once(_single)),
+)
+measure(
+    "single_row_runs",
+    "How often the recording multiplies a single row with weights of the same size.",
+    "such products in the used steps / distinct shapes of them; 0 without any",
+    _runs,
+)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.serving.single_rows import SINGLE_ROW_RUNS, SINGLE_ROW_SHARE, single_rows
-from tests.tables import Row, kernel, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 
 ADDMM, GELU = "[[8], [1, 64], [64, 8], [], []]", "[[1, 64], []]"
 
@@ -18,8 +17,8 @@ def sample(at: float, name: str = "aten::addmm", shapes: str = ADDMM) -> list[Ro
 
 def found(*more: Row, product: tuple[str, str] = ("aten::addmm", ADDMM)) -> tuple[object, object]:
     host = [row for n in range(8) for row in sample(10 * n, *product)]
-    values = single_rows(view(profile([], [*host, *more], [step(1, 0, 100, device=None)])))
-    return values[SINGLE_ROW_SHARE], values[SINGLE_ROW_RUNS]
+    values = metrics_of(view(profile([], [*host, *more], [step(1, 0, 100, device=None)])))
+    return values["single_row_share"], values["single_row_runs"]
 
 
 @pytest.mark.parametrize(
@@ -48,4 +47,4 @@ def test_tokens_that_need_those_before_them_are_no_samples():
 
 def test_a_device_is_judged_by_its_kernels():
     host = [row for n in range(8) for row in sample(10 * n)]
-    assert single_rows(view(profile([kernel(0, 10, 0)], host, [step(1, 0, 100)])))[SINGLE_ROW_SHARE] == 0
+    assert metrics_of(view(profile([kernel(0, 10, 0)], host, [step(1, 0, 100)])))["single_row_share"] == 0

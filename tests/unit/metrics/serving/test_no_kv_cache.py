@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from advisor.metrics.serving.generation import GENERATION_TOKENS, REPEATED_TOKENS_SHARE, generation
 from advisor.model.missing import Missing
-from tests.tables import Row, on_host, profile, step, view, worker_row
+from tests.tables import Row, metrics_of, on_host, profile, step, view, worker_row
 
 LAYERS = 3
 
@@ -18,9 +17,9 @@ def products(lengths: Sequence[int], batch: str = "2, ") -> list[Row]:
 
 
 def tokens(host: Sequence[Row]) -> float:
-    values = generation(view(profile([], host, [step(1, 0, 1_000, device=None)])))
-    assert values[REPEATED_TOKENS_SHARE] == pytest.approx(1 - 1 / values[GENERATION_TOKENS])
-    return values[GENERATION_TOKENS]
+    values = metrics_of(view(profile([], host, [step(1, 0, 1_000, device=None)])))
+    assert values["repeated_tokens_share"] == pytest.approx(1 - 1 / values["generation_tokens"])
+    return values["generation_tokens"]
 
 
 @pytest.mark.parametrize(

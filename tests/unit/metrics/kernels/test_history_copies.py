@@ -6,19 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.kernels.concatenations import (
-    HISTORY_COPIES_PER_STEP,
-    HISTORY_COPY_MS,
-    HISTORY_COPY_SHARE,
-    HISTORY_GAIN_MS,
-    HISTORY_LEAST_GAIN_MS,
-    HISTORY_LENGTH,
-    HISTORY_WINDOW_PART,
-    histories,
-)
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, queued
-from tests.tables import Row, of_pytorch, on_host, profile, step, view
+from tests.tables import Row, metrics_of, of_pytorch, on_host, profile, step, view
 
 CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 3, 64, 64>"
 PROCESS = [{"worker": 0, "framework": "pytorch"}]
@@ -44,19 +34,19 @@ def on_cpu(calls: Sequence[Row], *others: Row) -> DeviceView:
 
 def share(inputs: Sequence[Sequence[Sequence[int]]], *others: Row, **columns: object) -> float:
     calls = [cat(100 * i, *shapes, id=i, **columns) for i, shapes in enumerate(inputs)]
-    return histories(on_cpu(calls, *others))[HISTORY_COPY_SHARE]
+    return metrics_of(on_cpu(calls, *others))["history_copy_share"]
 
 
 def test_a_cache_that_grows_by_a_token_is_copied_for_each():
     calls = [cat(100 * i, [1, 8, n, 64], [1, 8, 1, 64]) for i, n in enumerate([7, 8, 9, 10])]
-    values = histories(on_cpu(calls))
-    assert values[HISTORY_COPY_SHARE] == pytest.approx(0.4)
-    assert values[HISTORY_COPY_MS] == pytest.approx(0.16)
-    assert values[HISTORY_COPIES_PER_STEP] == 4
-    assert values[HISTORY_LENGTH] == 8.5
+    values = metrics_of(on_cpu(calls))
+    assert values["history_copy_share"] == pytest.approx(0.4)
+    assert values["history_copy_ms"] == pytest.approx(0.16)
+    assert values["history_copies_per_step"] == 4
+    assert values["history_length"] == 8.5
     new_ms = 0.04 * (1 / 8 + 1 / 9 + 1 / 10 + 1 / 11)
-    assert values[HISTORY_GAIN_MS] == pytest.approx(0.16 - new_ms, abs=2e-6)
-    assert values[HISTORY_LEAST_GAIN_MS] == pytest.approx((0.16 - new_ms) / 2, abs=2e-6)
+    assert values["history_gain_ms"] == pytest.approx(0.16 - new_ms, abs=2e-6)
+    assert values["history_least_gain_ms"] == pytest.approx((0.16 - new_ms) / 2, abs=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -134,15 +124,15 @@ def test_a_value_that_is_repeated_is_nothing_new():
         for i in range(1, 5)
         for k, name in enumerate(["expand", "as_strided"])
     ]
-    assert histories(on_cpu(calls))[HISTORY_COPY_SHARE] > 0
-    assert histories(on_cpu(calls, *views))[HISTORY_COPY_SHARE] == 0
+    assert metrics_of(on_cpu(calls))["history_copy_share"] > 0
+    assert metrics_of(on_cpu(calls, *views))["history_copy_share"] == 0
 
 
 def window(*reads: Row, cut: Sequence[str] = ("", "0", "", "-32", "1")) -> float:
     """The share of four calls that each put 32 new rows before 992 of 1024."""
     calls = [cat(100 * i, [32, 128], [992, 128], id=i) for i in range(4)]
     slices = [op("aten::slice", [1024, 128], [], [], [], [], options=cut, id=100 + i) for i in range(4)]
-    return histories(on_cpu(calls, *slices, *reads))[HISTORY_COPY_SHARE]
+    return metrics_of(on_cpu(calls, *slices, *reads))["history_copy_share"]
 
 
 def read(rows: int, count: int = 4) -> list[Row]:
@@ -170,8 +160,8 @@ def test_a_window_slides_if_little_of_it_is_read(reads: Sequence[Row], expected:
 def test_a_window_keeps_all_but_what_is_new():
     assert window(cut=["", "0", "", "-33", "1"]) == 0
     assert window(cut=["", "1", "", "-32", "1"]) == 0
-    values = histories(on_cpu([cat(0, [32, 128], [992, 128])]))
-    assert values[HISTORY_COPY_SHARE] == values[HISTORY_WINDOW_PART] == 0
+    values = metrics_of(on_cpu([cat(0, [32, 128], [992, 128])]))
+    assert values["history_copy_share"] == values["history_window_part"] == 0
 
 
 def test_what_a_concatenation_calls_is_no_reader():
@@ -181,7 +171,7 @@ def test_what_a_concatenation_calls_is_no_reader():
     ]
     inner = [row | {"start_ns": 100_000 * i + 1_000, "dur_ns": 1_000} for i, row in enumerate(inner)]
     calls = [cat(100 * i, [992, 128], [32, 128], id=i) for i in range(4)]
-    assert histories(on_cpu(calls, *inner))[HISTORY_COPY_SHARE] == 0
+    assert metrics_of(on_cpu(calls, *inner))["history_copy_share"] == 0
 
 
 @pytest.mark.parametrize(
@@ -199,8 +189,8 @@ def test_a_list_too_long_for_its_shapes_is_unknown_if_it_grows(lengths: Sequence
         on_host("op", 100 * i + 50, 100 * i + 60, name="aten::mean", shapes=json.dumps([[n, 64], []]), id=100 + i)
         for i, n in enumerate(lengths)
     ]
-    values = histories(on_cpu(calls, *means))
-    assert values == expected if isinstance(expected, Missing) else values[HISTORY_COPY_SHARE] == expected
+    values = metrics_of(on_cpu(calls, *means))
+    assert values["history_copy_share"] == expected
 
 
 def test_what_a_backward_pass_needs_is_no_mere_history():
@@ -213,8 +203,8 @@ def test_what_a_backward_pass_needs_is_no_mere_history():
 
 @pytest.mark.parametrize(("us", "expected"), [(LONG_US, Missing("no_shapes")), (SHORT_US, None)])
 def test_without_shapes_a_history_is_unknown_where_concatenations_take_time(us: float, expected: Missing | None):
-    values = histories(on_cpu([cat(100 * i, us=us) for i in range(10)]))
-    assert values == (expected or dict.fromkeys(values, 0))
+    values = metrics_of(on_cpu([cat(100 * i, us=us) for i in range(10)]))
+    assert values["history_copy_share"] == values["history_gain_ms"] == (expected or 0)
 
 
 def test_on_a_device_their_kernels_count():
@@ -223,8 +213,8 @@ def test_on_a_device_their_kernels_count():
         for i, s in enumerate(caches([9, 10, 11, 12]))
     ]
     ran = [(CAT, 100, {"on": 0}), (ADD, 80, {}), *((CAT, 100, {"on": i}) for i in (1, 2, 3))]
-    values = histories(of_pytorch(queued(*ran, (ADD, 500, {}), ops=ops)))
-    assert values[HISTORY_COPY_SHARE] == pytest.approx(0.4)
+    values = metrics_of(of_pytorch(queued(*ran, (ADD, 500, {}), ops=ops)))
+    assert values["history_copy_share"] == pytest.approx(0.4)
     new_ms = 0.1 * (1 / 10 + 1 / 11 + 1 / 12 + 1 / 13)
-    assert values[HISTORY_GAIN_MS] == pytest.approx(0.4 - new_ms, abs=2e-6)
-    assert values[HISTORY_LEAST_GAIN_MS] == pytest.approx((0.4 - new_ms) / 2, abs=2e-6)
+    assert values["history_gain_ms"] == pytest.approx(0.4 - new_ms, abs=2e-6)
+    assert values["history_least_gain_ms"] == pytest.approx((0.4 - new_ms) / 2, abs=2e-6)

@@ -3,19 +3,9 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.kernels.attention import (
-    ATTENTION_GAIN_MS,
-    ATTENTION_LEAST_GAIN_MS,
-    UNFUSED_ATTENTION_MS,
-    UNFUSED_ATTENTION_OPS,
-    UNFUSED_ATTENTION_SHARE,
-    attention,
-)
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SOFTMAX, op, queued
-from tests.tables import A100, V100, Row, by_metric, on_host, profile, step, view
-
-attention = by_metric(attention)
+from tests.tables import A100, V100, Row, metrics_of, on_host, profile, step, view
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>"
 HEADS, LONG, DEEP = 64, 2048, 64
@@ -37,34 +27,35 @@ FLOPS = 2 * 2 * HEADS * LONG * LONG * DEEP  # two products
 
 
 def test_a_fused_kernel_does_the_products_and_nothing_else():
-    values = attention(written_out())
+    values = metrics_of(written_out())
     at_peak_ms = FLOPS / 312e12 * 1e3  # 0.22
-    assert values[UNFUSED_ATTENTION_SHARE] == pytest.approx(0.98)
-    assert values[UNFUSED_ATTENTION_MS] == pytest.approx(0.98)
-    assert values[UNFUSED_ATTENTION_OPS] == "aten::bmm (0.68 ms), aten::_softmax (0.2 ms), aten::mul (0.1 ms)"
-    assert values[ATTENTION_GAIN_MS] == pytest.approx(0.98 - at_peak_ms / 0.75, abs=1e-3)
-    assert values[ATTENTION_LEAST_GAIN_MS] == 0  # at a quarter of the peak it would take longer than now
+    assert values["unfused_attention_share"] == pytest.approx(0.98)
+    assert values["unfused_attention_ms"] == pytest.approx(0.98)
+    assert values["unfused_attention_ops"] == "aten::bmm (0.68 ms), aten::_softmax (0.2 ms), aten::mul (0.1 ms)"
+    assert values["attention_gain_ms"] == pytest.approx(0.98 - at_peak_ms / 0.75, abs=1e-3)
+    assert values["attention_least_gain_ms"] == 0  # at a quarter of the peak it would take longer than now
 
 
 def test_fp32_is_emulated_with_three_products_of_tf32():
     at_peak_ms = FLOPS / (156e12 / 3) * 1e3
-    assert attention(written_out("float"))[ATTENTION_GAIN_MS] == pytest.approx(max(0, 0.98 - at_peak_ms / 0.75))
+    assert metrics_of(written_out("float"))["attention_gain_ms"] == pytest.approx(max(0, 0.98 - at_peak_ms / 0.75))
 
 
 def test_without_the_peak_13_to_50_percent_of_the_time_are_left():
-    values = attention(written_out(device=V100))  # no bf16 there
-    assert values[ATTENTION_GAIN_MS] == pytest.approx(0.98 * 0.87, abs=1e-3)
-    assert values[ATTENTION_LEAST_GAIN_MS] == pytest.approx(0.98 * 0.5, abs=1e-3)
+    values = metrics_of(written_out(device=V100))  # no bf16 there
+    assert values["attention_gain_ms"] == pytest.approx(0.98 * 0.87, abs=1e-3)
+    assert values["attention_least_gain_ms"] == pytest.approx(0.98 * 0.5, abs=1e-3)
 
 
 def test_fused_attention_is_none_of_it():
-    assert attention(queued((FLASH, 80, {})))[UNFUSED_ATTENTION_SHARE] == 0
+    assert metrics_of(queued((FLASH, 80, {})))["unfused_attention_share"] == 0
 
 
 def test_without_ops_products_and_a_softmax_leave_it_open():
-    open_ = attention(queued((GEMM, 10, {}), (SOFTMAX, 10, {}), (GEMM, 10, {})))
-    assert set(open_.values()) == {Missing("launching_ops_not_recorded")}
-    assert attention(queued((GEMM, 10, {}), (ADD, 10, {})))[UNFUSED_ATTENTION_SHARE] == 0
+    open_ = metrics_of(queued((GEMM, 10, {}), (SOFTMAX, 10, {}), (GEMM, 10, {})))
+    why = Missing("launching_ops_not_recorded")
+    assert open_["unfused_attention_share"] == open_["unfused_attention_ops"] == open_["attention_gain_ms"] == why
+    assert metrics_of(queued((GEMM, 10, {}), (ADD, 10, {})))["unfused_attention_share"] == 0
 
 
 def head_by_head(heads: int, between: str):
@@ -86,7 +77,7 @@ def head_by_head(heads: int, between: str):
 )
 def test_a_loop_over_heads_counts_with_what_lies_between_them(heads: int, between: str, loop_us: int):
     """On a CPU 40 % of the attention's kernels may remain, and nothing of what lies between four heads: 3 x 30 us."""
-    values = attention(head_by_head(heads, between))
-    assert values[UNFUSED_ATTENTION_MS] == pytest.approx((30 * heads + loop_us) / 1e3)
-    assert values[ATTENTION_GAIN_MS] == pytest.approx((0.6 * 30 * heads + loop_us) / 1e3)
-    assert values[ATTENTION_LEAST_GAIN_MS] == 0
+    values = metrics_of(head_by_head(heads, between))
+    assert values["unfused_attention_ms"] == pytest.approx((30 * heads + loop_us) / 1e3)
+    assert values["attention_gain_ms"] == pytest.approx((0.6 * 30 * heads + loop_us) / 1e3)
+    assert values["attention_least_gain_ms"] == 0

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels import foreach
-from advisor.metrics.kernels.foreach import foreach_updates
-from tests.tables import kernel, on_host, profile, step, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
 PROCESS = [{"worker": 0, "framework": "pytorch"}]
 ADD = (
@@ -31,24 +29,24 @@ MOMENTUM = (("aten::_foreach_mul_", SCALE), ("aten::_foreach_add_", ADD), ("aten
 
 
 def test_sgd_with_momentum_moves_eight_values_and_fused_five():
-    values = foreach_updates(trace(*MOMENTUM))
-    assert values[foreach.FOREACH_ACCESSES] == 8  # 2 for the scale, 3 for each addition
-    assert values[foreach.FUSED_ACCESSES] == 5
-    assert values[foreach.FOREACH_UPDATE_MS] == pytest.approx(0.3)
-    assert values[foreach.FOREACH_GAIN_MS] == pytest.approx(0.3 * 3 / 8)
-    assert values[foreach.FOREACH_LEAST_GAIN_MS] == 0  # at half of the rate five values take as long as ten
+    values = metrics_of(trace(*MOMENTUM))
+    assert values["foreach_accesses"] == 8  # 2 for the scale, 3 for each addition
+    assert values["fused_accesses"] == 5
+    assert values["foreach_update_ms"] == pytest.approx(0.3)
+    assert values["foreach_gain_ms"] == pytest.approx(0.3 * 3 / 8)
+    assert values["foreach_least_gain_ms"] == 0  # at half of the rate five values take as long as ten
 
 
 def test_two_groups_of_parameters_move_each_value_as_often():
-    assert foreach_updates(trace(*MOMENTUM, *MOMENTUM))[foreach.FOREACH_ACCESSES] == 8
+    assert metrics_of(trace(*MOMENTUM, *MOMENTUM))["foreach_accesses"] == 8
 
 
 def test_sgd_without_momentum_gains_nothing():
-    values = foreach_updates(trace(("aten::_foreach_add_", ADD)))
-    assert (values[foreach.FOREACH_ACCESSES], values[foreach.FUSED_ACCESSES]) == (3, 3)
-    assert values[foreach.FOREACH_GAIN_MS] == 0
+    values = metrics_of(trace(("aten::_foreach_add_", ADD)))
+    assert (values["foreach_accesses"], values["fused_accesses"]) == (3, 3)
+    assert values["foreach_gain_ms"] == 0
 
 
 def test_an_optimizer_without_a_fused_form_and_clipping_do_not_count():
-    assert foreach_updates(trace(*MOMENTUM, optimizer="RMSprop"))[foreach.FOREACH_UPDATE_SHARE] == 0
-    assert foreach_updates(trace(("aten::add_", ADD)))[foreach.FOREACH_UPDATE_SHARE] == 0
+    assert metrics_of(trace(*MOMENTUM, optimizer="RMSprop"))["foreach_update_share"] == 0
+    assert metrics_of(trace(("aten::add_", ADD)))["foreach_update_share"] == 0

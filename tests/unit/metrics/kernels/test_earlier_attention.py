@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.kernels import flash_attention
-from advisor.metrics.kernels.flash_attention import earlier_attention
-from tests.tables import kernel, profile, step, view
+from tests.tables import kernel, metrics_of, profile, step, view
 
 FORWARD = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4> >(flash::Flash_fwd_params)"
 BACKWARD = "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<128> >(int)"
@@ -16,13 +14,13 @@ H100 = {"device": 0, "name": "NVIDIA H100 80GB HBM3", "capability": 9.0, "sm_cou
 def attention(*names, device=H100, each=100):
     kernels = [kernel(each * n + 10, each * (n + 1) + 10, n, name=name) for n, name in enumerate(names)]
     made = profile(kernels, steps=[step(1, 0, each * len(names) + 10, host=(0, 10))], devices=[device])
-    values = earlier_attention(view(made))
+    values = metrics_of(view(made))
     return [
         values[metric]
         for metric in (
-            flash_attention.EARLIER_ATTENTION_MS,
-            flash_attention.EARLIER_ATTENTION_LEAST_GAIN_MS,
-            flash_attention.EARLIER_ATTENTION_GAIN_MS,
+            "earlier_attention_ms",
+            "earlier_attention_least_gain_ms",
+            "earlier_attention_gain_ms",
         )
     ]
 

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.device.kernels import TYPE_BYTES, extent, kernels, longest
+from advisor.analysis.device.kernels import TYPE_BYTES, kernels
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.old import Metric, Values, measures, time_of
+from advisor.metrics.metric import of_devices
+from advisor.model.missing import Missing
 from advisor.text import ms, number
-from advisor.whatif import WORDS, faster, saved
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
 _LEAST_SAVED: Final = 0.5  # of the bytes that one kernel does not move, at least
@@ -107,77 +107,6 @@ class _Kernel(NamedTuple):
     size: int | None
 
 
-FUSION_SHARE = Metric(
-    "fusion_share",
-    "Part of the step in sequences of kernels for which there is one fused kernel.",
-    "time of the kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, "
-    "rsqrt, multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or "
-    "GELU, multiply by as many values), the backward ops of these by autograd's nodes, and three copies without "
-    "a cast right before fused attention and one after it / step time",
-    "sequences of the modules of Hugging Face's transformers",
-    ("device_ops", "host_ops.shapes"),
-    lambda view: longest(view.once(_members)),
-)
-FUSION_MS = time_of("fusion_ms", FUSION_SHARE, "time of those kernels / steps")
-FUSION_KINDS = Metric(
-    "fusion_kinds",
-    "Which sequences of kernels one fused kernel could replace, with number and time per step.",
-    "all kinds, most time first",
-    unit="text",
-)
-FUSION_FIRST = Metric(
-    "fusion_first",
-    "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.",
-    "by time",
-    unit="text",
-)
-FUSION_BYTES = Metric(
-    "fusion_bytes",
-    "Bytes per step that sequences of kernels move and that fused kernels would not.",
-    "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
-    "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
-)
-FUSION_LEAST_GAIN_MS = Metric(
-    "fusion_least_gain_ms",
-    "Step time that fused kernels save at least.",
-    f"each of these kernels shorter by half of the part of the bytes that is not moved{WORDS['faster']}",
-)
-FUSION_GAIN_MS = Metric(
-    "fusion_gain_ms",
-    "Step time that fused kernels save at most.",
-    f"each of these kernels shorter by the part of the bytes that is not moved{WORDS['faster']}",
-)
-
-
-@measures(
-    FUSION_SHARE,
-    FUSION_MS,
-    FUSION_KINDS,
-    FUSION_FIRST,
-    FUSION_BYTES,
-    FUSION_LEAST_GAIN_MS,
-    FUSION_GAIN_MS,
-    framework="pytorch",
-)
-def fusions(view: DeviceView) -> Values:
-    """What fused kernels would save; zero where there is nothing to fuse."""
-    if view.device is None:
-        return {}
-    rows, dur = view.once(_members), pl.col("dur_ns")
-    some = extent(view, rows)
-    fast, slow = (dur * (1 - part * pl.col("saved_part")) for part in (1.0, _LEAST_SAVED))
-    least, most = saved(view, faster(rows, slow, fast))
-    return {
-        FUSION_SHARE: some.share,
-        FUSION_MS: some.ms,
-        FUSION_KINDS: _kinds(view, rows),
-        FUSION_FIRST: _first(rows),
-        FUSION_BYTES: int(rows["saved_bytes"].sum()) // view.steps.height,
-        FUSION_LEAST_GAIN_MS: least,
-        FUSION_GAIN_MS: most,
-    }
-
-
 def _members(view: DeviceView) -> pl.DataFrame:
     """The kernels of such sequences, with `fusion` (kind), `sequence` (number), `saved_bytes` and `saved_part`."""
     letter = pl.coalesce(
@@ -227,18 +156,72 @@ def _bytes(fusion: _Fusion, members: Sequence[_Kernel]) -> tuple[float, float]:
     return sum(2 * tensor if k.least_bytes is None else k.least_bytes for k in members), fusion.passes * tensor
 
 
-def _kinds(view: DeviceView, rows: pl.DataFrame) -> str | None:
+def _kinds(view: DeviceView) -> pl.DataFrame:
+    """Each kind with its sequences, the most time first."""
+    kinds = view.once(_members).group_by("fusion").agg(pl.sum("dur_ns"), calls=pl.col("sequence").n_unique())
+    return kinds.sort("dur_ns", "fusion", descending=[True, False])
+
+
+def _in_words(view: DeviceView) -> str | None:
     """`norms (49 x, 3.2 ms), rotary embeddings (48 x, 5.1 ms)`."""
     words = {fusion.kind: fusion.words for fusion in _FUSIONS}
-    kinds = rows.group_by("fusion").agg(pl.sum("dur_ns"), pl.col("sequence").n_unique())
     texts = [
         f"{words[kind]} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
-        for kind, ns, calls in kinds.sort("dur_ns", "fusion", descending=[True, False]).rows()
+        for kind, ns, calls in view.once(_kinds).rows()
     ]
     return ", ".join(texts) or None
 
 
-def _first(rows: pl.DataFrame) -> str:
-    """The kind with most time."""
-    kinds = rows.group_by("fusion").agg(pl.sum("dur_ns")).sort("dur_ns", "fusion", descending=[True, False])
-    return kinds["fusion"][0] if kinds.height else "none"
+def _without(part: float) -> pl.Expr:
+    """Time of a kernel without this part of what it need not move."""
+    return pl.col("dur_ns") * (1 - part * pl.col("saved_part"))
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    return Missing("nothing_to_compute_from") if view.device is None else None
+
+
+measure = of_devices(__name__, framework="pytorch", unknown=_unknown)
+
+measure.kernels(
+    "fusion",
+    _members,
+    "in sequences of kernels for which there is one fused kernel",
+    "kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, rsqrt, "
+    "multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or GELU, "
+    "multiply by as many values), the backward ops of these by autograd's nodes, and three copies without a cast right "
+    "before fused attention and one after it",
+    source="sequences of the modules of Hugging Face's transformers",
+    needs=("device_ops", "host_ops.shapes"),
+)
+measure(
+    "fusion_kinds",
+    "Which sequences of kernels one fused kernel could replace, with number and time per step.",
+    "all kinds, most time first",
+    _in_words,
+    unit="text",
+)
+measure(
+    "fusion_first",
+    "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.",
+    "by time",
+    lambda view: next(iter(view.once(_kinds)["fusion"]), "none"),
+    unit="text",
+)
+measure(
+    "fusion_bytes",
+    "Bytes per step that sequences of kernels move and that fused kernels would not.",
+    "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
+    "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
+    lambda view: int(view.once(_members)["saved_bytes"].sum()) // view.steps.height,
+)
+measure.faster(
+    "fusion",
+    "taking the fused kernel for each sequence that has one",
+    _members,
+    lambda _: (_without(_LEAST_SAVED), _without(1.0)),
+    (
+        "each of these kernels shorter by half of the part of the bytes that is not moved",
+        "each of these kernels shorter by the part of the bytes that is not moved",
+    ),
+)

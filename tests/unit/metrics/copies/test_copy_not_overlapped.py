@@ -3,17 +3,6 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.copies.pinned_copies import (
-    COPY_GAIN_MS,
-    COPY_LEAST_GAIN_MS,
-    EXPOSED_COPY_BYTES_PER_STEP,
-    EXPOSED_COPY_MS,
-    EXPOSED_COPY_OF,
-    EXPOSED_COPY_PARAMETER_SHARE,
-    EXPOSED_COPY_SAME_STREAM_SHARE,
-    EXPOSED_COPY_SHARE,
-    prefetch,
-)
 from advisor.model.missing import Missing
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
@@ -31,12 +20,12 @@ def with_kernels(copy: Row) -> DeviceView:
 
 
 def test_a_copy_on_the_kernels_stream_can_be_made_ahead():
-    values = prefetch(with_kernels(pinned()))
-    assert values[EXPOSED_COPY_SHARE] == pytest.approx(0.3)
-    assert values[EXPOSED_COPY_MS] == pytest.approx(0.3)
-    assert values[EXPOSED_COPY_BYTES_PER_STEP] == 2_000_000
-    assert values[COPY_GAIN_MS] == pytest.approx(0.3, abs=0.002)
-    assert values[COPY_LEAST_GAIN_MS] == pytest.approx(0.21, abs=0.002)
+    values = metrics_of(with_kernels(pinned()))
+    assert values["exposed_copy_share"] == pytest.approx(0.3)
+    assert values["exposed_copy_ms"] == pytest.approx(0.3)
+    assert values["exposed_copy_bytes_per_step"] == 2_000_000
+    assert values["copy_gain_ms"] == pytest.approx(0.3, abs=0.002)
+    assert values["copy_least_gain_ms"] == pytest.approx(0.21, abs=0.002)
 
 
 @pytest.mark.parametrize(
@@ -45,40 +34,42 @@ def test_a_copy_on_the_kernels_stream_can_be_made_ahead():
     ids=["small", "pageable", "to the host"],
 )
 def test_other_copies_are_left_out(columns: dict[str, object]):
-    values = prefetch(with_kernels(pinned(**columns)))
-    assert values[EXPOSED_COPY_OF] == ""
-    assert {value for metric, value in values.items() if metric is not EXPOSED_COPY_OF} == {0}
+    values = metrics_of(with_kernels(pinned(**columns)))
+    assert values["exposed_copy_of"] == ""
+    shares = ("exposed_copy_share", "exposed_copy_same_stream_share", "exposed_copy_parameter_share")
+    rest = ("exposed_copy_ms", "exposed_copy_bytes_per_step", "copy_least_gain_ms", "copy_gain_ms")
+    assert {values[name] for name in (*shares, *rest)} == {0}
 
 
 def test_a_copy_from_memory_of_unknown_kind_counts():
-    assert prefetch(with_kernels(pinned(source_memory=None)))[EXPOSED_COPY_SHARE] == pytest.approx(0.3)
+    assert metrics_of(with_kernels(pinned(source_memory=None)))["exposed_copy_share"] == pytest.approx(0.3)
 
 
 def test_what_runs_beside_a_kernel_is_hidden_and_never_gained():
-    values = prefetch(with_kernels(pinned(220, 520, stream=9)))
-    assert values[EXPOSED_COPY_SHARE] == pytest.approx(0.1)
-    assert values[COPY_GAIN_MS] <= 0.1
+    values = metrics_of(with_kernels(pinned(220, 520, stream=9)))
+    assert values["exposed_copy_share"] == pytest.approx(0.1)
+    assert values["copy_gain_ms"] <= 0.1
 
 
 def test_without_launches_the_exposed_time_is_the_most():
     ran = [on_device("memcpy", 0, 300, **PINNED), kernel(200, 1000)]
-    values = prefetch(view(profile(ran, steps=[step(1, 0, 1000)])))
-    assert values[COPY_LEAST_GAIN_MS] == 0
-    assert values[COPY_GAIN_MS] == pytest.approx(0.2)
+    values = metrics_of(view(profile(ran, steps=[step(1, 0, 1000)])))
+    assert values["copy_least_gain_ms"] == 0
+    assert values["copy_gain_ms"] == pytest.approx(0.2)
 
 
 def test_copies_whose_launch_was_not_recorded_are_gained_at_most_beside_what_the_replay_gives():
     # us: 300 of copy called in the recording, then 200 called before it; no replay can hold the latter
     ran = [pinned(), on_device("memcpy", 320, 520, stream=7, **PINNED), kernel(520, 1000, 4)]
-    values = prefetch(view(profile(ran, steps=[step(1, 0, 1000, host=(0, 5))])))
-    alone = prefetch(view(profile([pinned(), kernel(320, 1000, 4)], steps=[step(1, 0, 1000, host=(0, 5))])))
-    assert values[COPY_GAIN_MS] == pytest.approx(0.5, abs=0.002)
-    assert values[COPY_LEAST_GAIN_MS] <= alone[COPY_LEAST_GAIN_MS]
+    values = metrics_of(view(profile(ran, steps=[step(1, 0, 1000, host=(0, 5))])))
+    alone = metrics_of(view(profile([pinned(), kernel(320, 1000, 4)], steps=[step(1, 0, 1000, host=(0, 5))])))
+    assert values["copy_gain_ms"] == pytest.approx(0.5, abs=0.002)
+    assert values["copy_least_gain_ms"] <= alone["copy_least_gain_ms"]
 
 
 def test_copies_in_one_stream_with_kernels_are_told_from_those_in_one_of_their_own():
-    assert prefetch(with_kernels(pinned(stream=7)))[EXPOSED_COPY_SAME_STREAM_SHARE] == 1
-    assert prefetch(with_kernels(pinned(stream=9)))[EXPOSED_COPY_SAME_STREAM_SHARE] == 0
+    assert metrics_of(with_kernels(pinned(stream=7)))["exposed_copy_same_stream_share"] == 1
+    assert metrics_of(with_kernels(pinned(stream=9)))["exposed_copy_same_stream_share"] == 0
 
 
 def test_the_outermost_range_that_is_not_around_all_tells_what_is_pinned():
@@ -90,15 +81,15 @@ def test_the_outermost_range_that_is_not_around_all_tells_what_is_pinned():
     ]
     ran = [pinned(), pinned(320, 420), kernel(420, 1000, 4)]
     ran[0]["call"] |= {"parent": 2}
-    values = prefetch(view(profile(ran, ranges, [step(1, 0, 1000)])))
-    assert values[EXPOSED_COPY_OF] == "FSDP::pre_forward (block.N.layer.N)"
-    assert values[EXPOSED_COPY_PARAMETER_SHARE] == pytest.approx(300 / 400)
+    values = metrics_of(view(profile(ran, ranges, [step(1, 0, 1000)])))
+    assert values["exposed_copy_of"] == "FSDP::pre_forward (block.N.layer.N)"
+    assert values["exposed_copy_parameter_share"] == pytest.approx(300 / 400)
 
 
 def test_what_a_program_of_xla_fetches_by_itself_is_kept_in_host_memory_and_in_no_ones_way():
-    values = prefetch(with_kernels(pinned(hlo_module="jit_f", hlo_category="copy-done")))
-    assert values[EXPOSED_COPY_SHARE] == pytest.approx(0.3)
-    assert (values[EXPOSED_COPY_PARAMETER_SHARE], values[EXPOSED_COPY_SAME_STREAM_SHARE]) == (1, 0)
+    values = metrics_of(with_kernels(pinned(hlo_module="jit_f", hlo_category="copy-done")))
+    assert values["exposed_copy_share"] == pytest.approx(0.3)
+    assert (values["exposed_copy_parameter_share"], values["exposed_copy_same_stream_share"]) == (1, 0)
 
 
 @pytest.mark.parametrize(("module", "share"), [(None, 0.3), ("jit_f", 0)])
@@ -107,12 +98,12 @@ def test_what_a_program_of_xla_fetches_by_itself_is_no_batch(module, share):
 
 
 def test_a_copy_of_no_telling_range_is_of_unknown_content():
-    values = prefetch(with_kernels(pinned()))
-    assert (values[EXPOSED_COPY_OF], values[EXPOSED_COPY_PARAMETER_SHARE]) == ("", 0)
+    values = metrics_of(with_kernels(pinned()))
+    assert (values["exposed_copy_of"], values["exposed_copy_parameter_share"]) == ("", 0)
 
 
 def test_copies_of_unknown_direction_leave_it_open():
     large, small = (on_device("memcpy", 0, us, 0) for us in (60, 4))
-    values = prefetch(view(profile([large, kernel(60, 100, 60)], [], [step(1, 0, 100)])))
-    assert isinstance(values[EXPOSED_COPY_SHARE], Missing)
-    assert prefetch(view(profile([small, kernel(60, 100, 60)], [], [step(1, 0, 100)])))[EXPOSED_COPY_SHARE] == 0
+    values = metrics_of(view(profile([large, kernel(60, 100, 60)], [], [step(1, 0, 100)])))
+    assert isinstance(values["exposed_copy_share"], Missing)
+    assert metrics_of(view(profile([small, kernel(60, 100, 60)], [], [step(1, 0, 100)])))["exposed_copy_share"] == 0

@@ -5,20 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.kernels.fusions import (
-    FUSION_BYTES,
-    FUSION_FIRST,
-    FUSION_GAIN_MS,
-    FUSION_KINDS,
-    FUSION_LEAST_GAIN_MS,
-    FUSION_SHARE,
-    fusions,
-)
 from advisor.text import ms
 from tests.device_bound import ADD, GEMM, op
-from tests.tables import Row, by_metric, kernel, profile, step, view
-
-fusions = by_metric(fusions)
+from tests.tables import Row, kernel, metrics_of, profile, step, view
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>"
 X = [64, 1024, 1024]  # 2^26 elements
@@ -70,9 +59,9 @@ COPIES = [*[op("aten::copy_", HEADS, HEADS)] * 3, op("aten::_flash_attention_for
     ],
 )
 def test_sequences_are_known_by_their_ops(ops: Sequence[Row], kind: str, share: float):
-    values = fusions(ran(*ops))
-    assert values[FUSION_FIRST] == kind
-    assert values[FUSION_SHARE] == pytest.approx(share)
+    values = metrics_of(ran(*ops))
+    assert values["fusion_first"] == kind
+    assert values["fusion_share"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -89,24 +78,24 @@ def test_sequences_are_known_by_their_ops(ops: Sequence[Row], kind: str, share: 
     ],
 )
 def test_what_is_no_such_sequence(ops: Sequence[Row]):
-    values = fusions(ran(*ops, MM))
-    assert values[FUSION_SHARE] == 0
-    assert values[FUSION_FIRST] == "none"
-    assert values[FUSION_KINDS] is None
+    values = metrics_of(ran(*ops, MM))
+    assert values["fusion_share"] == 0
+    assert values["fusion_first"] == "none"
+    assert values["fusion_kinds"] is None
 
 
 def test_casts_before_attention_are_no_copies():
     cast = op("aten::copy_", HEADS, HEADS) | {"dtypes": '["c10::BFloat16", "float"]'}
-    assert fusions(ran(cast, cast, cast, COPIES[-1]))[FUSION_SHARE] == 0
+    assert metrics_of(ran(cast, cast, cast, COPIES[-1]))["fusion_share"] == 0
 
 
 def test_a_fused_kernel_reads_once_and_writes_once():
-    values = fusions(ran(*GATE))
+    values = metrics_of(ran(*GATE))
     # SiLU moves two tensors and the product three; one kernel for both moves three
-    assert values[FUSION_BYTES] == 2 * N * 2
-    assert values[FUSION_GAIN_MS] == pytest.approx(0.2 * 2 / 5)
-    assert values[FUSION_LEAST_GAIN_MS] == 0  # no call launched them: there is no replay
-    assert values[FUSION_KINDS] == f"gated activations (1 x, {ms(0.2)})"
+    assert values["fusion_bytes"] == 2 * N * 2
+    assert values["fusion_gain_ms"] == pytest.approx(0.2 * 2 / 5)
+    assert values["fusion_least_gain_ms"] == 0  # no call launched them: there is no replay
+    assert values["fusion_kinds"] == f"gated activations (1 x, {ms(0.2)})"
 
 
 GRADIENT = [
@@ -142,24 +131,24 @@ OF_ROTARY = [
 
 def test_the_gradient_of_a_gate_is_two_products_and_the_activation_s():
     nodes, ops = zip(*OF_GATE, strict=True)
-    values = fusions(ran(*ops, nodes=nodes))
-    assert values[FUSION_KINDS] == f"gated activations (1 x, {ms(0.3)})"
+    values = metrics_of(ran(*ops, nodes=nodes))
+    assert values["fusion_kinds"] == f"gated activations (1 x, {ms(0.3)})"
     # three tensors each; one kernel for all reads three and writes two
-    assert values[FUSION_BYTES] == (9 - 5) * N * 2
+    assert values["fusion_bytes"] == (9 - 5) * N * 2
     others = ["MulBackward0" if node == "SiluBackward0" else node for node in nodes]
-    assert fusions(ran(*ops, nodes=others))[FUSION_SHARE] == 0
+    assert metrics_of(ran(*ops, nodes=others))["fusion_share"] == 0
 
 
 def test_the_gradient_of_a_rotary_embedding_brings_the_halves_back():
     nodes, ops = zip(*OF_ROTARY, strict=True)
-    assert fusions(ran(*ops, nodes=nodes))[FUSION_KINDS] == f"rotary embeddings (1 x, {ms(0.9)})"
-    assert fusions(ran(*ops, nodes=["", *nodes[1:]]))[FUSION_SHARE] == 0
+    assert metrics_of(ran(*ops, nodes=nodes))["fusion_kinds"] == f"rotary embeddings (1 x, {ms(0.9)})"
+    assert metrics_of(ran(*ops, nodes=["", *nodes[1:]]))["fusion_share"] == 0
 
 
 def test_the_gradient_of_a_norm_is_known_by_the_nodes_of_autograd():
     nodes, ops = zip(*GRADIENT, strict=True)
-    values = fusions(ran(*ops, nodes=nodes))
-    assert values[FUSION_SHARE] == 1
-    assert values[FUSION_KINDS] == f"norms (1 x, {ms(0.6)})"
+    values = metrics_of(ran(*ops, nodes=nodes))
+    assert values["fusion_share"] == 1
+    assert values["fusion_kinds"] == f"norms (1 x, {ms(0.6)})"
     others = ["MulBackward0" if node == "RsqrtBackward0" else node for node in nodes]
-    assert fusions(ran(*ops, nodes=others))[FUSION_SHARE] == 0
+    assert metrics_of(ran(*ops, nodes=others))["fusion_share"] == 0

@@ -1,0 +1,219 @@
+"""The optimizer where it updates one tensor at a time: what its kernels take, and what they wait for the host."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import optimizer_work, step_ops, training_ops
+from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.kernel_groups import part
+from advisor.analysis.device.kernels import longest
+from advisor.analysis.device.places import places
+from advisor.analysis.device.recording_cost import without_recording
+from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.analysis.device.workload import workload
+from advisor.inputs.names.calls import OPTIMIZER_STEP
+from advisor.metrics.metric import of_devices
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.missing import Missing
+from advisor.model.profile import matches
+from advisor.whatif import NOTHING, Change, between, faster, loss, saved, together, without
+
+_PARAMETER_BYTES: Final = (28, 20)  # moved per fp32 parameter in one kernel, at most and at least
+_RATES: Final = (0.6, 1.0)  # of the memory bandwidth
+_FUSED: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
+_TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
+_HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
+_FUSED_SAVES: Final = 0.75  # of the time of the loop on a CPU: rules/optimizer-not-fused.yaml has the measurement
+_SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
+_OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
+
+
+def _kernels(view: DeviceView) -> pl.DataFrame:
+    return part(view, "optimizer").filter(pl.col("family") != "optimizer")
+
+
+def _ops(view: DeviceView) -> pl.DataFrame:
+    """The outermost framework ops of the used steps inside an optimizer's step, each on one tensor."""
+    ops = view.once(step_ops).select("id", "parent", "name", "start_ns", "dur_ns").collect()
+    ran = ops.filter(inside(view.once(_dense_work), ops))
+    return ran.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()), ~matches(_OF_MANY))
+
+
+def _updates(view: DeviceView) -> pl.DataFrame:
+    """What updates one tensor each: kernels, without a device ops."""
+    return _kernels(view) if view.device is not None else _ops(view)
+
+
+def _dense_work(view: DeviceView) -> Union:
+    """The optimizer's work without that of SparseAdam, which updates single rows and has no fused form."""
+    return view.once(optimizer_work) - spans(view.host_like(_SPARSE, "annotation"))
+
+
+def _kernel_spans(view: DeviceView) -> Union:
+    """None without a device."""
+    return spans(view.once(_updates)) if view.device is not None else EMPTY
+
+
+def _waits(view: DeviceView) -> Union:
+    """When the optimizer's work on the host sets the pace: always without a device, else while this is idle."""
+    work = view.once(_dense_work)
+    if view.device is None:
+        return work
+    has_updates = view.once(_updates).height and not unknown_waits(view)
+    return work & view.once(launch_gaps) if has_updates else EMPTY
+
+
+def _in_steps_ns(view: DeviceView, when: Union) -> int:
+    return int(when.within(view.starts, view.ends).sum())
+
+
+def _places(view: DeviceView) -> pl.DataFrame:
+    updates = view.once(_updates)
+    return longest(updates) if view.device is not None else places(view, updates)
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    """Why nothing shows whether an optimizer loops over tensors; None where something does."""
+    if view.device is not None and view.once(_updates).height:
+        return None
+    if why := unknown_waits(view):
+        return why
+    is_training = view.process.get("framework") == "pytorch" and "training" in view.once(workload)
+    return Missing("no_optimizer_range") if is_training and not view.once(optimizer_work).total else None
+
+
+def _fused(view: DeviceView) -> Change:
+    """Fewer calls on the host and one kernel on the device."""
+    kernels, work = view.once(_updates), view.once(optimizer_work)
+    if not kernels.height:
+        return NOTHING
+    most_rest, least_rest = _HOST_REST
+    host = between(
+        without(host=work, rest=(most_rest, most_rest)),
+        without(
+            host=work, rest=(least_rest, least_rest), calls=_calls(view), bound_ns=_in_steps_ns(view, view.once(_waits))
+        ),
+    )
+    return together(host, faster(kernels, *(_together(kernels, ns) for ns in _fused_ns(view, kernels))))
+
+
+def _fused_on_host(view: DeviceView) -> Change:
+    recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
+    waits_ns = _in_steps_ns(view, view.once(_waits))
+    half_ns = without_recording(view, waits_ns, recorded) / 2
+    steady_ns = without_recording(view, round(_steady_part(view) * waits_ns), recorded)
+    return loss(min(half_ns, _FUSED_SAVES * steady_ns), waits_ns)
+
+
+def _steady_part(view: DeviceView) -> float:
+    """Of the optimizer's time, what is left if each call takes no longer than the shortest at its place in a step.
+
+    Other threads and programs stretch a call, not the work in it.
+    """
+    calls = view.used_like(OPTIMIZER_STEP, "annotation").select("window", "start_ns", "dur_ns")
+    start = calls["start_ns"].to_numpy()
+    took = view.once(_dense_work).within(start, start + calls["dur_ns"].to_numpy())
+    at = calls.with_columns(took=took, place=pl.int_range(pl.len()).over("window"))
+    shortest = at.select(pl.min("took").over("place"))["took"]
+    return int(shortest.sum()) / max(1, int(took.sum()))
+
+
+def _calls(view: DeviceView) -> pl.Series:
+    """Calls of the runtime that the optimizer makes."""
+    runtime = view.once(training_ops).filter(pl.col("kind") == "runtime")
+    return runtime.filter(inside(view.once(optimizer_work), runtime))["id"]
+
+
+def _together(kernels: pl.DataFrame, total_ns: float) -> pl.Expr:
+    """New durations of the kernels, in ns: in each step the first takes its share of `total_ns`, the others nothing."""
+    is_first = pl.int_range(pl.len()).over("window") == 0
+    return pl.when(is_first).then(total_ns / max(1, kernels["window"].n_unique())).otherwise(0.0)
+
+
+def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
+    """Longest and shortest time of fused kernels that make the same updates; never more than now."""
+    now = float(kernels["dur_ns"].sum())
+    parameters = kernels.group_by("op_name").agg(pl.sum("elements"))["elements"].median()
+    rate = view.gpu.memory_bandwidth_gbs if view.gpu else None  # GB/s is bytes per ns
+    if not rate or not isinstance(parameters, float) or kernels["elements"].null_count():
+        return _FUSED[0] * now, _FUSED[1] * float(kernels.filter(pl.col("dur_ns") >= _TINY_NS)["dur_ns"].sum())
+    ends = zip(_PARAMETER_BYTES, _RATES, strict=True)
+    slow, fast = (min(now, parameters * nbytes / (share * rate)) for nbytes, share in ends)
+    return slow, fast
+
+
+measure = of_devices(__name__, unknown=_unknown)
+measure_kernels = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
+
+measure_kernels.time(
+    "optimizer",
+    lambda view: view.once(_kernel_spans) | view.once(_waits),
+    "in which an optimizer that updates one tensor at a time sets the pace",
+    "time of kernels launched inside an Optimizer.step annotation (where there is none, or nothing joins kernels with "
+    "calls: of chains that hold addcdiv, as Adam's updates do), without fused and multi-tensor ones, and, if there are "
+    "any, of host-bound gaps of at most {launch_gap} while such a range is open; without a device, time of those "
+    "ranges",
+    where=_places,
+)
+measure_kernels(
+    "optimizer_kernel_ms",
+    "What the kernels of an optimizer that updates one tensor at a time take per step.",
+    "time of those kernels / steps; 0 without a device",
+    lambda view: view.per_step_ms(_in_steps_ns(view, view.once(_kernel_spans))),
+)
+measure_kernels.kernels(
+    "optimizer",
+    _kernels,
+    "in updates of one tensor at a time",
+    "kernels as in optimizer_share",
+    gives=("ops",),
+)
+measure_kernels(
+    "optimizer_updates_per_step",
+    "How many operations on one tensor the optimizer runs per step.",
+    "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#`, "
+    "without _foreach_ and _fused_ ones / steps",
+    lambda view: view.once(_updates).height / view.steps.height,
+)
+measure(
+    "optimizer_passes",
+    "How often the optimizer reads and writes the parameters in a step on a CPU; 0 with a device.",
+    "different names of those ops; without a device",
+    lambda view: view.once(_updates)["name"].n_unique() if view.device is None else 0,
+    source="an op of a loop over parameters handles all of one tensor",
+    unit="count",
+)
+measure_kernels.saving(
+    "optimizer",
+    "an optimizer that updates all tensors at once",
+    (
+        (
+            "replay with half of the host's time in it, and one kernel per step that moves 28 bytes per parameter "
+            "(elements that an op covers, median over the ops) at 60 % of the memory bandwidth, or 65 % of the "
+            "kernels' time where shapes or bandwidth are not known; without a replay that can be trusted 0; without a "
+            "device, half of (the optimizer's time - what recording its ops took), at most three quarters of that "
+            "time where each call takes as long as the shortest at its place in a step"
+        ),
+        (
+            "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % "
+            "of the time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves "
+            "more; without a replay that can be trusted, what the kernels lose and the gaps; without a device, the "
+            "optimizer's time"
+        ),
+    ),
+    lambda view: saved(view, _fused(view) if view.device is not None else _fused_on_host(view)),
+    (
+        (
+            "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in "
+            "three kernels; half of the host's time: own choice"
+        ),
+        (
+            "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for "
+            "140 in twelve kernels; a fused optimizer still collects its tensors in Python: a tenth is own choice"
+        ),
+    ),
+)

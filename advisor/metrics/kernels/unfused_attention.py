@@ -1,0 +1,125 @@
+"""Attention computed product by product, its scores moved through memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.kernel_groups import attention_loops, part, parts
+from advisor.analysis.device.kernels import longest
+from advisor.analysis.device.view import DeviceView, spans
+from advisor.metrics.metric import of_devices
+from advisor.model.intervals import EMPTY, Union
+from advisor.model.missing import Missing
+from advisor.whatif import WORDS, Change, faster, saved
+
+_RATES: Final = (0.25, 0.75)  # of the peak
+_MORE_WORK: Final = (1.25, 1.0)
+_FUSED: Final = (0.5, 0.13)  # of the time on a device, where peak or shapes are not known
+_FUSED_ON_CPU: Final = (1.0, 0.4)
+_EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient kernels
+_ON_CPU: Final = (
+    "PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused "
+    "attention takes 40 to 109 % of the time, 88 % in the middle"
+)
+_IS_PRODUCT: Final = pl.col("family") == "gemm"
+
+
+def _kernels(view: DeviceView) -> pl.DataFrame:
+    return part(view, "attention")
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    """That products and softmax ran whose ops were not recorded."""
+    nameless = view.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
+    is_unclear = not view.once(_kernels).height and nameless["family"].n_unique() > 1
+    return Missing("launching_ops_not_recorded") if is_unclear else None
+
+
+def _between_heads(view: DeviceView) -> Union:
+    """When a loop over heads on a CPU is between these kernels: slices, their gradients, and Python."""
+    return view.once(attention_loops) - spans(view.once(_kernels)) if view.device is None else EMPTY
+
+
+def _attending(view: DeviceView) -> Union:
+    return spans(view.once(_kernels)) | view.once(_between_heads)
+
+
+def _fused(view: DeviceView) -> Change:
+    """One kernel in place of the products; on a CPU nothing between them."""
+    kernels = view.once(_kernels)
+    products_ns = max(1, int(kernels.filter(_IS_PRODUCT)["dur_ns"].sum()))
+    slow, fast = (
+        pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)
+    )
+    between_ns = int(view.once(_between_heads).within(view.starts, view.ends).sum())
+    return faster(kernels, slow, fast).beyond(between_ns)
+
+
+def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
+    """Longest and shortest time of fused kernels that do all of it; never more than now."""
+    now = float(kernels["dur_ns"].sum())
+    if view.device is None:
+        return _FUSED_ON_CPU[0] * now, _FUSED_ON_CPU[1] * now
+    flops = 2.0 * pl.col("count") * pl.col("m") * pl.col("n") * pl.col("k")
+    at_peak = kernels.filter(_IS_PRODUCT).select(ns=flops / _peak(view) / 1e3)["ns"]  # 1e3 per TFLOP/s
+    if not len(at_peak) or at_peak.null_count():
+        return _FUSED[0] * now, _FUSED[1] * now
+    least = float(at_peak.to_numpy().sum())
+    slow, fast = (min(now, more * least / rate) for more, rate in zip(_MORE_WORK, _RATES, strict=True))
+    return slow, fast
+
+
+def _peak(view: DeviceView) -> pl.Expr:
+    """The device's peak for the type of each product in TFLOP/s, as fused attention computes it."""
+    peaks = dict(view.gpu.peak_tflops) if view.gpu else {}
+    if "fp32" in peaks:
+        peaks["fp32"] = max(peaks["fp32"], peaks.get("tf32", 0.0) / _EMULATED)
+    dtype = pl.coalesce("op_dtype", "element_type")
+    return dtype.replace_strict(peaks, default=None, return_dtype=pl.Float64) if peaks else pl.lit(None, pl.Float64)
+
+
+measure = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
+
+measure.time(
+    "unfused_attention",
+    _attending,
+    "in which attention is computed product by product",
+    "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
+    "between four or more of them in a row: a loop over heads",
+    where=lambda view: longest(view.once(_kernels)),
+)
+measure.kernels(
+    "unfused_attention",
+    _kernels,
+    "in attention's separate products",
+    "those softmax kernels, the products, and what lies between",
+    gives=("ops",),
+)
+measure.saving(
+    "attention",
+    "a fused attention",
+    (
+        (
+            "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: "
+            "a third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
+            f"none of it{WORDS['faster']}"
+        ),
+        (
+            "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where "
+            f"shapes or peak are not known; on a CPU 40 %, and nothing between the heads of a loop{WORDS['faster']}"
+        ),
+    ),
+    lambda view: saved(view, _fused(view)),
+    (
+        (
+            "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
+            f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}"
+        ),
+        (
+            "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
+            f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}"
+        ),
+    ),
+)
