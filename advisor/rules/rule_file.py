@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator, model_validator
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.model.finding import SEVERITIES, Confidence, Severity
@@ -28,6 +28,11 @@ LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
 """Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
+
+Part: TypeAlias = str | float
+"""How much of a metric counts: a number, or an expression over parameters and shares."""
+Terms: TypeAlias = str | Mapping[str, Part]
+"""A metric in ms, or a share of the step; or several, each with its part."""
 
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
@@ -59,7 +64,12 @@ class Applies(Strict):
 
 
 class Saving(Strict):
-    """Step time that the fix gives back: two expressions, and the part of the step that it comes out of.
+    """Step time that the fix gives back: a change, how much of it counts, and the part of the step it comes out of.
+
+    `change: foreach` saves `foreach_least_gain_ms` to `foreach_gain_ms`. Metrics under `least` and `most` take their
+    place: one, or several to add up, each with the part of it that counts; of a share, it is that part of the step.
+    Neither end is more than `limit`. `low` and `high` are the parts of the ends that count, over parameters and shares.
+    Where `sure` does not hold, the low end is 0. `low_ms` and `high_ms` are expressions in place of all that.
 
     `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
     the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
@@ -69,9 +79,62 @@ class Saving(Strict):
     of: Pool
     of_ms: str | None = None
     beyond: tuple[Pool, ...] = ()
-    low_ms: str | float
-    high_ms: str | float
+    change: str | None = None
+    least: Terms | None = None
+    most: Terms | None = None
+    limit: Terms | None = None
+    low: Part = 1.0
+    high: Part = 1.0
+    sure: str | None = None
+    low_ms: str | float | None = None
+    high_ms: str | float | None = None
     method: Text
+
+    @model_validator(mode="after")
+    def _has_ends(self) -> Self:
+        by_expressions = self.low_ms is not None and self.high_ms is not None
+        if by_expressions == (self.change is not None or self.most is not None):
+            raise ValueError("name what is saved: `change: NAME`, or `least` and `most`, or `low_ms` and `high_ms`")
+        return self
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The expressions of the low and the high end, in ms."""
+        if self.low_ms is not None:
+            return str(self.low_ms), str(self.high_ms)
+        most = self.most or f"{self.change}_gain_ms"
+        least = self.least or (f"{self.change}_least_gain_ms" if self.change else most)
+        low, high = _times(self.low, self._limited(least)), _times(self.high, self._limited(most))
+        return f"CASE WHEN {self.sure} THEN {low} ELSE 0 END" if self.sure else low, high
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part of a metric that counts."""
+        terms = (term for term in (self.least, self.most, self.limit) if isinstance(term, Mapping))
+        return (self.low, self.high, *(part for term in terms for part in term.values()))
+
+    def _limited(self, terms: Terms) -> str:
+        saved = _sum(terms)
+        limit = _sum(self.limit) if self.limit else ""
+        return f"CASE WHEN {limit} < {saved} THEN {limit} ELSE {saved} END" if limit else saved
+
+
+def _sum(terms: Terms) -> str:
+    parts = {terms: 1.0} if isinstance(terms, str) else terms
+    of_step = {name: f"{name} * step_mean_ms" if name.endswith("_share") else name for name in parts}
+    return " + ".join(_times(part, of_step[name]) for name, part in parts.items())
+
+
+def _times(part: Part, expression: str) -> str:
+    """That part of what the expression gives."""
+    if part in {0, 1}:
+        return expression if part else "0"
+    return f"{_whole(part)} * {_whole(expression)}"
+
+
+def _whole(expression: Part) -> str:
+    text = str(expression)
+    return f"({text})" if set(text) & set("+-") or text.startswith("CASE") else text
 
 
 class Fix(Strict):
@@ -201,7 +264,7 @@ class Rule(Strict):
         if self.doubt:
             texts["doubt"] = self.doubt
         if self.saving:
-            texts |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
+            texts |= dict(zip(("saving.low_ms", "saving.high_ms"), self.saving.ends, strict=True))
             texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}
         return texts
 
