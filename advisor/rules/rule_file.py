@@ -63,13 +63,53 @@ class Applies(Strict):
     phase: tuple[Phase, ...] = ()
 
 
-class Saving(Strict):
-    """Step time that the fix gives back: a change, how much of it counts, and the part of the step it comes out of.
+class Ends(Strict):
+    """What is saved: a change, and how much of its two ends counts.
 
     `change: foreach` saves `foreach_least_gain_ms` to `foreach_gain_ms`. Metrics under `least` and `most` take their
-    place: one, or several to add up, each with the part of it that counts; of a share, it is that part of the step.
-    Neither end is more than `limit`. `low` and `high` are the parts of the ends that count, over parameters and shares.
-    Where `sure` does not hold, the low end is 0. `low_ms` and `high_ms` are expressions in place of all that.
+    place: one, or several to add up, each with the part of it that counts; a share is that part of the step. `least` is
+    the same as `most` where it is not given. Neither end is more than `limit`. `low` and `high` are the parts of the
+    ends that count. Where `sure` does not hold, the low end is 0.
+    """
+
+    change: str | None = None
+    least: Terms | None = None
+    most: Terms | None = None
+    limit: Terms | None = None
+    low: Part = 1.0
+    high: Part = 1.0
+    sure: str | None = None
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The expressions of the low and the high end, in ms."""
+        most = self.most or f"{self.change}_gain_ms"
+        least = self.least or (f"{self.change}_least_gain_ms" if self.change else most)
+        low, high = _times(self.low, self._limited(least)), _times(self.high, self._limited(most))
+        return f"CASE WHEN {self.sure} THEN {low} ELSE 0 END" if self.sure else low, high
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part of a metric that counts."""
+        terms = (terms for terms in (self.least, self.most, self.limit) if isinstance(terms, Mapping))
+        return (self.low, self.high, *(part for each in terms for part in each.values()))
+
+    def _limited(self, terms: Terms) -> str:
+        saved, limit = _sum(terms), _sum(self.limit) if self.limit else ""
+        return f"CASE WHEN {limit} < {saved} THEN {limit} ELSE {saved} END" if limit else saved
+
+    @model_validator(mode="after")
+    def _names_what_is_saved(self) -> Self:
+        if (self.change is None) == (self.most is None):
+            raise ValueError("name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`")
+        return self
+
+
+class Saving(Ends):
+    """Step time that the fix gives back, and the part of the step that it comes out of.
+
+    `without_device` has the ends for jobs that use none. Where `known` does not hold there is no estimate. In place of
+    all these, `low_ms` and `high_ms` are two expressions.
 
     `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
     the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
@@ -79,44 +119,37 @@ class Saving(Strict):
     of: Pool
     of_ms: str | None = None
     beyond: tuple[Pool, ...] = ()
-    change: str | None = None
-    least: Terms | None = None
-    most: Terms | None = None
-    limit: Terms | None = None
-    low: Part = 1.0
-    high: Part = 1.0
-    sure: str | None = None
+    without_device: Ends | None = None
+    known: str | None = None
     low_ms: str | float | None = None
     high_ms: str | float | None = None
     method: Text
-
-    @model_validator(mode="after")
-    def _has_ends(self) -> Self:
-        by_expressions = self.low_ms is not None and self.high_ms is not None
-        if by_expressions == (self.change is not None or self.most is not None):
-            raise ValueError("name what is saved: `change: NAME`, or `least` and `most`, or `low_ms` and `high_ms`")
-        return self
 
     @property
     def ends(self) -> tuple[str, str]:
         """The expressions of the low and the high end, in ms."""
         if self.low_ms is not None:
             return str(self.low_ms), str(self.high_ms)
-        most = self.most or f"{self.change}_gain_ms"
-        least = self.least or (f"{self.change}_least_gain_ms" if self.change else most)
-        low, high = _times(self.low, self._limited(least)), _times(self.high, self._limited(most))
-        return f"CASE WHEN {self.sure} THEN {low} ELSE 0 END" if self.sure else low, high
+        low, high = super().ends
+        if self.without_device:
+            pairs = zip(self.without_device.ends, (low, high), strict=True)
+            low, high = (f"CASE WHEN devices_used = 0 THEN {on_host} ELSE {end} END" for on_host, end in pairs)
+        if self.known:
+            low, high = (f"CASE WHEN {self.known} THEN {end} END" for end in (low, high))
+        return low, high
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """Every part of a metric that counts."""
-        terms = (term for term in (self.least, self.most, self.limit) if isinstance(term, Mapping))
-        return (self.low, self.high, *(part for term in terms for part in term.values()))
+        return (*super().parts, *(self.without_device.parts if self.without_device else ()))
 
-    def _limited(self, terms: Terms) -> str:
-        saved = _sum(terms)
-        limit = _sum(self.limit) if self.limit else ""
-        return f"CASE WHEN {limit} < {saved} THEN {limit} ELSE {saved} END" if limit else saved
+    @model_validator(mode="after")
+    def _names_what_is_saved(self) -> Self:
+        if self.low_ms is None and self.high_ms is None:
+            return super()._names_what_is_saved()
+        if None in {self.low_ms, self.high_ms} or self.change is not None or self.most is not None:
+            raise ValueError("`low_ms` and `high_ms` stand together, and in place of `change`, `least` and `most`")
+        return self
 
 
 def _sum(terms: Terms) -> str:
