@@ -102,6 +102,7 @@ def failure(kind: str) -> str:
 
 _FORMS: Final = {
     "missing": "missing",
+    "value_error": "{error}",
     "tuple_type": "must be a list",
     "list_type": "must be a list",
     "string_type": "must be text",

@@ -166,7 +166,7 @@ def _times(part: Part, expression: str) -> str:
 
 
 def _whole(expression: Part) -> str:
-    text = str(expression)
+    text = expression if isinstance(expression, str) else f"{expression:g}"
     return f"({text})" if set(text) & set("+-") or text.startswith("CASE") else text
 
 
