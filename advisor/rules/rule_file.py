@@ -100,9 +100,13 @@ class Ends(Strict):
 
     @model_validator(mode="after")
     def _names_what_is_saved(self) -> Self:
-        if (self.change is None) == (self.most is None):
-            raise ValueError("name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`")
+        if why := self._problem():
+            raise ValueError(why)
         return self
+
+    def _problem(self) -> str | None:
+        is_named = (self.change is None) != (self.most is None)
+        return None if is_named else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
 
 
 class Saving(Ends):
@@ -143,13 +147,11 @@ class Saving(Ends):
         """Every part of a metric that counts."""
         return (*super().parts, *(self.without_device.parts if self.without_device else ()))
 
-    @model_validator(mode="after")
-    def _names_what_is_saved(self) -> Self:
+    def _problem(self) -> str | None:
         if self.low_ms is None and self.high_ms is None:
-            return super()._names_what_is_saved()
-        if None in {self.low_ms, self.high_ms} or self.change is not None or self.most is not None:
-            raise ValueError("`low_ms` and `high_ms` stand together, and in place of `change`, `least` and `most`")
-        return self
+            return super()._problem()
+        is_alone = None not in {self.low_ms, self.high_ms} and self.change is None and self.most is None
+        return None if is_alone else "`low_ms` and `high_ms` stand together, and in place of `change` and `most`"
 
 
 def _sum(terms: Terms) -> str:

@@ -73,7 +73,7 @@ def test_a_right_rule_has_no_problems(folder):
         ("low: 0.5", "low: memcpy_ms / 60", "8: saving: a part has no unit, and memcpy_ms is a time"),
         ("most: memcpy_ms, ", "", "8: saving: name what is saved: `change: NAME`, or"),
         ("most: memcpy_ms", "most: memcpy_ms, change: copy", "8: saving: name what is saved: `change: NAME`, or"),
-        ("low: 0.5", "low_ms: 1", "8: saving: `low_ms` and `high_ms` stand together, and in place of"),
+        ("low: 0.5", "low_ms: 1", "8: saving: `low_ms` and `high_ms` stand together, and in place of `change`"),
         (
             "{for: any, do",
             "{for: any, when: memcpy_shar > 0, do",
