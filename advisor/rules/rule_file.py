@@ -105,8 +105,8 @@ class Ends(Strict):
         return self
 
     def _problem(self) -> str | None:
-        is_named = (self.change is None) != (self.most is None)
-        return None if is_named else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
+        has_one = (self.change is None) != (self.most is None)
+        return None if has_one else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
 
 
 class Saving(Ends):
@@ -164,10 +164,10 @@ def _times(part: Part, expression: str) -> str:
     """That part of what the expression gives."""
     if part in {0, 1}:
         return expression if part else "0"
-    return f"{_whole(part)} * {_whole(expression)}"
+    return f"{_factor(part)} * {_factor(expression)}"
 
 
-def _whole(expression: Part) -> str:
+def _factor(expression: Part) -> str:
     text = expression if isinstance(expression, str) else f"{expression:g}"
     return f"({text})" if set(text) & set("+-") or text.startswith("CASE") else text
 

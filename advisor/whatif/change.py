@@ -267,11 +267,11 @@ def _change(least: Edit, most: Edit, bound_ns: Bound) -> Change:
 def _disjoint(host: Iterable[tuple[Union, float]]) -> tuple[tuple[Union, float], ...]:
     """The same work without overlaps: of what two reduce, the smaller part is left."""
     by_rest = groupby(sorted(host, key=lambda each: each[1]), key=lambda each: each[1])
-    seen, apart = EMPTY, []
+    before, apart = EMPTY, []
     for rest, group in by_rest:
         when = reduce(or_, (spans for spans, _ in group))
-        apart.append((when - seen, rest))
-        seen = seen | when
+        apart.append((when - before, rest))
+        before = before | when
     return tuple(apart)
 
 

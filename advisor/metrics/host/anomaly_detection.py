@@ -117,6 +117,6 @@ def _undetected(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> Change
     recorded = int(inside(checking, ops).sum())
     slower = 0.0 if notes.is_recorded else measured_share(view) or 0.0
     unchecked = without_work(view, checking, (without_recording(view, checking.total, recorded), checking.total))
-    left, most_ns = 1 - notes.sure_ns / max(1, notes.when.total), notes.when.total / (1 - slower)
-    unnoted = without(host=notes.when, rest=(left, 0.0), bound_ns=(notes.sure_ns, most_ns))
+    rest, most_ns = 1 - notes.sure_ns / max(1, notes.when.total), notes.when.total / (1 - slower)
+    unnoted = without(host=notes.when, rest=(rest, 0.0), bound_ns=(notes.sure_ns, most_ns))
     return together(unchecked, unnoted).surely(_SURE_PART)

@@ -14,8 +14,7 @@ from advisor.model.intervals import Union
 from advisor.whatif import ELSE, is_replayed, replay_error, saved, sooner, without_waits
 
 _SOURCE: Final = (
-    "advisor.whatif.replay, after Daydream (USENIX ATC 2020); "
-    "5 % as in ByteDance's straggler study (OSDI 2025)"
+    "advisor.whatif.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
 )
 _NEEDS: Final = ("device_ops",)
 
