@@ -105,8 +105,8 @@ class Ends(Strict):
         return self
 
     def _problem(self) -> str | None:
-        has_one = (self.change is None) != (self.most is None)
-        return None if has_one else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
+        is_complete = (self.change is None) != (self.most is None)
+        return None if is_complete else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
 
 
 class Saving(Ends):
