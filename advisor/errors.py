@@ -108,6 +108,7 @@ _UNKNOWN: Final = "extra_forbidden"
 _KEY: Final = re.compile(r"[a-z_]{1,30}")
 _FORMS: Final = {
     "missing": "missing",
+    "value_error": "{error}",
     "tuple_type": "must be a list",
     "list_type": "must be a list",
     "string_type": "must be text",

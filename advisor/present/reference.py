@@ -189,7 +189,7 @@ def _saving(rule: Rule) -> Iterator[str]:
         return
     yield "## What a fix saves"
     yield from map(_line, rule.saving.method.strip().split("\n"))
-    low, high = map(_line, (rule.saving.low_ms, rule.saving.high_ms))
+    low, high = map(_line, rule.saving.ends)
     ends = f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
     yield f"{ends} the part of the step called `{rule.saving.of}`."
 

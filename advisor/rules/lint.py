@@ -80,6 +80,7 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
     for name in sorted(of_fixes - {*metrics, *rule.params}):
         yield ("fixes",), f"unknown metric or parameter {name!r}"
     yield from _about_problems(rule.about, metrics)
+    yield from _part_problems(rule)
     choices = Counter((fix.choice, fix.framework) for fix in rule.fixes if fix.choice)
     for (choice, framework), fixes in choices.items():
         if fixes == 1:
@@ -150,6 +151,15 @@ def _about_problems(about: str | None, metrics: Mapping[str, type[pl.DataType]])
         yield ("about",), f"unknown metric {about!r}"
     elif about is not None and metrics[about] != pl.Int64:
         yield ("about",), f"{about!r} is not the number of a rank: name a metric with the unit `rank`"
+
+
+def _part_problems(rule: Rule) -> Iterator[Problem]:
+    """Times among the parts of a saving that count: products of times are arithmetic of the metrics."""
+    names = (
+        name for part in (rule.saving.parts if rule.saving else ()) for name in re.findall(r"[A-Za-z]\w*", str(part))
+    )
+    for name in sorted({name for name in names if name.endswith("_ms")}):
+        yield ("saving",), f"a part has no unit, and {name} is a time: name it under `least` or `most`"
 
 
 def _trial_problems(rule: Rule) -> Iterator[Problem]:

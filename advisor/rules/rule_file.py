@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
 import polars as pl
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator, model_validator
 
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.metrics.metric import METRICS, Metric
@@ -37,6 +37,11 @@ LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
 """Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
+
+Part: TypeAlias = str | float
+"""How much of a metric counts: a number, or an expression over parameters and shares."""
+Terms: TypeAlias = str | Mapping[str, Part]
+"""A metric in ms, or a share of the step; or several, each with its part."""
 
 _RULE_LISTS: Final = ("explains", "parts")
 _OF_FIXES: Final = ("when", "unless")
@@ -68,8 +73,57 @@ class Applies(Strict):
     phase: tuple[Phase, ...] = ()
 
 
-class Saving(Strict):
-    """Step time that the fix gives back: two expressions, and the part of the step that it comes out of.
+class Ends(Strict):
+    """What is saved: a change, and how much of its two ends counts.
+
+    `change: foreach` saves `foreach_least_gain_ms` to `foreach_gain_ms`. Metrics under `least` and `most` take their
+    place: one, or several to add up, each with the part of it that counts; a share is that part of the step. `least` is
+    the same as `most` where it is not given. Neither end is more than `limit`. `low` and `high` are the parts of the
+    ends that count. Where `sure` does not hold, the low end is 0.
+    """
+
+    change: str | None = None
+    least: Terms | None = None
+    most: Terms | None = None
+    limit: Terms | None = None
+    low: Part = 1.0
+    high: Part = 1.0
+    sure: str | None = None
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The expressions of the low and the high end, in ms."""
+        most = self.most or f"{self.change}_gain_ms"
+        least = self.least or (f"{self.change}_least_gain_ms" if self.change else most)
+        low, high = _times(self.low, self._limited(least)), _times(self.high, self._limited(most))
+        return f"CASE WHEN {self.sure} THEN {low} ELSE 0 END" if self.sure else low, high
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part of a metric that counts."""
+        terms = (terms for terms in (self.least, self.most, self.limit) if isinstance(terms, Mapping))
+        return (self.low, self.high, *(part for each in terms for part in each.values()))
+
+    def _limited(self, terms: Terms) -> str:
+        saved, limit = _sum(terms), _sum(self.limit) if self.limit else ""
+        return f"CASE WHEN {limit} < {saved} THEN {limit} ELSE {saved} END" if limit else saved
+
+    @model_validator(mode="after")
+    def _names_what_is_saved(self) -> Self:
+        if why := self._problem():
+            raise ValueError(why)
+        return self
+
+    def _problem(self) -> str | None:
+        is_complete = (self.change is None) != (self.most is None)
+        return None if is_complete else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
+
+
+class Saving(Ends):
+    """Step time that the fix gives back, and the part of the step that it comes out of.
+
+    `without_device` has the ends for jobs that use none. Where `known` does not hold there is no estimate. In place of
+    all these, `low_ms` and `high_ms` are two expressions.
 
     `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
     the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
@@ -79,9 +133,53 @@ class Saving(Strict):
     of: Pool
     of_ms: str | None = None
     beyond: tuple[Pool, ...] = ()
-    low_ms: str | float
-    high_ms: str | float
+    without_device: Ends | None = None
+    known: str | None = None
+    low_ms: str | float | None = None
+    high_ms: str | float | None = None
     method: Text
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The expressions of the low and the high end, in ms."""
+        if self.low_ms is not None:
+            return str(self.low_ms), str(self.high_ms)
+        low, high = super().ends
+        if self.without_device:
+            pairs = zip(self.without_device.ends, (low, high), strict=True)
+            low, high = (f"CASE WHEN devices_used = 0 THEN {on_host} ELSE {end} END" for on_host, end in pairs)
+        if self.known:
+            low, high = (f"CASE WHEN {self.known} THEN {end} END" for end in (low, high))
+        return low, high
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part of a metric that counts."""
+        return (*super().parts, *(self.without_device.parts if self.without_device else ()))
+
+    def _problem(self) -> str | None:
+        if self.low_ms is None and self.high_ms is None:
+            return super()._problem()
+        is_alone = None not in {self.low_ms, self.high_ms} and self.change is None and self.most is None
+        return None if is_alone else "`low_ms` and `high_ms` stand together, and in place of `change` and `most`"
+
+
+def _sum(terms: Terms) -> str:
+    parts = {terms: 1.0} if isinstance(terms, str) else terms
+    of_step = {name: f"{name} * step_mean_ms" if name.endswith("_share") else name for name in parts}
+    return " + ".join(_times(part, of_step[name]) for name, part in parts.items())
+
+
+def _times(part: Part, expression: str) -> str:
+    """That part of what the expression gives."""
+    if part in {0, 1}:
+        return expression if part else "0"
+    return f"{_factor(part)} * {_factor(expression)}"
+
+
+def _factor(expression: Part) -> str:
+    text = expression if isinstance(expression, str) else f"{expression:g}"
+    return f"({text})" if set(text) & set("+-") or text.startswith("CASE") else text
 
 
 class Fix(Strict):
@@ -242,7 +340,7 @@ class Rule(Strict):
         if self.doubt:
             texts["doubt"] = self.doubt
         if self.saving:
-            texts |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
+            texts |= dict(zip(("saving.low_ms", "saving.high_ms"), self.saving.ends, strict=True))
             texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}
         return texts
 

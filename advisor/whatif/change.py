@@ -179,8 +179,8 @@ def without(
     """
     ids = _nothing() if calls is None else calls.drop_nulls().unique().to_numpy()
     gone = _nothing() if ops is None else ops["id"].to_numpy()
-    edits = (Edit(((host, part),), ids, gone, np.zeros_like(gone)) for part in rest)
-    return _change(*edits, bound_ns)
+    least, most = (Edit(((host, part),), ids, gone, np.zeros_like(gone)) for part in rest)
+    return _change(least, most, bound_ns)
 
 
 def without_waits(bound_ns: Bound) -> Change:
@@ -220,12 +220,11 @@ def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
     if not rows.height:
         return NOTHING
     took = rows.select(slow=_integer(slowest), fast=_integer(fastest), id="id", now="dur_ns")
-    ids, now = took["id"].to_numpy(), took["now"].sum()
-    edits = (Edit(ops=ids, durations=took[end].to_numpy()) for end in ("slow", "fast"))
-    change = _change(*edits, max(0.0, float(now - took["fast"].sum())))
+    slow, fast, ids, now = (took[column].to_numpy() for column in ("slow", "fast", "id", "now"))
+    change = _change(Edit(ops=ids, durations=slow), Edit(ops=ids, durations=fast), max(0.0, float((now - fast).sum())))
     return replace(
         change,
-        least=replace(change.least, alone_ns=float(now - took["slow"].sum())),
+        least=replace(change.least, alone_ns=float((now - slow).sum())),
         most=replace(change.most, worlds=("recorded", "unhindered")),
     )
 
@@ -268,11 +267,11 @@ def _change(least: Edit, most: Edit, bound_ns: Bound) -> Change:
 def _disjoint(host: Iterable[tuple[Union, float]]) -> tuple[tuple[Union, float], ...]:
     """The same work without overlaps: of what two reduce, the smaller part is left."""
     by_rest = groupby(sorted(host, key=lambda each: each[1]), key=lambda each: each[1])
-    seen, apart = EMPTY, []
+    before, apart = EMPTY, []
     for rest, group in by_rest:
         when = reduce(or_, (spans for spans, _ in group))
-        apart.append((when - seen, rest))
-        seen = seen | when
+        apart.append((when - before, rest))
+        before = before | when
     return tuple(apart)
 
 

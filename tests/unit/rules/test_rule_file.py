@@ -6,7 +6,7 @@ from advisor import config, metrics
 from advisor.errors import RuleError, UsageError
 from advisor.rules import wording
 from advisor.rules.lint import lint
-from advisor.rules.rule_file import load
+from advisor.rules.rule_file import Saving, load
 from advisor.rules.wording import say
 
 RULE = """\
@@ -17,7 +17,7 @@ params: {limit: 0.2}
 when: memcpy_share > limit
 severity: {medium: true}
 confidence: high
-saving: {of: memcpy, low_ms: memcpy_ms * 0.5, high_ms: memcpy_ms, method: Half to all of it.}
+saving: {of: memcpy, most: memcpy_ms, low: 0.5, method: Half to all of it.}
 says: "{{ memcpy_share | percent }} of {{ each_step }}."
 why: Copies do no work.
 fixes:
@@ -68,6 +68,12 @@ def test_a_right_rule_has_no_problems(folder):
             "6: severity: one level must be `true`, for rows that reach no other",
         ),
         ("of: memcpy", "of: coffee", "8: saving.of:"),
+        ("most: memcpy_ms", "most: memcpy_m", "8: saving.low_ms: unknown metric or parameter 'memcpy_m'"),
+        ("most: memcpy_ms", "change: memcpy", "8: saving.low_ms: unknown metric or parameter 'memcpy_least_gain_ms'"),
+        ("low: 0.5", "low: memcpy_ms / 60", "8: saving: a part has no unit, and memcpy_ms is a time"),
+        ("most: memcpy_ms, ", "", "8: saving: name what is saved: `change: NAME`, or"),
+        ("most: memcpy_ms", "most: memcpy_ms, change: copy", "8: saving: name what is saved: `change: NAME`, or"),
+        ("low: 0.5", "low_ms: 1", "8: saving: `low_ms` and `high_ms` stand together, and in place of `change`"),
         (
             "{for: any, do",
             "{for: any, when: memcpy_shar > 0, do",
@@ -352,3 +358,33 @@ def test_a_null_is_never_shown_as_none():
     assert (
         wording.say("{{ calls }} calls{{ names | detail }}", {"calls": None, "names": None}) == "could not tell calls"
     )
+
+
+@pytest.mark.parametrize(
+    ("form", "low", "high"),
+    [
+        ({"change": "foreach"}, "foreach_least_gain_ms", "foreach_gain_ms"),
+        ({"change": "copy", "low": "sure_part", "high": 1.05}, "sure_part * copy_least_gain_ms", "1.05 * copy_gain_ms"),
+        ({"most": "memcpy_ms", "low": 0}, "0", "memcpy_ms"),
+        (
+            {"most": "memcpy_share", "high": "1 - rest"},
+            "memcpy_share * step_mean_ms",
+            "(1 - rest) * memcpy_share * step_mean_ms",
+        ),
+        ({"least": {"a_ms": "part", "b_ms": -1}, "most": {"a_ms": 1}}, "part * a_ms + (-1) * b_ms", "a_ms"),
+        (
+            {"most": "a_ms", "limit": {"b_ms": "part"}, "low": 0},
+            "0",
+            "CASE WHEN part * b_ms < a_ms THEN part * b_ms ELSE a_ms END",
+        ),
+        ({"most": "a_ms", "sure": "n > 1"}, "CASE WHEN n > 1 THEN a_ms ELSE 0 END", "a_ms"),
+        ({"most": "a_ms", "known": "n > 1"}, *["CASE WHEN n > 1 THEN a_ms END"] * 2),
+        (
+            {"most": "a_ms", "without_device": {"most": "b_ms"}},
+            *["CASE WHEN devices_used = 0 THEN b_ms ELSE a_ms END"] * 2,
+        ),
+        ({"low_ms": 1.0, "high_ms": "a_ms + 1"}, "1.0", "a_ms + 1"),
+    ],
+)
+def test_a_saving_is_two_expressions(form, low, high):
+    assert Saving.model_validate({"of": "memcpy", "method": "m", **form}).ends == (low, high)
