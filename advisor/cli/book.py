@@ -22,7 +22,7 @@ def rules_list(config: ConfigPath = None) -> None:
     from advisor.rules.user_config import rule_book
 
     for rule in rule_book(config_of(config)).values():
-        typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.heading()}")
+        typer.echo(f"{rule.id:28} {'/'.join(rule.levels) or 'by saving':12} {rule.heading()}")
 
 
 @rules_app.command("show")

@@ -12,7 +12,7 @@ from advisor.rules.rule_file import Case, Fix, Rule
 from advisor.rules.thresholds import Threshold
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
-from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.limits import HEALTHY_SHARE, SAVED_SHARES
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.rules import SIDES, UNSEEN
 
@@ -20,7 +20,12 @@ _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
     "see [writing a rule](../writing-a-rule.md)."
 )
+_SEVERITY: Final = (
+    f"The middle of the interval decides the severity: high from {percent(SAVED_SHARES['high'])} of the step, "
+    f"medium from {percent(SAVED_SHARES['medium'])}, else low."
+)
 _LIMIT: Final = re.compile(r"(\w+) (>=|>|<) (\w+)( \* step_mean_ms)?")
+_FIRES: Final = {True: "fires", False: "silent"}
 _JOINTS: Final = {" AND ": "All of these must hold.", " OR ": "One of these is enough."}
 
 
@@ -48,7 +53,7 @@ def rule_page(rule: Rule) -> str:
 def rules_index(rules: Iterable[Rule]) -> str:
     """The table of all rules."""
     rows = [
-        f"| [{r.id}]({r.id}.md) | {r.heading()} | {' or '.join(r.severity)} | {r.saving.of if r.saving else 'none'} |"
+        f"| [{r.id}]({r.id}.md) | {r.heading()} | {' or '.join(r.levels) or 'by what it saves'} | {r.saving.of if r.saving else 'none'} |"
         for r in rules
     ]
     table = ["| rule | says | severity | saving comes out of |", "| --- | --- | --- | --- |", *rows]
@@ -161,15 +166,16 @@ def _limits(rule: Rule) -> Iterator[str]:
 
 
 def _levels(rule: Rule, metric: str) -> str:
-    limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(list(rule.severity.items()))}
+    limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(rule.levels.items())}
     return "".join(f", {level} {x.side} {x.value}" for level, x in limits.items() if x and x.metric == metric)
 
 
 def _conditions(rule: Rule) -> str:
     lines = [f"In the rule's language:\n\n- fires if `{_line(rule.when)}`"]
-    severities = rule.severity.items()
-    lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in severities]
-    return "\n".join(lines)
+    levels = rule.levels.items()
+    lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in levels]
+    because = rule.severity.because if rule.severity else None
+    return "\n".join(lines) + (f"\n\n{_line(because)}" if because else "")
 
 
 def _parameters(rule: Rule) -> Iterator[str]:
@@ -189,6 +195,7 @@ def _saving(rule: Rule) -> Iterator[str]:
     low, high = map(_line, (rule.saving.low_ms, rule.saving.high_ms))
     ends = f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
     yield f"{ends} the part of the step called `{rule.saving.of}`."
+    yield _SEVERITY
 
 
 def _fix(fix: Fix) -> str:
@@ -221,7 +228,9 @@ def _cases(cases: Sequence[Case]) -> Iterator[str]:
 
 def _case(case: Case) -> str:
     inputs = ", ".join(f"{name} = {value}" for name, value in case.metrics.items()) or "nothing"
-    verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else case.fires or "silent"
+    verdict = (
+        f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else _FIRES.get(case.fires, case.fires)
+    )
     return f"| {case.name} | {inputs} | {verdict} |"
 
 

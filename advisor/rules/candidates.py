@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from advisor.model.finding import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, S
 from advisor.rules import wording
 from advisor.rules.evaluation import Verdict
 from advisor.rules.rule_file import Rule
+from advisor.vocabulary.limits import SAVED_SHARES
 from advisor.vocabulary.parts import SKEW, WORK
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
@@ -31,9 +32,9 @@ _ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
 class Candidate:
     """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
 
-    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one. `least`
-    is the least severity of its finding, however little is saved. `is_limited` says whether another rank sets the pace
-    once that is saved: what the job saves then is the estimated difference of two ranks. `is_fragment` is the run's.
+    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one. `is_limited`
+    says whether another rank sets the pace once that is saved: what the job saves then is the estimated difference of
+    two ranks. `is_fragment` is the run's.
     """
 
     rule: Rule
@@ -44,7 +45,6 @@ class Candidate:
     high_ms: float | None
     evens_ms: float = 0.0
     says: str = ""
-    least: Severity = "low"
     is_limited: bool = False
     is_fragment: bool = False
 
@@ -73,8 +73,15 @@ class Candidate:
 
     @property
     def severity(self) -> Severity:
-        """The severity that the rule gives, whatever is saved."""
-        return self.verdict.severity or "low"
+        """The severity if no other finding saves of the same time."""
+        step_ms = self.row["step_mean_ms"]
+        middle_ms = ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
+        return self.severity_of(middle_ms / step_ms if isinstance(step_ms, float) and step_ms else 0.0)
+
+    def severity_of(self, saved_share: float) -> Severity:
+        """The level that the rule states; else that of the middle of the saving, as a share of the step."""
+        reached: Iterator[Severity] = (level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
+        return self.verdict.severity or next(reached)
 
     @property
     def confidence(self) -> Confidence:

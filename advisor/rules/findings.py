@@ -18,7 +18,6 @@ from advisor.model.finding import (
     Place,
     Reach,
     Saving,
-    Severity,
     Symptom,
 )
 from advisor.rules import wording
@@ -27,7 +26,6 @@ from advisor.rules.evaluation import fixes_in_order, fixes_of_other_causes
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share
 
-_WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 _NO_FRAMEWORK: Final = "cuda"
 
 
@@ -43,7 +41,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         key=rule.id,
         rule=rule.id,
         title=candidate.heading,
-        severity=_severity(candidate, saving),
+        severity=candidate.severity_of((saving.low_share + saving.high_share) / 2 if saving else 0.0),
         loss=rule.loss,
         phase=rule.applies.phase[0] if rule.applies.phase and not rule.symptom else None,
         confidence=candidate.confidence,
@@ -79,18 +77,6 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
         return wording.say(candidate.rule.says, values)
     except ValueError as error:
         raise candidate.rule.unsayable(str(error)) from None
-
-
-def _severity(candidate: Candidate, saving: Saving | None) -> Severity:
-    """The severity, lowered to what the saving supports, where the rule allows that.
-
-    High takes a least saving that is worth it, medium one that is so midway between least and most.
-    """
-    severity = candidate.severity
-    if candidate.rule.capped and saving is not None and saving.low_share < _WORTH:
-        most: Severity = "medium" if (saving.low_share + saving.high_share) / 2 >= _WORTH else "low"
-        severity = max(severity, most, key=SEVERITIES.index)
-    return min(severity, candidate.least, key=SEVERITIES.index)
 
 
 def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:

@@ -96,6 +96,8 @@ def _undocumented(rule: Rule) -> Iterator[Problem]:
     for name, parameter in rule.parameters.items():
         if parameter.unit is None or parameter.meaning is None:
             yield ("params", name), "write its unit and meaning beside it: {value: 0.05, unit: share, meaning: ...}"
+    if rule.severity and not rule.severity.because:
+        yield ("severity",), "write why no saving decides it: `because: ...`"
     for index, fix in enumerate(rule.fixes):
         if fix.when is None and fix.unless is None and fix.cannot_show is None:
             yield ("fixes", index), "write when a job has it already: `unless: METRIC > 0`, or `cannot_show: REASON`"
@@ -124,8 +126,10 @@ def _name_problems(
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"
     yield from _other_rules(rule, metrics, ids)
-    if True not in rule.severity.values():
-        yield ("severity",), "one level must be `true`, for rows that reach no other"
+    if rule.saving and rule.severity:
+        yield ("severity",), "leave it out: the severity is decided by the saving"
+    if not rule.saving and True not in rule.levels.values():
+        yield ("severity",), "without a saving, one level must be `true`, for rows that reach no other"
 
 
 def _other_rules(rule: Rule, metrics: Collection[str], ids: Collection[str]) -> Iterator[Problem]:
@@ -189,8 +193,9 @@ def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) ->
         return None if missing >= set(case.not_evaluable) and missing else f"it is {verdict.outcome}"
     if verdict.outcome == "not_evaluable":
         return f"not evaluable without {', '.join(verdict.missing)}"
-    if (verdict.severity or False, verdict.doubted) != (case.fires, case.doubted):
-        return f"fires {verdict.severity or False}{', doubted' if verdict.doubted else ''}, not {case.fires}"
+    fires = verdict.outcome == "fired" and (verdict.severity or True)
+    if (fires, verdict.doubted) != (case.fires, case.doubted):
+        return f"fires {fires}{', doubted' if verdict.doubted else ''}, not {case.fires}"
     if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
     return _sentence_failure(rule, case, row.row(0, named=True)) if case.fires else None

@@ -74,6 +74,15 @@ class Saving(Strict):
     method: Text
 
 
+class Levels(Strict):
+    """The severity of a rule that saves no time: the first level that holds, and why it is no matter of time."""
+
+    high: str | bool | None = None
+    medium: str | bool | None = None
+    low: str | bool | None = None
+    because: Text | None = None
+
+
 class Fix(Strict):
     """What to change, with code and the page that documents it.
 
@@ -117,11 +126,14 @@ class Reference(Strict):
 
 
 class Case(Strict):
-    """A test of the rule: the metrics that it gives, the rest unknown. `fix` is how the first fix begins."""
+    """A test of the rule: the metrics that it gives, the rest unknown. `fix` is how the first fix begins.
+
+    `fires` is the severity if the rule states levels, else whether it fires.
+    """
 
     name: Text
     metrics: Annotated[Mapping[str, float | str], Field(alias="given")]
-    fires: Severity | Literal[False] | None = None
+    fires: Severity | bool | None = None
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
     fix: Text | None = None
@@ -137,9 +149,8 @@ class Rule(Strict):
     applies: Applies = Applies()
     parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
     when: str | bool
-    severity: Mapping[Severity, str | bool]
-    capped: bool = True
-    """Whether the severity is at most what the saving carries."""
+    severity: Levels | None = None
+    """Where it is not decided by what is saved."""
     confidence: Confidence
     doubt: str | None = None
     """Where it holds, the confidence is one level lower."""
@@ -189,15 +200,21 @@ class Rule(Strict):
 
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
         """The same rule with other values of parameters, or always at one severity, whatever it saves."""
-        forced = {"severity": {severity: True}, "capped": False} if severity else {}
+        forced = {"severity": Levels.model_validate({severity: True})} if severity else {}
         changed = {name: self.parameters[name].model_copy(update={"value": value}) for name, value in params.items()}
         return self.model_copy(update={"parameters": {**self.parameters, **changed}, **forced})
+
+    @property
+    def levels(self) -> dict[Severity, str | bool]:
+        """When it has which severity, the highest first; empty if what is saved decides."""
+        every = {level: getattr(self.severity, level, None) for level in SEVERITIES}
+        return {level: when for level, when in every.items() if when is not None}
 
     @property
     def texts(self) -> dict[str, str | bool | float]:
         """Every expression of the rule by the key it stands under."""
         texts: dict[str, str | bool | float] = {"when": self.when}
-        texts |= {f"severity.{level}": self.severity[level] for level in SEVERITIES if level in self.severity}
+        texts |= {f"severity.{level}": when for level, when in self.levels.items()}
         if self.doubt:
             texts["doubt"] = self.doubt
         if self.saving:

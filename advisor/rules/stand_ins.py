@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from advisor.model.finding import SEVERITIES
 from advisor.rules.candidates import Candidate
 
 _MOST: Final = 0.5  # of what the head covers: a part with so much is the better name for it
 
 
 def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates; one that stands for its parts saves as much, and is as severe, as the greatest of them.
+    """The candidates; one that stands for its parts saves as much as the greatest of them.
 
     Beside a part that is most of it, it saves of the rest only: what both cover is the same time.
     """
@@ -33,7 +32,6 @@ def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
         head,
         low_ms=max(each.low_ms or 0.0 for each in every),
         high_ms=max(each.high_ms or 0.0 for each in every),
-        least=min((each.severity for each in every), key=SEVERITIES.index),
     )
 
 

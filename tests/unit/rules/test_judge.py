@@ -23,7 +23,7 @@ def rule(name, when="input_share > 0.1", **changes):
         "id": name,
         "title": name.title(),
         "when": when,
-        "severity": {"medium": True},
+        **({} if "saving" in changes else {"severity": {"medium": True}}),
         "confidence": "high",
         "says": "{{ input_share | percent }} of {{ each_step }}",
         "why": "because",
@@ -296,7 +296,7 @@ def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(sha
         leads=True,
     )
     found = measured({"idle_share": share, "input_share": 0.9})
-    within = rule("within", severity={"high": True}, **saving(40, 90))
+    within = rule("within", **saving(40, 90))
     assert judged(found, between, within).findings[0].rule == first
 
 
@@ -422,29 +422,39 @@ def test_rank_is_by_expected_saving_then_severity_then_name():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "at_most"),
+    ("low", "high", "severity"),
     [
-        (1.0, 1.0, "high"),  # 1 % of the step
-        (0.99, 50.0, "medium"),
-        (0.0, 50.0, "medium"),
-        (0.0, 2.0, "medium"),
-        (0.0, 1.9, "low"),
-        (0.9, 1.0, "low"),
+        (15.0, 15.0, "high"),  # 15 % of the step
+        (0.0, 30.0, "high"),
+        (0.0, 29.9, "medium"),
+        (3.0, 3.0, "medium"),
+        (0.0, 6.0, "medium"),
+        (0.0, 5.9, "low"),
         (0.0, 0.0, "low"),
     ],
 )
-def test_a_severity_is_at_most_what_the_saving_carries(low, high, at_most):
-    found, levels = measured({"input_share": 0.9}), ["high", "medium", "low"]
-    for level in levels:
-        one = rule("a", severity={level: True}, **saving(low, high))
-        assert judged(found, one).findings[0].severity == max(level, at_most, key=levels.index)
+def test_the_middle_of_the_saving_decides_the_severity(low, high, severity):
+    found, one = measured({"input_share": 0.9}), rule("a", **saving(low, high))
+    assert judged(found, one).findings[0].severity == severity
+    for level in ("high", "medium", "low"):
         assert judged(found, one.adjusted({}, level)).findings[0].severity == level  # the user's word holds
 
 
-def test_what_another_finding_has_taken_carries_no_severity():
-    found, worse = measured({"input_share": 0.3}), {"severity": {"high": True}}
-    findings = judged(found, rule("a", **worse, **saving(25, 29)), rule("b", **worse, **saving(10, 20))).findings
+def test_what_another_finding_saves_makes_no_severity():
+    findings = judged(measured({"input_share": 0.3}), rule("a", **saving(25, 29)), rule("b", **saving(10, 20))).findings
     assert {f.rule: f.severity for f in findings} == {"a": "high", "b": "low"}
+
+
+def test_a_saving_that_is_unknown_is_of_low_severity():
+    unknown = rule("a", saving={"of": "input", "low_ms": 0, "high_ms": "input_gain_ms", "method": "m"})
+    (found,) = judged(measured({"input_share": 0.3}), unknown).findings
+    assert (found.saving, found.severity) == (None, "low")
+
+
+def test_a_symptom_is_as_severe_as_what_it_would_save_alone():
+    chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", **saving(2, 5))]
+    (found,) = judged(measured({"input_share": 0.3}), *chain).findings
+    assert [(s.rule, s.severity) for s in found.symptoms] == [("b", "medium")]
 
 
 def test_without_a_saving_the_severity_is_the_rules():
@@ -557,14 +567,14 @@ def test_in_doubt_the_confidence_is_a_level_lower():
 def of_all(share_of_part, **whole):
     """A finding about 40 ms of copying, and one about a part of it that saves up to 12 ms."""
     row = {"input_share": 0.5, "moving_ms": 40.0, "cast_ms": 40.0 * share_of_part}
-    part = rule("part", covers="cast_ms", severity={"high": True}, capped=False, **saving(0, 12, of="compute"))
+    part = rule("part", covers="cast_ms", **saving(0, 12, of="compute"))
     about = {"covers": "moving_ms", "parts": ["part"], "explains": ["part"]} | saving(1, 8, of="compute")
     return judged(measured(row | {"compute_share": 0.8}), rule("whole", **about | whole), part)
 
 
 def test_a_finding_about_all_of_it_stands_for_its_parts():
     (finding,) = of_all(0.49).findings
-    assert (finding.rule, [s.rule for s in finding.symptoms], finding.severity) == ("whole", ["part"], "high")
+    assert (finding.rule, [s.rule for s in finding.symptoms], finding.severity) == ("whole", ["part"], "medium")
     assert finding.saving
     assert (finding.saving.low_ms, finding.saving.high_ms) == (1.0, 12.0)
 
