@@ -21,7 +21,7 @@ _HEAD: Final = (
     "see [writing a rule](../writing-a-rule.md)."
 )
 _SEVERITY: Final = (
-    f"The middle of the interval decides the severity: high from {percent(SAVED_SHARES['high'])} of the step, "
+    f"The middle of a saving decides the severity: high from {percent(SAVED_SHARES['high'])} of the step, "
     f"medium from {percent(SAVED_SHARES['medium'])}, else low."
 )
 _LIMIT: Final = re.compile(r"(\w+) (>=|>|<) (\w+)( \* step_mean_ms)?")
@@ -53,11 +53,10 @@ def rule_page(rule: Rule) -> str:
 def rules_index(rules: Iterable[Rule]) -> str:
     """The table of all rules."""
     rows = [
-        f"| [{r.id}]({r.id}.md) | {r.heading()} | {' or '.join(r.levels) or 'by what it saves'} | {r.saving.of if r.saving else 'none'} |"
-        for r in rules
+        f"| [{r.id}]({r.id}.md) | {r.heading()} | {r.saving.of if r.saving else ' or '.join(r.levels)} |" for r in rules
     ]
-    table = ["| rule | says | severity | saving comes out of |", "| --- | --- | --- | --- |", *rows]
-    return _joined("# Rules", _HEAD, "\n".join(table))
+    table = ["| rule | says | saving comes out of, or severity |", "| --- | --- | --- |", *rows]
+    return _joined("# Rules", _HEAD, _SEVERITY, "\n".join(table))
 
 
 def metric_entry(metric: Metric) -> str:

@@ -32,9 +32,9 @@ _ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
 class Candidate:
     """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
 
-    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one. `is_limited`
-    says whether another rank sets the pace once that is saved: what the job saves then is the estimated difference of
-    two ranks. `is_fragment` is the run's.
+    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one.
+    `is_limited` says whether another rank sets the pace once that is saved: what the job saves then is the estimated
+    difference of two ranks. `is_fragment` is the run's.
     """
 
     rule: Rule

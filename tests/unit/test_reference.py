@@ -69,7 +69,7 @@ def test_parameters_are_a_table():
 def test_a_shipped_rule_says_when_it_fires():
     page = rule_page(BOOK["launch-bound"])
     assert "- `launch_gap_share` fires at 5 %\n" in page
-    assert "The middle of the interval decides the severity: high from 15 % of the step, medium from 3 %" in page
+    assert "The middle of a saving decides the severity: high from 15 % of the step, medium from 3 %" in page
     page = rule_page(BOOK["memory-near-capacity"])
     assert "- `peak_memory_share` fires above 90 %, medium above 97 %\n" in page
     assert "Full memory costs no time until a request for memory fails." in page
