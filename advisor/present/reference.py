@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Final, NamedTuple
 
@@ -33,8 +33,8 @@ def rule_page(rule: Rule) -> str:
     """What a rule means, when it fires, what to change, what that is worth, and where its numbers come from."""
     return _joined(
         f"# {rule.heading()}",
-        f"`{rule.id}` · confidence {rule.confidence}"
-        + (" · a symptom, shown alone only if no cause explains it" if rule.symptom else ""),
+        f"`{rule.id}` · confidence {rule.certainty.level}"
+        + (" · a symptom, shown alone only if no cause explains it" if rule.about.symptom else ""),
         _line(rule.why),
         "## When it fires",
         *_limits(rule),
@@ -46,7 +46,7 @@ def rule_page(rule: Rule) -> str:
         *_explained(rule),
         "## Sources",
         "\n".join(f"- {_line(r.what)}: {r.where}." for r in rule.references),
-        *_cases(rule.cases),
+        *_cases(rule.cases.values()),
     )
 
 
@@ -148,7 +148,7 @@ class _Limit(NamedTuple):
             return None
         metric, side, name, of_step = match.groups()
         parameter = Threshold(value=float(name), unit="number") if name.isdecimal() else parameters.get(name)
-        if parameter is None or parameter.unit is None:
+        if parameter is None:
             return None
         value = quantity(parameter.value, parameter.unit)
         return cls(metric, SIDES[side], f"{value} of the step" if of_step else value)
@@ -173,6 +173,8 @@ def _conditions(rule: Rule) -> str:
     lines = [f"In the rule's language:\n\n- fires if `{_line(rule.when)}`"]
     levels = rule.levels.items()
     lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in levels]
+    if rule.certainty.lower_if:
+        lines.append(f"- confidence one level lower if `{_line(rule.certainty.lower_if)}`")
     because = rule.severity.because if rule.severity else None
     return "\n".join(lines) + (f"\n\n{_line(because)}" if because else "")
 
@@ -181,7 +183,8 @@ def _parameters(rule: Rule) -> Iterator[str]:
     if rule.parameters:
         yield "## Parameters"
         rows = (
-            f"| `{name}` | {x.value:g} | {x.unit or ''} | {x.meaning or ''} |" for name, x in rule.parameters.items()
+            f"| `{name}` | {x.value:g} | {x.unit} | {x.meaning or f'the limit of `{rule.limits.get(name)}`'} |"
+            for name, x in rule.parameters.items()
         )
         yield "\n".join(["| parameter | value | unit | meaning |", "| --- | --: | --- | --- |", *rows])
 
@@ -213,13 +216,13 @@ def _explained(rule: Rule) -> Iterator[str]:
     if rule.explains:
         yield "## What it explains"
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.explains)
-    if rule.parts:
+    if rule.about.parts:
         yield "## What its parts are"
         yield "It stands for all of them, unless one covers half of it or more."
-        yield "\n".join(f"- [{other}]({other}.md)" for other in rule.parts)
+        yield "\n".join(f"- [{other}]({other}.md)" for other in rule.about.parts)
 
 
-def _cases(cases: Sequence[Case]) -> Iterator[str]:
+def _cases(cases: Collection[Case]) -> Iterator[str]:
     if cases:
         yield "## Cases"
         yield "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, cases)])

@@ -69,7 +69,7 @@ class Candidate:
     @property
     def heading(self) -> str:
         """The rule's title, with what to call the device."""
-        return self.rule.heading(self.device, doubted=self.verdict.doubted)
+        return self.rule.heading(self.device, unsure=self.verdict.lower)
 
     @property
     def severity(self) -> Severity:
@@ -90,10 +90,10 @@ class Candidate:
         Of what is estimated it is medium at most; of a loss that is measured, high and not medium.
         """
         levels: Sequence[Confidence] = list(CERTAINTY)
-        level = levels.index(self.rule.confidence)
+        level = levels.index(self.rule.certainty.level)
         if self.is_fragment:
             return "low"
-        if self.verdict.doubted:
+        if self.verdict.lower:
             return levels[min(level + 1, len(levels) - 1)]
         if self.pool in _ESTIMATED or self.is_limited:
             return levels[max(level, levels.index("medium"))]
@@ -113,7 +113,7 @@ class Candidate:
         if saving is None:
             return ()
         is_less = of_ms is not None and of_ms < _SURE_PART * (self.high_ms or 0.0)
-        return (*saving.beyond, saving.of) if is_less else (saving.of, *saving.beyond)
+        return (*saving.then_from, saving.of) if is_less else (saving.of, *saving.then_from)
 
     def most_ms(self, pool: str) -> float:
         """Milliseconds per step that the saving may take out of that part of the step."""

@@ -22,7 +22,8 @@ class Verdict:
     `severity` is the level that the rule states, None if what is saved decides.
 
     `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
-    them too. `of_ms` is what comes out of the first pool at most, None where all may.
+    them too. `of_ms` is what comes out of the first pool at most, None where all may. `lower` is whether the confidence is
+    a level lower.
     """
 
     row: int
@@ -32,7 +33,7 @@ class Verdict:
     low_ms: float | None = None
     high_ms: float | None = None
     of_ms: float | None = None
-    doubted: bool = False
+    lower: bool = False
 
 
 def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
@@ -111,6 +112,6 @@ def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Ite
         low = high = None
     if not values["when"][row]:
         return Verdict(row, "passed", None, (), low, high, of_ms)
-    doubted = "doubt" in values and bool(values["doubt"][row])
+    lower = bool(values.get("confidence.lower_if", {row: False})[row])
     severity = next((level for level in rule.levels if values[f"severity.{level}"][row]), None)
-    return Verdict(row, "fired", severity, (), low, high, of_ms, doubted)
+    return Verdict(row, "fired", severity, (), low, high, of_ms, lower)

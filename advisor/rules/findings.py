@@ -42,8 +42,8 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         rule=rule.id,
         title=candidate.heading,
         severity=candidate.severity_of((saving.low_share + saving.high_share) / 2 if saving else 0.0),
-        loss=rule.loss,
-        phase=rule.applies.phase[0] if rule.applies.phase and not rule.symptom else None,
+        loss=rule.about.loss,
+        phase=rule.applies.phase[0] if rule.applies.phase and not rule.about.symptom else None,
         confidence=candidate.confidence,
         saving=saving,
         scope=_reach(candidate, run),
@@ -87,7 +87,7 @@ def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
 
 def _rank(candidate: Candidate) -> tuple[int, ...]:
     """The number of the rank that the finding is about; none if it is about all."""
-    rank = candidate.row.get(candidate.rule.about) if candidate.rule.about else None
+    rank = candidate.row.get(candidate.rule.about.rank or "")
     return (rank,) if isinstance(rank, int) else ()
 
 

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from advisor.errors import RuleError, UsageError, form_in_words
 from advisor.model.finding import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
-from advisor.rules.expressions import Expression, ExpressionError, parse
-from advisor.rules.thresholds import Strict, Text, Threshold
+from advisor.rules.expressions import Expression, ExpressionError, comparisons, parse
+from advisor.rules.thresholds import Strict, Text, Threshold, number
 from advisor.vocabulary.parts import Pool
 from advisor.yamltree import Tree
 
@@ -30,6 +38,8 @@ Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", 
 """Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
 
 _OF_FIXES: Final = ("when", "unless")
+_VERDICT: Final = ("fires", "saves", "not_evaluable", "fix", "lower")
+_SHARED: Final = "shared"
 _DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 """The cases where they come last in a file: a third of what there is to parse."""
@@ -37,6 +47,15 @@ _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 
 RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")
 """Kinds of work that go on: all but a capture, which happens once."""
+
+
+def _sayable(title: str) -> str:
+    if "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
+        raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
+    return title
+
+
+_Title: TypeAlias = Annotated[Text, AfterValidator(_sayable)]
 
 
 class Applies(Strict):
@@ -61,14 +80,14 @@ class Applies(Strict):
 class Saving(Strict):
     """Step time that the fix gives back: two expressions, and the part of the step that it comes out of.
 
-    `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
-    the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
-    `beyond`; whichever is more goes first.
+    `then_from` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy
+    of the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
+    `then_from`; whichever is more goes first.
     """
 
     of: Pool
     of_ms: str | None = None
-    beyond: tuple[Pool, ...] = ()
+    then_from: tuple[Pool, ...] = ()
     low_ms: str | float
     high_ms: str | float
     method: Text
@@ -83,12 +102,41 @@ class Levels(Strict):
     because: Text | None = None
 
 
+class Certainty(Strict):
+    """How sure the saving is: one level lower where `lower_if` holds, and `title` is the finding's title then."""
+
+    level: Confidence = "medium"
+    lower_if: str | None = None
+    title: _Title | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_level(cls, written: object) -> object:
+        return {"level": written} if isinstance(written, str) else written
+
+
+class About(Strict):
+    """What a finding is about.
+
+    `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `time` is a metric in ms: the
+    time per step, for this rule and each of `parts`, which are rules about parts of that time: it stands for them unless
+    one of them is most of it. `loss` is the part of the period that it explains without a saving. A `symptom` is shown
+    alone only if no cause explains it.
+    """
+
+    rank: str | None = None
+    time: str | None = None
+    parts: tuple[str, ...] = ()
+    loss: LossCode | None = None
+    symptom: bool = False
+
+
 class Fix(Strict):
     """What to change, with code and the page that documents it.
 
     Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
-    recording shows that it is made already, `unless` says so; it is false if the rule cannot fire on a job that has it.
-    If no recording shows it, `cannot_show` says why. Where they differ by profiler, as advice on recording does,
+    recording shows that it is made already, `unless` says so. If no recording shows it, `cannot_show` says why. With
+    neither, the rule cannot fire on a job that has it. Where they differ by profiler, as advice on recording does,
     `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
     `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
     Fixes of one `choice` exclude each other.
@@ -100,13 +148,13 @@ class Fix(Strict):
     format: tuple[str, ...] = ()
     workload: tuple[Workload, ...] = ()
     when: str | None = None
-    unless: str | Literal[False] | None = None
+    unless: str | None = None
     cannot_show: Unseen | None = None
     do: Text
     code: str | None = None
     numerics: Text | None = None
     choice: Text | None = None
-    link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
+    link: Annotated[str, StringConstraints(pattern=r"^[^:\s]+$"), AfterValidator("https://{}".format)] | None = None
     trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
     estimated: bool = True
     records: bool = False
@@ -119,74 +167,87 @@ class Fix(Strict):
 
 
 class Reference(Strict):
-    """Where a threshold or a claim comes from."""
+    """Where a threshold or a claim comes from: `source: claim`."""
 
     what: Text
     where: Text
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_pair(cls, written: object) -> object:
+        if isinstance(written, dict) and len(written) == 1:
+            ((source, claim),) = written.items()
+            return {"what": claim, "where": source}
+        return written
+
+
+_Given: TypeAlias = Mapping[str, Annotated[float | str | None, BeforeValidator(number)]]
+
 
 class Case(Strict):
-    """A test of the rule: the metrics that it gives, the rest unknown. `fix` is how the first fix begins.
+    """A test of the rule: the metrics that it gives, the rest unknown; and what must come of them.
 
-    `fires` is the severity if the rule states levels, else whether it fires.
+    `fires` is the severity if the rule states levels, else whether it fires; `lower` whether the confidence is a level
+    lower; `fix` how the first fix begins. In a file it is `name: {metric: value, fires: false}`. An entry called
+    `shared` has the metrics of the cases after it; null takes one away.
     """
 
     name: Text
-    metrics: Annotated[Mapping[str, float | str], Field(alias="given")]
-    fires: Severity | bool | None = None
+    metrics: Annotated[_Given, Field(alias="given")] = {}
+    fires: Severity | bool = True
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
     fix: Text | None = None
-    doubted: bool = False
+    lower: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_pair(cls, written: object) -> object:
+        if not isinstance(written, dict) or len(written) != 1 or not isinstance(inner := next(iter(written.values())), dict):
+            raise ValueError("write its name, the metrics that it gives, and what comes of them: `name: {metric: 0.2}`")
+        verdict = {key: inner[key] for key in _VERDICT if key in inner}
+        return {"name": next(iter(written)), "given": {key: inner[key] for key in inner.keys() - verdict}, **verdict}
 
 
 class Rule(Strict):
     """One rule file."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-    title: Text
+    title: _Title
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
     parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
     when: str | bool
     severity: Levels | None = None
     """Where it is not decided by what is saved."""
-    confidence: Confidence
-    doubt: str | None = None
-    """Where it holds, the confidence is one level lower."""
-    doubtful_title: Text | None = None
-    """The title then."""
+    certainty: Annotated[Certainty, Field(alias="confidence")] = Certainty()
     saving: Saving | None = None
-    loss: LossCode | None = None
-    """The part of the period that the finding explains without a saving."""
-    about: str | None = None
-    """A metric whose value is the number of the one rank which a rule of scope `run` is about."""
-    leads: bool = False
-    """At high severity its finding comes first: it speaks of time that no saving reckons with."""
-    symptom: bool = False
+    about: About = About()
     explains: tuple[str, ...] = ()
-    covers: str | None = None
-    """A metric in ms: the time per step that the finding is about."""
-    parts: tuple[str, ...] = ()
-    """Rules about parts of what this one covers: it stands for them unless one of them is most of it."""
     shows: tuple[str, ...] = ()
     says: Text
     why: Text
     fixes: Annotated[tuple[Fix, ...], Field(min_length=1)]
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
-    cases: tuple[Case, ...]
+    entries: Annotated[tuple[Case, ...], Field(alias="cases")]
     _file: RuleFile | None = PrivateAttr(None)
 
-    @field_validator("title", "doubtful_title")
-    @classmethod
-    def _sayable(cls, title: str | None) -> str | None:
-        if title and "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
-            raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
-        return title
+    @property
+    def cases(self) -> dict[int, Case]:
+        """The cases by their places in the file, each with the metrics that those around it share."""
+        shared: Mapping[str, float | str | None] = {}
+        cases = {}
+        for place, entry in enumerate(self.entries):
+            if entry.name == _SHARED:
+                shared = entry.metrics
+                continue
+            given = {metric: value for metric, value in {**shared, **entry.metrics}.items() if value is not None}
+            cases[place] = entry.model_copy(update={"metrics": given})
+        return cases
 
-    def heading(self, device: str = wording.GPU, *, doubted: bool = False) -> str:
+    def heading(self, device: str = wording.GPU, *, unsure: bool = False) -> str:
         """The title, with what to call the device."""
-        title = self.doubtful_title if doubted and self.doubtful_title else self.title
+        title = (unsure and self.certainty.title) or self.title
         return wording.say(title, {wording.DEVICE: device})
 
     def unsayable(self, why: str) -> RuleError:
@@ -197,6 +258,13 @@ class Rule(Strict):
     def params(self) -> dict[str, float]:
         """The value of every parameter by its name."""
         return {name: parameter.value for name, parameter in self.parameters.items()}
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """By parameter, the metric that is held against it, or against so much of the step, in a condition."""
+        texts = [str(text) for key, text in self.texts.items() if not key.startswith("saving")]
+        sides = (sides for text in (*texts, *self.texts_of_fixes.values()) for sides in comparisons(text))
+        return {right.removesuffix(" * step_mean_ms"): left for left, _, right in sides if left.isidentifier()}
 
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
         """The same rule with other values of parameters, or always at one severity, whatever it saves."""
@@ -215,12 +283,17 @@ class Rule(Strict):
         """Every expression of the rule by the key it stands under."""
         texts: dict[str, str | bool | float] = {"when": self.when}
         texts |= {f"severity.{level}": when for level, when in self.levels.items()}
-        if self.doubt:
-            texts["doubt"] = self.doubt
+        if self.certainty.lower_if:
+            texts["confidence.lower_if"] = self.certainty.lower_if
         if self.saving:
             texts |= {"saving.low_ms": self.saving.low_ms, "saving.high_ms": self.saving.high_ms}
             texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}
         return texts
+
+    @property
+    def texts_of_fixes(self) -> dict[tuple[int, str], str]:
+        """The conditions of the fixes that have one, by their position and key."""
+        return {(n, key): text for n, fix in enumerate(self.fixes) for key in _OF_FIXES if (text := getattr(fix, key))}
 
     def expressions(self, metrics: Iterable[str]) -> dict[str, Expression]:
         """The rule's expressions, parsed; `metrics` are the names they may use beside the rule's parameters.
@@ -244,9 +317,8 @@ class Rule(Strict):
             RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
         """
         known = {*metrics, *self.params}
-        texts = {(n, key): text for n, fix in enumerate(self.fixes) for key in _OF_FIXES if (text := getattr(fix, key))}
         parsed = {}
-        for (index, key), text in texts.items():
+        for (index, key), text in self.texts_of_fixes.items():
             try:
                 parsed[index, key] = parse(text, known)
             except ExpressionError as error:
@@ -273,7 +345,7 @@ class RuleFile:
         except (ValueError, yaml.YAMLError) as error:
             raise RuleError(f"{path}:1: not valid YAML: {' '.join(str(error).split())}") from None
         if not isinstance(self.data, dict):
-            raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
+            raise RuleError(f"{path}:1: a rule file is a mapping that starts with `title:`")
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""
@@ -290,7 +362,7 @@ class RuleFile:
             RuleError: the first thing that is wrong with its form.
         """
         try:
-            rule = Rule.model_validate(self.data)
+            rule = Rule.model_validate({"id": self.path.stem, **self.data})
         except ValidationError as error:
             # A misspelt key is both unknown and missing: the place where it stands helps more.
             first = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")

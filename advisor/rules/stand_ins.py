@@ -8,7 +8,7 @@ from typing import Final
 
 from advisor.rules.candidates import Candidate
 
-_MOST: Final = 0.5  # of what the head covers: a part with so much is the better name for it
+_MOST: Final = 0.5  # of the time that the head is about: a part with so much is the better name for it
 
 
 def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -17,14 +17,14 @@ def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
     Beside a part that is most of it, it saves of the rest only: what both cover is the same time.
     """
     by_rule = {candidate.rule.id: candidate for candidate in candidates}
-    return [_with_parts(c, [by_rule[rule] for rule in c.rule.parts if rule in by_rule]) for c in candidates]
+    return [_with_parts(c, [by_rule[rule] for rule in c.rule.about.parts if rule in by_rule]) for c in candidates]
 
 
 def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
     if not parts or any(part.worker != head.worker for part in parts):
         return head
-    if most := [part for part in parts if _covered_ms(part) >= _MOST * _covered_ms(head)]:
-        rest_ms, high_ms = _covered_ms(head) - max(map(_covered_ms, most)), head.high_ms or 0.0
+    if most := [part for part in parts if _time_ms(part) >= _MOST * _time_ms(head)]:
+        rest_ms, high_ms = _time_ms(head) - max(map(_time_ms, most)), head.high_ms or 0.0
         part = max(0.0, min(1.0, rest_ms / high_ms)) if high_ms else 0.0
         return replace(head, low_ms=part * (head.low_ms or 0.0), high_ms=part * high_ms)
     every = (head, *parts)
@@ -35,6 +35,6 @@ def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
     )
 
 
-def _covered_ms(candidate: Candidate) -> float:
-    value = candidate.row.get(candidate.rule.covers) if candidate.rule.covers else None
+def _time_ms(candidate: Candidate) -> float:
+    value = candidate.row.get(candidate.rule.about.time or "")
     return value if isinstance(value, float) else 0.0
