@@ -126,4 +126,5 @@ def form_in_words(error: Mapping[str, Any]) -> str:
     """What pydantic found wrong with the form of a file, in words that do not need to know pydantic."""
     if form := _FORMS.get(error["type"]):
         return form.format_map(error.get("ctx", {}))
-    return str(error["msg"]).replace("Input should be", "must be").replace("String should match pattern", "must match")
+    words = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    return words.replace("String should match pattern", "must match")

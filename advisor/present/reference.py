@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Final, NamedTuple
 
-from advisor.metrics.metric import Metric
+from advisor.metrics.metric import METRICS, Metric
 from advisor.rules.rule_file import Case, Fix, Rule
 from advisor.rules.thresholds import Threshold
 from advisor.rules.wording import outline
@@ -147,7 +147,7 @@ class _Limit(NamedTuple):
         if match is None:
             return None
         metric, side, name, of_step = match.groups()
-        parameter = Threshold(value=float(name), unit="number") if name.isdecimal() else parameters.get(name)
+        parameter = Threshold.model_validate(float(name)) if name.isdecimal() else parameters.get(name)
         if parameter is None:
             return None
         value = quantity(parameter.value, parameter.unit)
@@ -183,10 +183,15 @@ def _parameters(rule: Rule) -> Iterator[str]:
     if rule.parameters:
         yield "## Parameters"
         rows = (
-            f"| `{name}` | {x.value:g} | {x.unit} | {x.meaning or f'the limit of `{rule.limits.get(name)}`'} |"
+            f"| `{name}` | {x.value:g} | {x.unit} | {x.meaning or _limited(rule.limits.get(name))} |"
             for name, x in rule.parameters.items()
         )
         yield "\n".join(["| parameter | value | unit | meaning |", "| --- | --: | --- | --- |", *rows])
+
+
+def _limited(metric: str | None) -> str:
+    """What a parameter is that has no meaning but to be the limit of a metric."""
+    return f"limit of `{metric}`: {METRICS[metric].meaning}" if metric in METRICS else ""
 
 
 def _saving(rule: Rule) -> Iterator[str]:

@@ -27,7 +27,7 @@ _SILENT: Final = ("passed", None, False)
 
 
 class AtLimit(NamedTuple):
-    """A case at a limit or beside it: where the limit stands, the comparison, the metrics, and what the rule answers."""
+    """A case at a limit or beside it: where the limit stands, the comparison, the metrics, and the rule's answer."""
 
     key: Key
     limit: str
@@ -69,7 +69,9 @@ def misjudged(rule: Rule, cases: Iterable[AtLimit], metrics: Types) -> list[AtLi
 
 def _conditions(rule: Rule) -> dict[Key, str]:
     """Every condition of the rule and of its fixes; what it saves is none."""
-    texts: dict[Key, str] = {tuple(key.split(".")): str(text) for key, text in rule.texts.items() if "saving" not in key}
+    texts: dict[Key, str] = {
+        tuple(key.split(".")): str(text) for key, text in rule.texts.items() if "saving" not in key
+    }
     return texts | {("fixes", *key): condition for key, condition in rule.texts_of_fixes.items()}
 
 
@@ -87,7 +89,9 @@ def _decided(rule: Rule, key: Key, sides: tuple[str, str], metrics: Types) -> It
 
 def _answers(rule: Rule, key: Key, rows: Sequence[Given], metrics: Types) -> list[object]:
     """Of a fix whether its condition holds, else whether the rule fires, how severe it is, and how sure."""
-    frame = pl.DataFrame([{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False)
+    frame = pl.DataFrame(
+        [{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False
+    )
     if key[0] == "fixes":
         return parse(_conditions(rule)[key], {*metrics, *rule.params}).over(frame, rule.params)
     return [(verdict.outcome, verdict.severity, verdict.lower) for verdict in verdicts(rule, frame)]
@@ -108,7 +112,9 @@ def _around(rule: Rule, name: str, sides: tuple[str, str], metrics: Types) -> li
 
 def _difference(rule: Rule, sides: tuple[str, str], rows: Sequence[Given], metrics: Types) -> list[float | None]:
     """By how much the left side exceeds the right one in each row; None where it is unknown or no number."""
-    frame = pl.DataFrame([{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False)
+    frame = pl.DataFrame(
+        [{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False
+    )
     text = f"({sides[0]}) - ({sides[1]})" if "'" not in "".join(sides) else "0 / 0"
     return parse(text, {*metrics, *rule.params}).over(frame, rule.params)
 

@@ -22,8 +22,8 @@ class Verdict:
     `severity` is the level that the rule states, None if what is saved decides.
 
     `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
-    them too. `of_ms` is what comes out of the first pool at most, None where all may. `lower` is whether the confidence is
-    a level lower.
+    them too. `of_ms` is what comes out of the first pool at most, None where all may. `lower` says whether the
+    confidence is a level lower.
     """
 
     row: int

@@ -149,9 +149,9 @@ def _called(name: str, values: Sequence[str]) -> str:
 def _arguments(tokens: Sequence[str]) -> Iterator[Sequence[str]]:
     """What stands between the commas that are in no brackets."""
     start = depth = 0
-    for at, token in enumerate(tokens):
-        depth += (token == "(") - (token == ")")
-        if token == "," and not depth:
+    for at, word in enumerate(tokens):
+        depth += (word == "(") - (word == ")")
+        if word == "," and not depth:
             yield tokens[start:at]
             start = at + 1
     yield tokens[start:]

@@ -22,17 +22,15 @@ Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
 
 
-def lint(
-    folder: Path, metrics: Types, known_rules: Collection[str], *, documented: bool = False
-) -> list[str]:
+def lint(folder: Path, metrics: Types, known_rules: Collection[str], *, documented: bool = False) -> list[str]:
     """Everything that is wrong with the rule files of a folder, one `path:line: message` each.
 
     Args:
         folder: Where the `*.yaml` files are.
         metrics: Every metric with its type.
         known_rules: Ids of other rules that `explains` may name.
-        documented: Whether to ask for what the shipped rules have: the meaning of every parameter, and why a rule states
-            its severity.
+        documented: Whether to ask for what the shipped rules have: the meaning of every parameter that is no limit of
+            a metric, and why a rule states its severity.
     """
     lines: list[str] = []
     files = [*_files(folder, lines)]
@@ -74,7 +72,7 @@ def _problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterator[Prob
     except ValueError as error:
         yield ("says",), str(error)
         return
-    yield from _name_problems(rule, metrics, ids, of_sentence)
+    yield from _name_problems(rule, metrics, of_sentence)
     for name in sorted(of_fixes - {*metrics, *rule.params}):
         yield ("fixes",), f"unknown metric or parameter {name!r}"
     yield from _about_problems(rule, metrics, ids)
@@ -118,9 +116,7 @@ def _limit_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
             yield ("fixes", index, "unless"), "no case of a job that has this fix already"
 
 
-def _name_problems(
-    rule: Rule, metrics: Collection[str], ids: Collection[str], of_sentence: set[str]
-) -> Iterator[Problem]:
+def _name_problems(rule: Rule, metrics: Collection[str], of_sentence: set[str]) -> Iterator[Problem]:
     for name in sorted(of_sentence - {*metrics, *rule.params, *wording.PHRASES[True], wording.DEVICE}):
         yield ("says",), f"unknown metric or parameter {name!r}"
     for name in rule.params:

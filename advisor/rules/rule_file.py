@@ -119,9 +119,9 @@ class About(Strict):
     """What a finding is about.
 
     `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `time` is a metric in ms: the
-    time per step, for this rule and each of `parts`, which are rules about parts of that time: it stands for them unless
-    one of them is most of it. `loss` is the part of the period that it explains without a saving. A `symptom` is shown
-    alone only if no cause explains it.
+    time per step, for this rule and each of `parts`, which are rules about parts of that time. It stands for them
+    unless one of them is most of it. `loss` is the part of the period that it explains without a saving. A `symptom` is
+    shown alone only if no cause explains it.
     """
 
     rank: str | None = None
@@ -129,6 +129,14 @@ class About(Strict):
     parts: tuple[str, ...] = ()
     loss: LossCode | None = None
     symptom: bool = False
+
+
+_Link: TypeAlias = Annotated[
+    str,
+    StringConstraints(pattern=r"^(https://)?[\w.-]+\.\w+(/\S*)?$"),
+    AfterValidator(lambda link: f"https://{link.removeprefix('https://')}"),
+]
+"""A page, with or without its `https://`."""
 
 
 class Fix(Strict):
@@ -154,7 +162,7 @@ class Fix(Strict):
     code: str | None = None
     numerics: Text | None = None
     choice: Text | None = None
-    link: Annotated[str, StringConstraints(pattern=r"^[^:\s]+$"), AfterValidator("https://{}".format)] | None = None
+    link: _Link | None = None
     trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
     estimated: bool = True
     records: bool = False
@@ -193,7 +201,7 @@ class Case(Strict):
     """
 
     name: Text
-    metrics: Annotated[_Given, Field(alias="given")] = {}
+    metrics: Annotated[_Given, Field(alias="given", default_factory=dict)]
     fires: Severity | bool = True
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
@@ -203,7 +211,11 @@ class Case(Strict):
     @model_validator(mode="before")
     @classmethod
     def _of_pair(cls, written: object) -> object:
-        if not isinstance(written, dict) or len(written) != 1 or not isinstance(inner := next(iter(written.values())), dict):
+        if (
+            not isinstance(written, dict)
+            or len(written) != 1
+            or not isinstance(inner := next(iter(written.values())), dict)
+        ):
             raise ValueError("write its name, the metrics that it gives, and what comes of them: `name: {metric: 0.2}`")
         verdict = {key: inner[key] for key in _VERDICT if key in inner}
         return {"name": next(iter(written)), "given": {key: inner[key] for key in inner.keys() - verdict}, **verdict}
