@@ -25,7 +25,6 @@ _SEVERITY: Final = (
     f"medium from {percent(SAVED_SHARES['medium'])}, else low."
 )
 _LIMIT: Final = re.compile(r"(\w+) (>=|>|<) (\w+)( \* step_mean_ms)?")
-_FIRES: Final = {True: "fires", False: "silent"}
 _JOINTS: Final = {" AND ": "All of these must hold.", " OR ": "One of these is enough."}
 
 
@@ -235,9 +234,8 @@ def _cases(cases: Collection[Case]) -> Iterator[str]:
 
 def _case(case: Case) -> str:
     inputs = ", ".join(f"{name} = {value}" for name, value in case.metrics.items()) or "nothing"
-    verdict = (
-        f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else _FIRES.get(case.fires, case.fires)
-    )
+    fires = case.fires if isinstance(case.fires, str) else "fires" if case.fires else "silent"
+    verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else fires
     return f"| {case.name} | {inputs} | {verdict} |"
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -18,7 +19,7 @@ from advisor.rules.rule_file import Rule
 
 Key: TypeAlias = tuple[str | int, ...]
 """Where a condition stands in the rule file."""
-Given: TypeAlias = Mapping[str, object]
+Given: TypeAlias = Mapping[str, Any]
 Types: TypeAlias = Mapping[str, type[pl.DataType]]
 
 _BESIDE: Final = 0.01  # of a limit, or the step from a limit of 0: less than any change of a limit that matters
@@ -79,7 +80,7 @@ def _decided(rule: Rule, key: Key, sides: tuple[str, str], metrics: Types) -> It
     """By case and metric, what the rule answers around the limit, if the answer changes there."""
     names = parse(f"({sides[0]}) = ({sides[1]})", {*metrics, *rule.params}).names - rule.params.keys()
     for name in sorted(names):
-        around = [rows for rows in _around(rule, name, sides, metrics) if rows]
+        around = _around(rule, name, sides, metrics)
         answers = iter(_answers(rule, key, [row for rows in around for row in rows], metrics))
         for rows in around:
             cases = [(row, next(answers)) for row in rows]
@@ -89,9 +90,7 @@ def _decided(rule: Rule, key: Key, sides: tuple[str, str], metrics: Types) -> It
 
 def _answers(rule: Rule, key: Key, rows: Sequence[Given], metrics: Types) -> list[object]:
     """Of a fix whether its condition holds, else whether the rule fires, how severe it is, and how sure."""
-    frame = pl.DataFrame(
-        [{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False
-    )
+    frame = _frame(rows, metrics)
     if key[0] == "fixes":
         return parse(_conditions(rule)[key], {*metrics, *rule.params}).over(frame, rule.params)
     return [(verdict.outcome, verdict.severity, verdict.lower) for verdict in verdicts(rule, frame)]
@@ -104,32 +103,38 @@ def _around(rule: Rule, name: str, sides: tuple[str, str], metrics: Types) -> li
         words = [side[1:-1] for side in sides if side.startswith("'")]
         return [[{**given, name: word} for word in (*words, "?")] for given in cases]
     ends = [_difference(rule, sides, [{**given, name: at} for given in cases], metrics) for at in (0.0, 1.0)]
-    return [
-        [{**given, name: value} for value in _points(_root(*of_case), whole=metrics[name] == pl.Int64)]
+    near = [
+        [{**given, name: value} for value in _near(*of_case)]
         for given, of_case in zip(cases, zip(*ends, strict=True), strict=True)
     ]
+    gaps = iter(_difference(rule, sides, [row for rows in near for row in rows], metrics))
+    closest = [min(((abs(next(gaps, None) or 0.0), row) for row in rows), key=itemgetter(0)) for rows in near if rows]
+    closest.sort(key=itemgetter(0))  # first the cases in which a number meets the limit exactly
+    whole = metrics[name] == pl.Int64
+    return [[{**row, name: value} for value in _points(float(row[name]), whole=whole)] for _, row in closest]
 
 
 def _difference(rule: Rule, sides: tuple[str, str], rows: Sequence[Given], metrics: Types) -> list[float | None]:
     """By how much the left side exceeds the right one in each row; None where it is unknown or no number."""
-    frame = pl.DataFrame(
-        [{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False
-    )
+    frame = _frame(rows, metrics)
     text = f"({sides[0]}) - ({sides[1]})" if "'" not in "".join(sides) else "0 / 0"
     return parse(text, {*metrics, *rule.params}).over(frame, rule.params)
 
 
-def _root(at_zero: float | None, at_one: float | None) -> float | None:
-    """Where a line through both is 0."""
+def _frame(rows: Sequence[Given], metrics: Types) -> pl.DataFrame:
+    return pl.DataFrame([{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False)
+
+
+def _near(at_zero: float | None, at_one: float | None) -> list[float]:
+    """Where a line through both is 0, and the numbers next to that; none if it is nowhere."""
     if at_zero is None or at_one is None or at_zero == at_one:
-        return None
-    return float(f"{at_zero / (at_zero - at_one):.{_DIGITS}g}")
-
-
-def _points(limit: float | None, *, whole: bool) -> list[float]:
-    """The limit and the values beside it; none that is negative where the limit is not."""
-    if limit is None:
         return []
+    root = float(f"{at_zero / (at_zero - at_one):.{_DIGITS}g}")
+    return [root, math.nextafter(root, math.inf), math.nextafter(root, -math.inf)]
+
+
+def _points(limit: float, *, whole: bool) -> list[float]:
+    """The limit and the values beside it; none that is negative where the limit is not."""
     step = 1.0 if whole else abs(limit) * _BESIDE or _BESIDE
     below, above = (math.ceil(limit) - 1, math.floor(limit) + 1) if whole else (limit - step, limit + step)
     points = [below, above] if whole and limit % 1 else [below, limit, above]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -80,8 +80,9 @@ class Candidate:
 
     def severity_of(self, saved_share: float) -> Severity:
         """The level that the rule states; else that of the middle of the saving, as a share of the step."""
-        reached: Iterator[Severity] = (level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
-        return self.verdict.severity or next(reached)
+        if self.verdict.severity is not None:
+            return self.verdict.severity
+        return next(level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
 
     @property
     def confidence(self) -> Confidence:

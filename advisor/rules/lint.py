@@ -106,9 +106,9 @@ def _limit_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
     silent = any(case.fires is False for case in rule.cases.values()) or any(case.is_silent for case in cases)
     if not silent:
         yield ("cases",), "no case in which the rule does not fire"
-    for key, limit in idle:
-        if key[0] != "fixes":
-            yield key, f"no case shows what `{limit}` decides: add one in which nothing else decides"
+    for place, limit in idle:
+        if place[0] != "fixes":
+            yield place, f"no case shows what `{limit}` decides: add one in which nothing else decides"
     given = [*(case.metrics for case in rule.cases.values()), *(case.given for case in cases)]
     for (index, key), condition in rule.fix_conditions(metrics).items():
         rows = [row for row in given if condition.names <= row.keys() | rule.params.keys()]
@@ -145,7 +145,7 @@ def _about_problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterato
         yield ("about",), f"unknown metric {name!r}"
     if about.parts and about.time is None:
         yield ("about",), "name the metric that says how much of it each part is: `time: METRIC`"
-    if about.rank in metrics and metrics[about.rank] != pl.Int64:
+    if about.rank and metrics.get(about.rank, pl.Int64) != pl.Int64:
         yield ("about", "rank"), f"{about.rank!r} is not the number of a rank: name a metric with the unit `rank`"
 
 
