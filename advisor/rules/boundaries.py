@@ -103,12 +103,12 @@ def _around(rule: Rule, name: str, sides: tuple[str, str], metrics: Types) -> li
         words = [side[1:-1] for side in sides if side.startswith("'")]
         return [[{**given, name: word} for word in (*words, "?")] for given in cases]
     ends = [_difference(rule, sides, [{**given, name: at} for given in cases], metrics) for at in (0.0, 1.0)]
-    near = [
+    near: list[list[Given]] = [
         [{**given, name: value} for value in _near(*of_case)]
         for given, of_case in zip(cases, zip(*ends, strict=True), strict=True)
     ]
-    gaps = iter(_difference(rule, sides, [row for rows in near for row in rows], metrics))
-    closest = [min(((abs(next(gaps, None) or 0.0), row) for row in rows), key=itemgetter(0)) for rows in near if rows]
+    gaps = iter([abs(gap or 0.0) for gap in _difference(rule, sides, [row for rows in near for row in rows], metrics)])
+    closest = [min(((next(gaps), row) for row in rows), key=itemgetter(0)) for rows in near if rows]
     closest.sort(key=itemgetter(0))  # first the cases in which a number meets the limit exactly
     whole = metrics[name] == pl.Int64
     return [[{**row, name: value} for value in _points(float(row[name]), whole=whole)] for _, row in closest]

@@ -183,7 +183,10 @@ def _words(text: str, tokens: Iterable[re.Match[str]]) -> list[str]:
     words = []
     for token in tokens:
         if word := token["word"]:
-            if text[token.end() :].lstrip().startswith("(") and word.upper() not in _KEYWORDS:
+            called = text[token.end() :].lstrip().startswith("(")
+            if word.upper() in _FUNCTIONS and not called:
+                raise ExpressionError(f"{word} is a function: write {word}(a, b)")
+            if called and word.upper() not in _KEYWORDS:
                 raise ExpressionError(f"{word}(...) is not allowed: a rule compares and combines metrics, row by row")
             if word.upper() in {"IS", "NULL", "OVER"}:
                 raise ExpressionError(f"{word.upper()} is not allowed: a null makes the rule not evaluable by itself")
