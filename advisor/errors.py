@@ -146,4 +146,5 @@ def wrong_form(error: ValidationError, unknown: str) -> tuple[tuple[str | int, .
 def _in_words(error: Mapping[str, Any]) -> str:
     if form := _FORMS.get(error["type"]):
         return form.format_map(error.get("ctx", {}))
-    return str(error["msg"]).replace("Input should be", "must be").replace("String should match pattern", "must match")
+    words = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    return words.replace("String should match pattern", "must match")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Final, NamedTuple
 
-from advisor.metrics.metric import Metric
+from advisor.metrics.metric import METRICS, Metric
 from advisor.rules.rule_file import Case, Fix, Rule
 from advisor.rules.thresholds import Threshold
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
-from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.limits import HEALTHY_SHARE, SAVED_SHARES
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.rules import SIDES, UNSEEN
-from advisor.vocabulary.severities import GRADES, words
+from advisor.vocabulary.severities import GRADES
 
 _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
     "see [writing a rule](../writing-a-rule.md)."
+)
+_SEVERITY: Final = (
+    f"The middle of a saving decides the severity: high from {percent(SAVED_SHARES['high'])} of the step, "
+    f"medium from {percent(SAVED_SHARES['medium'])}, else low."
 )
 _LIMIT: Final = re.compile(r"(\w+) (>=|>|<) (\w+)( \* step_mean_ms)?")
 _JOINTS: Final = {" AND ": "All of these must hold.", " OR ": "One of these is enough."}
@@ -29,8 +33,8 @@ def rule_page(rule: Rule) -> str:
     """What a rule means, when it fires, what to change, what that is worth, and where its numbers come from."""
     return _joined(
         f"# {rule.heading()}",
-        f"`{rule.id}` · confidence {rule.confidence}"
-        + (" · a symptom, shown alone only if no cause explains it" if rule.symptom else ""),
+        f"`{rule.id}` · confidence {rule.certainty.level}"
+        + (" · a symptom, shown alone only if no cause explains it" if rule.about.symptom else ""),
         _line(rule.why),
         "## When it fires",
         *_limits(rule),
@@ -42,19 +46,17 @@ def rule_page(rule: Rule) -> str:
         *_explained(rule),
         "## Sources",
         "\n".join(f"- {_line(r.what)}: {r.where}." for r in rule.references),
-        *_cases(rule.cases),
+        *_cases(rule.cases.values()),
     )
 
 
 def rules_index(rules: Iterable[Rule]) -> str:
     """The table of all rules."""
     rows = [
-        f"| [{r.id}]({r.id}.md) | {r.heading()} | {' or '.join(words(r.severity))} | "
-        f"{r.saving.of if r.saving else 'none'} |"
-        for r in rules
+        f"| [{r.id}]({r.id}.md) | {r.heading()} | {r.saving.of if r.saving else ' or '.join(r.levels)} |" for r in rules
     ]
-    table = ["| rule | says | severity | saving comes out of |", "| --- | --- | --- | --- |", *rows]
-    return _joined("# Rules", _HEAD, "\n".join(table))
+    table = ["| rule | says | saving comes out of, or severity |", "| --- | --- | --- |", *rows]
+    return _joined("# Rules", _HEAD, _SEVERITY, "\n".join(table))
 
 
 def metric_entry(metric: Metric) -> str:
@@ -145,8 +147,8 @@ class _Limit(NamedTuple):
         if match is None:
             return None
         metric, side, name, of_step = match.groups()
-        parameter = Threshold(value=float(name), unit="number") if name.isdecimal() else parameters.get(name)
-        if parameter is None or parameter.unit is None:
+        parameter = Threshold.model_validate(float(name)) if name.isdecimal() else parameters.get(name)
+        if parameter is None:
             return None
         value = quantity(parameter.value, parameter.unit)
         return cls(metric, SIDES[side], f"{value} of the step" if of_step else value)
@@ -163,25 +165,34 @@ def _limits(rule: Rule) -> Iterator[str]:
 
 
 def _levels(rule: Rule, metric: str) -> str:
-    limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(list(rule.severity.items()))}
+    limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(rule.levels.items())}
     levels = ((GRADES[level].word, limit) for level, limit in limits.items() if limit and limit.metric == metric)
     return "".join(f", {word} {limit.side} {limit.value}" for word, limit in levels)
 
 
 def _conditions(rule: Rule) -> str:
     lines = [f"In the rule's language:\n\n- fires if `{_line(rule.when)}`"]
-    severities = rule.severity.items()
-    lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in severities]
-    return "\n".join(lines)
+    levels = rule.levels.items()
+    lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in levels]
+    if rule.certainty.lower_if:
+        lines.append(f"- confidence one level lower if `{_line(rule.certainty.lower_if)}`")
+    because = rule.severity.because if rule.severity else None
+    return "\n".join(lines) + (f"\n\n{_line(because)}" if because else "")
 
 
 def _parameters(rule: Rule) -> Iterator[str]:
     if rule.parameters:
         yield "## Parameters"
         rows = (
-            f"| `{name}` | {x.value:g} | {x.unit or ''} | {x.meaning or ''} |" for name, x in rule.parameters.items()
+            f"| `{name}` | {x.value:g} | {x.unit} | {x.meaning or _limited(rule.limits.get(name))} |"
+            for name, x in rule.parameters.items()
         )
         yield "\n".join(["| parameter | value | unit | meaning |", "| --- | --: | --- | --- |", *rows])
+
+
+def _limited(metric: str | None) -> str:
+    """What a parameter is that has no meaning but to be the limit of a metric."""
+    return f"limit of `{metric}`: {METRICS[metric].meaning}" if metric in METRICS else ""
 
 
 def _saving(rule: Rule) -> Iterator[str]:
@@ -192,6 +203,7 @@ def _saving(rule: Rule) -> Iterator[str]:
     low, high = map(_line, rule.saving.ends)
     ends = f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
     yield f"{ends} the part of the step called `{rule.saving.of}`."
+    yield _SEVERITY
 
 
 def _fix(fix: Fix) -> str:
@@ -210,13 +222,13 @@ def _explained(rule: Rule) -> Iterator[str]:
     if rule.explains:
         yield "## What it explains"
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.explains)
-    if rule.parts:
+    if rule.about.parts:
         yield "## What its parts are"
         yield "It stands for all of them, unless one covers half of it or more."
-        yield "\n".join(f"- [{other}]({other}.md)" for other in rule.parts)
+        yield "\n".join(f"- [{other}]({other}.md)" for other in rule.about.parts)
 
 
-def _cases(cases: Sequence[Case]) -> Iterator[str]:
+def _cases(cases: Collection[Case]) -> Iterator[str]:
     if cases:
         yield "## Cases"
         yield "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, cases)])
@@ -224,7 +236,8 @@ def _cases(cases: Sequence[Case]) -> Iterator[str]:
 
 def _case(case: Case) -> str:
     inputs = ", ".join(f"{name} = {value}" for name, value in case.metrics.items()) or "nothing"
-    verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else case.fires or "silent"
+    fires = case.fires if isinstance(case.fires, str) else "fires" if case.fires else "silent"
+    verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else fires
     return f"| {case.name} | {inputs} | {verdict} |"
 
 

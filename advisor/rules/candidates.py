@@ -14,6 +14,7 @@ from advisor.model.finding import CERTAINTY, OUTLIERS, Confidence
 from advisor.rules import wording
 from advisor.rules.evaluation import Verdict
 from advisor.rules.rule_file import Rule
+from advisor.vocabulary.limits import SAVED_SHARES
 from advisor.vocabulary.parts import SKEW, WORK
 from advisor.vocabulary.severities import SEVERITIES, Severity
 
@@ -32,9 +33,9 @@ _ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
 class Candidate:
     """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
 
-    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one. `least`
-    is the least severity of its finding, however little is saved. `is_limited` says whether another rank sets the pace
-    once that is saved: what the job saves then is the estimated difference of two ranks. `is_fragment` is the run's.
+    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one.
+    `is_limited` says whether another rank sets the pace once that is saved: what the job saves then is the estimated
+    difference of two ranks. `is_fragment` is the run's.
     """
 
     rule: Rule
@@ -45,7 +46,6 @@ class Candidate:
     high_ms: float | None
     evens_ms: float = 0.0
     says: str = ""
-    least: Severity = "low"
     is_limited: bool = False
     is_fragment: bool = False
 
@@ -70,12 +70,20 @@ class Candidate:
     @property
     def heading(self) -> str:
         """The rule's title, with what to call the device."""
-        return self.rule.heading(self.device, doubted=self.verdict.doubted)
+        return self.rule.heading(self.device, unsure=self.verdict.lower)
 
     @property
     def severity(self) -> Severity:
-        """The severity that the rule gives, whatever is saved."""
-        return self.verdict.severity or "low"
+        """The severity if no other finding saves of the same time."""
+        step_ms = self.row["step_mean_ms"]
+        middle_ms = ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
+        return self.severity_of(middle_ms / step_ms if isinstance(step_ms, float) and step_ms else 0.0)
+
+    def severity_of(self, saved_share: float) -> Severity:
+        """The level that the rule states; else that of the middle of the saving, as a share of the step."""
+        if self.verdict.severity is not None:
+            return self.verdict.severity
+        return next(level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
 
     @property
     def confidence(self) -> Confidence:
@@ -84,10 +92,10 @@ class Candidate:
         Of what is estimated it is medium at most; of a loss that is measured, high and not medium.
         """
         levels: Sequence[Confidence] = list(CERTAINTY)
-        level = levels.index(self.rule.confidence)
+        level = levels.index(self.rule.certainty.level)
         if self.is_fragment:
             return "low"
-        if self.verdict.doubted:
+        if self.verdict.lower:
             return levels[min(level + 1, len(levels) - 1)]
         if self.pool in _ESTIMATED or self.is_limited:
             return levels[max(level, levels.index("medium"))]
@@ -107,7 +115,7 @@ class Candidate:
         if saving is None:
             return ()
         is_less = of_ms is not None and of_ms < _SURE_PART * (self.high_ms or 0.0)
-        return (*saving.beyond, saving.of) if is_less else (saving.of, *saving.beyond)
+        return (*saving.then_from, saving.of) if is_less else (saving.of, *saving.then_from)
 
     def most_ms(self, pool: str) -> float:
         """Milliseconds per step that the saving may take out of that part of the step."""

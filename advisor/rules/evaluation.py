@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.rules.expressions import Expression, evaluated
 from advisor.rules.rule_file import Fix, Rule
-from advisor.vocabulary.severities import SEVERITIES, Severity
+from advisor.vocabulary.severities import Severity
 
 Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 
@@ -19,8 +19,11 @@ Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 class Verdict:
     """What a rule says of one row. `missing` names the metrics whose absence kept it from judging.
 
+    `severity` is the level that the rule states, None if what is saved decides.
+
     `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
-    them too. `of_ms` is what comes out of the first pool at most, None where all may.
+    them too. `of_ms` is what comes out of the first pool at most, None where all may. `lower` says whether the
+    confidence is a level lower.
     """
 
     row: int
@@ -30,7 +33,7 @@ class Verdict:
     low_ms: float | None = None
     high_ms: float | None = None
     of_ms: float | None = None
-    doubted: bool = False
+    lower: bool = False
 
 
 def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
@@ -104,11 +107,11 @@ def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool
 def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Iterable[str]) -> Verdict:
     if missing := tuple(missing):
         return Verdict(row, "not_evaluable", missing=missing)
-    levels = [level for level in SEVERITIES if level in rule.severity and values[f"severity.{level}"][row]]
     low, high, of_ms = (values.get(f"saving.{end}_ms", {row: None})[row] for end in ("low", "high", "of"))
     if low is None or high is None:
         low = high = None
     if not values["when"][row]:
         return Verdict(row, "passed", None, (), low, high, of_ms)
-    doubted = "doubt" in values and bool(values["doubt"][row])
-    return Verdict(row, "fired", levels[0] if levels else "low", (), low, high, of_ms, doubted)
+    lower = bool(values.get("confidence.lower_if", {row: False})[row])
+    severity = next((level for level in rule.levels if values[f"severity.{level}"][row]), None)
+    return Verdict(row, "fired", severity, (), low, high, of_ms, lower)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -26,8 +26,11 @@ _MOST_TOKENS = 500  # polars' parser and planner go as deep as the expression, w
 _LONGEST = 10_000  # characters
 _QUOTED = 200
 _CLAUSES = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN"})
-_KEYWORDS = _CLAUSES | {"TRUE", "FALSE", "ABS"}
+_FUNCTIONS = frozenset({"MIN", "MAX", "CLAMP"})
+_KEYWORDS = _CLAUSES | _FUNCTIONS | {"TRUE", "FALSE", "ABS"}
+_MOST_NESTED = 3  # calls of functions, each of which repeats what stands in it
 _COMPARING = frozenset(get_args(Operator))
+_TURNED = {"(": ")", ")": "("}
 
 
 class ExpressionError(ValueError):
@@ -54,8 +57,8 @@ class Expression:
         of_metrics = {name: row[name] for name in self.names if name not in params}
         frame = pl.DataFrame([of_metrics]) if of_metrics else pl.DataFrame({"": [None]})
         limits: dict[str, tuple[Operator, float]] = {}
-        for name, sign, across in _comparisons(self.text):
-            value = None if name in params else parse(across, self.names).over(frame, params)[0]
+        for name, sign, across in comparisons(self.text):
+            value = parse(across, self.names).over(frame, params)[0] if name in of_metrics else None
             if isinstance(value, float):
                 limits.setdefault(name, (sign, value))  # of several the one that stands first
         return limits
@@ -100,7 +103,7 @@ def _names(text: str) -> frozenset[str]:
 @lru_cache(maxsize=4_096)
 def _expr(text: str) -> pl.Expr:
     try:
-        return pl.sql_expr(_quoted(_tokens(text)))
+        return pl.sql_expr(" ".join(_as_sql([*_quoted(_tokens(text))])))
     except pl.exceptions.PolarsError as error:
         why = one_line(str(error), _QUOTED)
         raise ExpressionError(f"not an expression: {one_line(text, _QUOTED)!r} ({why})") from None
@@ -116,29 +119,67 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
         yield token
 
 
-def _quoted(tokens: Iterable[re.Match[str]]) -> str:
-    """The text with its names in quotes: a parameter may be called `limit`, which SQL reads as a clause."""
+def _quoted(tokens: Iterable[re.Match[str]]) -> Iterator[str]:
+    """The tokens with names in quotes: a parameter may be called `limit`, which SQL reads as a clause."""
     words = ((token[0].strip(), token["word"]) for token in tokens)
-    return " ".join(f'"{token}"' if word and word.upper() not in _KEYWORDS else token for token, word in words)
+    return (f'"{token}"' if word and word.upper() not in _KEYWORDS else token for token, word in words)
 
 
-def _comparisons(text: str) -> Iterator[tuple[str, Operator, str]]:
-    """Each name that stands alone on the left of a comparison, the comparison, and the expression across from it."""
+def _as_sql(tokens: Sequence[str], nested: int = 0) -> Iterator[str]:
+    """The tokens with the functions in SQL's words. SQL's own leave out a null, which makes the whole unknown here."""
+    at = 0
+    while at < len(tokens):
+        name = tokens[at].upper()
+        if name not in _FUNCTIONS or tokens[at + 1 : at + 2] != ["("]:
+            yield tokens[at]
+            at += 1
+            continue
+        if nested == _MOST_NESTED:
+            raise ExpressionError(f"min, max and clamp stand in each other {_MOST_NESTED} times at most")
+        inner = list(_operand(tokens[at + 2 :], ends=()))
+        values = [" ".join(_as_sql(value, nested + 1)) for value in _arguments(inner)]
+        yield _called(name, values)
+        at += len(inner) + 3
+
+
+def _called(name: str, values: Sequence[str]) -> str:
+    if len(values) != 3 if name == "CLAMP" else len(values) < 2:  # noqa: PLR2004 - a value and its two bounds
+        raise ExpressionError("write min(a, b), max(a, b) or clamp(value, least, most)")
+    if name == "CLAMP":
+        return _called("MIN", [_called("MAX", values[:2]), values[2]])
+    function = "LEAST" if name == "MIN" else "GREATEST"
+    return f"({function}({', '.join(values)}) + 0 * ({' + '.join(f'({value})' for value in values)}))"
+
+
+def _arguments(tokens: Sequence[str]) -> Iterator[Sequence[str]]:
+    """What stands between the commas that are in no brackets."""
+    start = depth = 0
+    for at, word in enumerate(tokens):
+        depth += (word == "(") - (word == ")")
+        if word == "," and not depth:
+            yield tokens[start:at]
+            start = at + 1
+    yield tokens[start:]
+
+
+def comparisons(text: str) -> Iterator[tuple[str, Operator, str]]:
+    """Each comparison: the arithmetic before it, its sign, and the arithmetic after it."""
     tokens = [token[0].strip() for token in _tokens(text)]
     for at, sign in enumerate(tokens):
-        alone = at == 1 or (at > 1 and (tokens[at - 2] == "(" or tokens[at - 2].upper() in _CLAUSES))
-        if sign in _COMPARING and alone and tokens[at - 1].isidentifier():
+        if sign in _COMPARING:
+            before = [_TURNED.get(token, token) for token in reversed(tokens[:at])]
+            left = [_TURNED.get(token, token) for token in _operand(before)]
             across = list(_operand(tokens[at + 1 :]))
-            if "CASE" not in map(str.upper, across):
-                yield tokens[at - 1], cast("Operator", sign), " ".join(across)
+            if left and "CASE" not in map(str.upper, across):
+                yield " ".join(reversed(left)), cast("Operator", sign), " ".join(across)
 
 
-def _operand(tokens: Iterable[str]) -> Iterator[str]:
+def _operand(tokens: Iterable[str], ends: Collection[str] = (*_COMPARING, *_CLAUSES - {"CASE"})) -> Iterator[str]:
     """The tokens up to the end of the arithmetic that they begin with."""
     depth = 0
     for word in tokens:
         depth += (word == "(") - (word == ")")
-        if depth < 0 or (not depth and (word in _COMPARING or word.upper() in _CLAUSES - {"CASE"})):
+        if depth < 0 or (not depth and word.upper() in ends):
             return
         yield word
 
@@ -147,7 +188,10 @@ def _words(text: str, tokens: Iterable[re.Match[str]]) -> list[str]:
     words = []
     for token in tokens:
         if word := token["word"]:
-            if text[token.end() :].lstrip().startswith("(") and word.upper() not in _KEYWORDS:
+            called = text[token.end() :].lstrip().startswith("(")
+            if word.upper() in _FUNCTIONS and not called:
+                raise ExpressionError(f"{word} is a function: write {word}(a, b)")
+            if called and word.upper() not in _KEYWORDS:
                 raise ExpressionError(f"{word}(...) is not allowed: a rule compares and combines metrics, row by row")
             if word.upper() in {"IS", "NULL", "OVER"}:
                 raise ExpressionError(f"{word.upper()} is not allowed: a null makes the rule not evaluable by itself")

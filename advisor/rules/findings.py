@@ -12,9 +12,8 @@ from advisor.rules.candidates import Candidate
 from advisor.rules.evaluation import fixes_in_order, fixes_of_other_causes
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share
-from advisor.vocabulary.severities import SEVERITIES, Severity
+from advisor.vocabulary.severities import SEVERITIES
 
-_WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 _NO_FRAMEWORK: Final = "cuda"
 
 
@@ -30,9 +29,9 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         key=rule.id,
         rule=rule.id,
         title=candidate.heading,
-        severity=_severity(candidate, saving),
-        loss=rule.loss,
-        phase=rule.applies.phase[0] if rule.applies.phase and not rule.symptom else None,
+        severity=candidate.severity_of((saving.low_share + saving.high_share) / 2 if saving else 0.0),
+        loss=rule.about.loss,
+        phase=rule.applies.phase[0] if rule.applies.phase and not rule.about.symptom else None,
         confidence=candidate.confidence,
         saving=saving,
         scope=_reach(candidate, run),
@@ -68,18 +67,6 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
         raise candidate.rule.unsayable(str(error)) from None
 
 
-def _severity(candidate: Candidate, saving: Saving | None) -> Severity:
-    """The severity, lowered to what the saving supports, where the rule allows that.
-
-    High takes a least saving that is worth it, medium one that is so midway between least and most.
-    """
-    severity = candidate.severity
-    if candidate.rule.capped and saving is not None and saving.low_share < _WORTH:
-        most: Severity = "medium" if (saving.low_share + saving.high_share) / 2 >= _WORTH else "low"
-        severity = max(severity, most, key=SEVERITIES.index)
-    return min(severity, candidate.least, key=SEVERITIES.index)
-
-
 def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
     of_rule = candidate.workers if candidate.rule.scope == "worker" else _rank(candidate) or run.workers
     steps = run.used_steps(candidate.worker) or ()
@@ -88,7 +75,7 @@ def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
 
 def _rank(candidate: Candidate) -> tuple[int, ...]:
     """The number of the rank that the finding is about; none if it is about all."""
-    rank = candidate.row.get(candidate.rule.about) if candidate.rule.about else None
+    rank = candidate.row.get(candidate.rule.about.rank or "")
     return (rank,) if isinstance(rank, int) else ()
 
 

@@ -124,7 +124,7 @@ def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -
         rule=rule.id,
         title=rule.heading(),
         of=rule.saving.of if rule.saving else None,
-        beyond=tuple(rule.saving.beyond) if rule.saving else (),
+        beyond=tuple(rule.saving.then_from) if rule.saving else (),
         missing={name: Reason.of(_why(rule, name, run)) for name in missing},
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +15,8 @@ from advisor.errors import RuleError
 from advisor.metrics.metric import METRICS
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
-from advisor.rules.evaluation import fixes_in_order, verdicts
+from advisor.rules.boundaries import Types, at_limits
+from advisor.rules.evaluation import Verdict, fixes_in_order, verdicts
 from advisor.rules.rule_file import Case, Rule, RuleFile, files
 from advisor.vocabulary.formerly import RULES
 
@@ -23,17 +24,15 @@ Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
 
 
-def lint(
-    folder: Path, metrics: Mapping[str, type[pl.DataType]], known_rules: Collection[str], *, documented: bool = False
-) -> list[str]:
+def lint(folder: Path, metrics: Types, known_rules: Collection[str], *, documented: bool = False) -> list[str]:
     """Everything that is wrong with the rule files of a folder, one `path:line: message` each.
 
     Args:
         folder: Where the `*.yaml` files are.
         metrics: Every metric with its type.
         known_rules: Ids of other rules that `explains` may name.
-        documented: Whether to ask for what the shipped rules have: a unit and a meaning of every parameter; of every
-            fix whether a recording shows it, and then a case of a job that has it already.
+        documented: Whether to ask for what the shipped rules have: the meaning of every parameter that is no limit of
+            a metric, and why a rule states its severity.
     """
     lines: list[str] = []
     files = [*_files(folder, lines)]
@@ -49,7 +48,7 @@ def lint(
             rule = rules[file.path]
             known = {**metrics, **{name: metric.dtype for name, metric in rule.selected.items()}}
             lines += [str(file.error(at, message)) for at, message in _problems(rule, known, ids)]
-            problems = (*_undocumented(rule), *_uncovered(rule, known)) if documented else ()
+            problems = _undocumented(rule) if documented else ()
             lines += [str(file.error(at, message)) for at, message in problems]
             if rule.id != RULES.get(file.path.stem, file.path.stem):
                 lines.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
@@ -64,7 +63,7 @@ def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
             lines.append(str(error))
 
 
-def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collection[str]) -> Iterator[Problem]:
+def _problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterator[Problem]:
     try:
         expressions = rule.expressions(metrics)
         conditions = rule.fix_conditions(metrics)
@@ -76,10 +75,10 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
     except ValueError as error:
         yield ("says",), str(error)
         return
-    yield from _name_problems(rule, metrics, ids, of_sentence)
+    yield from _name_problems(rule, metrics, of_sentence)
     for name in sorted(of_fixes - {*metrics, *rule.params}):
         yield ("fixes",), f"unknown metric or parameter {name!r}"
-    yield from _about_problems(rule.about, metrics)
+    yield from _about_problems(rule, metrics, ids)
     yield from _part_problems(rule)
     choices = Counter((fix.choice, fix.framework) for fix in rule.fixes if fix.choice)
     for (choice, framework), fixes in choices.items():
@@ -92,30 +91,36 @@ def _problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], ids: Collect
     for name in rule.params:
         if name not in used:
             yield ("params", name), "this parameter is not used"
-    judged = {name for key, e in expressions.items() if not key.startswith("saving") for name in e.names}
-    yield from _case_problems(rule, metrics, judged)
+    yield from _case_problems(rule, metrics)
+    yield from _limit_problems(rule, metrics_of(rule, metrics))
 
 
 def _undocumented(rule: Rule) -> Iterator[Problem]:
+    limits = rule.limits
     for name, parameter in rule.parameters.items():
-        if parameter.unit is None or parameter.meaning is None:
-            yield ("params", name), "write its unit and meaning beside it: {value: 0.05, unit: share, meaning: ...}"
-    for index, fix in enumerate(rule.fixes):
-        if fix.when is None and fix.unless is None and fix.cannot_show is None:
-            yield ("fixes", index), "write when a job has it already: `unless: METRIC > 0`, or `cannot_show: REASON`"
+        if parameter.meaning is None and name not in limits:
+            yield ("params", name), "write what it is after its unit: `5 %, idle time as a share of the step`"
+    if rule.severity and not rule.severity.because:
+        yield ("severity",), "write why no saving decides it: `because: ...`"
 
 
-def _uncovered(rule: Rule, metrics: Iterable[str]) -> Iterator[Problem]:
-    """Fixes that a job may have already, without a case of such a job."""
+def _limit_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
+    """Limits that decide in no case, and fixes that a job may have already without a case of such a job."""
+    cases, idle = at_limits(rule, metrics)
+    silent = any(case.fires is False for case in rule.cases.values()) or any(case.is_silent for case in cases)
+    if not silent:
+        yield ("cases",), "no case in which the rule does not fire"
+    for place, limit in idle:
+        if place[0] != "fixes":
+            yield place, f"no case shows what `{limit}` decides: add one in which nothing else decides"
+    given = [*(case.metrics for case in rule.cases.values()), *(case.given for case in cases)]
     for (index, key), condition in rule.fix_conditions(metrics).items():
-        rows = (case.metrics for case in rule.cases if condition.names <= case.metrics.keys() | rule.params.keys())
+        rows = [row for row in given if condition.names <= row.keys() | rule.params.keys()]
         if key == "unless" and not any(condition.over(pl.DataFrame([row]), rule.params)[0] for row in rows):
             yield ("fixes", index, "unless"), "no case of a job that has this fix already"
 
 
-def _name_problems(
-    rule: Rule, metrics: Collection[str], ids: Collection[str], of_sentence: set[str]
-) -> Iterator[Problem]:
+def _name_problems(rule: Rule, metrics: Collection[str], of_sentence: set[str]) -> Iterator[Problem]:
     for name in sorted(of_sentence - {*metrics, *rule.params, *wording.PHRASES[True], wording.DEVICE}):
         yield ("says",), f"unknown metric or parameter {name!r}"
     for name in rule.params:
@@ -123,34 +128,31 @@ def _name_problems(
             yield ("params", name), "this is the name of a metric"
     for name in rule.selected.keys() & METRICS.keys():
         yield ("measure",), f"{name} is a metric of all rules: call the selection otherwise"
-    for key in ("title", "doubtful_title"):
-        if rule.id in (getattr(rule, key) or ""):
-            yield (key,), "leave out the rule's id: reports write it after the title"
+    for key, title in ((("title",), rule.title), (("confidence", "title"), rule.certainty.title)):
+        if rule.id in (title or ""):
+            yield key, "leave out the rule's id: reports write it after the title"
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"
-    yield from _other_rules(rule, metrics, ids)
-    if True not in rule.severity.values():
-        yield ("severity",), "one level must be `true`, for rows that reach no other"
+    if rule.saving and rule.severity:
+        yield ("severity",), "leave it out: the severity is decided by the saving"
+    if not rule.saving and True not in rule.levels.values():
+        yield ("severity",), "without a saving, one level must be `true`, for rows that reach no other"
 
 
-def _other_rules(rule: Rule, metrics: Collection[str], ids: Collection[str]) -> Iterator[Problem]:
-    """What stands on its relations to other rules."""
-    for key in ("explains", "parts"):
-        for index, other in enumerate(getattr(rule, key)):
+def _about_problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterator[Problem]:
+    """What stands on what it is about, and on its relations to other rules."""
+    about = rule.about
+    for key, others in ((("explains",), rule.explains), (("about", "parts"), about.parts)):
+        for index, other in enumerate(others):
             if other not in ids:
-                yield (key, index), f"no rule has the id {other!r}"
-    if rule.covers is not None and rule.covers not in metrics:
-        yield ("covers",), f"unknown metric {rule.covers!r}"
-    if rule.parts and rule.covers is None:
-        yield ("parts",), "name the metric that says how much of it each part is: `covers: METRIC`"
-
-
-def _about_problems(about: str | None, metrics: Mapping[str, type[pl.DataType]]) -> Iterator[Problem]:
-    if about is not None and about not in metrics:
-        yield ("about",), f"unknown metric {about!r}"
-    elif about is not None and metrics[about] != pl.Int64:
-        yield ("about",), f"{about!r} is not the number of a rank: name a metric with the unit `rank`"
+                yield (*key, index), f"no rule has the id {other!r}"
+    for name in {about.rank, about.time} - {None, *metrics}:
+        yield ("about",), f"unknown metric {name!r}"
+    if about.parts and about.time is None:
+        yield ("about",), "name the metric that says how much of it each part is: `time: METRIC`"
+    if about.rank and metrics.get(about.rank, pl.Int64) != pl.Int64:
+        yield ("about", "rank"), f"{about.rank!r} is not the number of a rank: name a metric with the unit `rank`"
 
 
 def _part_problems(rule: Rule) -> Iterator[Problem]:
@@ -174,41 +176,44 @@ def _trial_problems(rule: Rule) -> Iterator[Problem]:
             yield ("fixes", index, "try"), str(error)
 
 
-def _case_problems(rule: Rule, metrics: Mapping[str, type[pl.DataType]], judged: set[str]) -> Iterator[Problem]:
-    if not any(case.fires for case in rule.cases):
+def _case_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
+    if not any(case.fires for case in rule.cases.values()):
         yield ("cases",), "no case in which the rule fires"
-    if not any(case.fires is False for case in rule.cases):
-        yield ("cases",), "no case in which the rule does not fire"
-    if judged - rule.params.keys() and not any(case.not_evaluable for case in rule.cases):
-        yield ("cases",), "no case in which the rule cannot be judged (not_evaluable)"
-    known = metrics_of(rule, metrics)
-    for index, case in enumerate(rule.cases):
+    wrong = dict(failures(rule, metrics_of(rule, metrics)))
+    for place, case in rule.cases.items():
         unknown = sorted(case.metrics.keys() - metrics.keys())
-        message = f"unknown metric {unknown[0]!r}" if unknown else failure(rule, case, known)
-        if message:
-            yield ("cases", index), f"case {case.name!r}: {message}"
+        if message := f"unknown metric {unknown[0]!r}" if unknown else wrong.get(place):
+            yield ("cases", place), f"case {case.name!r}: {message}"
 
 
-def metrics_of(rule: Rule, metrics: Mapping[str, type[pl.DataType]]) -> Mapping[str, type[pl.DataType]]:
+def metrics_of(rule: Rule, metrics: Types) -> Types:
     """The metrics that the rule or a case of it names; with all the others a verdict takes six times as long."""
     words = set(re.findall(r"\w+", rule.model_dump_json()))
     return {name: dtype for name, dtype in metrics.items() if name in words}
 
 
-def failure(rule: Rule, case: Case, metrics: Mapping[str, type[pl.DataType]]) -> str | None:
-    """How the rule's verdict on the case differs from what the case demands, None where it does not."""
-    row = pl.DataFrame({name: [case.metrics.get(name)] for name in metrics}, schema=dict(metrics), strict=False)
-    verdict = verdicts(rule, row)[0]
+def failures(rule: Rule, metrics: Types) -> Iterator[tuple[int, str]]:
+    """How the rule's verdicts on its cases differ from what these demand, by the place of the case in the file."""
+    cases = rule.cases
+    rows = [{name: case.metrics.get(name) for name in metrics} for case in cases.values()]
+    frame = pl.DataFrame(rows, schema=dict(metrics), strict=False)
+    for place, verdict, row in zip(cases, verdicts(rule, frame), frame.iter_rows(named=True), strict=True):
+        if message := _failure(rule, cases[place], verdict, row):
+            yield place, message
+
+
+def _failure(rule: Rule, case: Case, verdict: Verdict, row: Mapping[str, object]) -> str | None:
     if case.not_evaluable is not None:
         missing = set(verdict.missing)
         return None if missing >= set(case.not_evaluable) and missing else f"it is {verdict.outcome}"
     if verdict.outcome == "not_evaluable":
         return f"not evaluable without {', '.join(verdict.missing)}"
-    if (verdict.severity or False, verdict.doubted) != (case.fires, case.doubted):
-        return f"fires {verdict.severity or False}{', doubted' if verdict.doubted else ''}, not {case.fires}"
+    fires = verdict.outcome == "fired" and (verdict.severity or True)
+    if (fires, verdict.lower) != (case.fires, case.lower):
+        return f"fires {fires}{', with lower confidence' if verdict.lower else ''}, not {case.fires}"
     if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
-    return _sentence_failure(rule, case, row.row(0, named=True)) if case.fires else None
+    return _sentence_failure(rule, case, row) if case.fires else None
 
 
 def _sentence_failure(rule: Rule, case: Case, row: Mapping[str, object]) -> str | None:

@@ -93,6 +93,7 @@ def _high_ms(share: Share | None) -> float:
 
 
 def _rank(candidate: Candidate, share: Share | None) -> tuple[object, ...]:
-    later = not (candidate.rule.leads and candidate.severity == "high")
+    # time of unknown cause is in no saving: where it is most of the step, all others are doubtful
+    later = not (candidate.rule.about.loss == "unknown" and candidate.severity == "high")
     expected = candidate.expected_ms(share.low_ms, share.high_ms) if share else 0.0
     return later, share is None, -expected, SEVERITIES.index(candidate.severity), candidate.rule.id

@@ -8,19 +8,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import polars as pl
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.metrics.metric import METRICS, Metric
 from advisor.model.finding import Confidence
 from advisor.model.notes import Note
 from advisor.rules import wording
-from advisor.rules.expressions import Expression, ExpressionError, parse
+from advisor.rules.expressions import Expression, ExpressionError, comparisons, parse
 from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, of_rule
-from advisor.rules.thresholds import Strict, Text, Threshold
+from advisor.rules.thresholds import Strict, Text, Threshold, number
 from advisor.system.resources import rules_folder
 from advisor.text import one_line
 from advisor.vocabulary import formerly
@@ -43,8 +51,10 @@ Part: TypeAlias = str | float
 Terms: TypeAlias = str | Mapping[str, Part]
 """A metric in ms, or a share of the step; or several, each with its part."""
 
-_RULE_LISTS: Final = ("explains", "parts")
+_RULE_LISTS: Final = (("explains",), ("about", "parts"))
 _OF_FIXES: Final = ("when", "unless")
+_VERDICT: Final = ("fires", "saves", "not_evaluable", "fix", "lower")
+_SHARED: Final = "shared"
 _DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 """The cases where they come last in a file: a third of what there is to parse."""
@@ -52,6 +62,15 @@ _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 
 RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")
 """Kinds of work that go on: all but a capture, which happens once."""
+
+
+def _sayable(title: str) -> str:
+    if "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
+        raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
+    return title
+
+
+_Title: TypeAlias = Annotated[Text, AfterValidator(_sayable)]
 
 
 class Applies(Strict):
@@ -125,14 +144,14 @@ class Saving(Ends):
     `without_device` has the ends for jobs that use none. Where `known` does not hold there is no estimate. In place of
     all these, `low_ms` and `high_ms` are two expressions.
 
-    `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
-    the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
-    `beyond`; whichever is more goes first.
+    `then_from` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy
+    of the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
+    `then_from`; whichever is more goes first.
     """
 
     of: Pool
     of_ms: str | None = None
-    beyond: tuple[Pool, ...] = ()
+    then_from: tuple[Pool, ...] = ()
     without_device: Ends | None = None
     known: str | None = None
     low_ms: str | float | None = None
@@ -182,12 +201,58 @@ def _factor(expression: Part) -> str:
     return f"({text})" if set(text) & set("+-") or text.startswith("CASE") else text
 
 
+class Levels(Strict):
+    """The severity of a rule that saves no time: the first level that holds, and why it is no matter of time."""
+
+    high: str | bool | None = None
+    medium: str | bool | None = None
+    low: str | bool | None = None
+    because: Text | None = None
+
+
+class Certainty(Strict):
+    """How sure the saving is: one level lower where `lower_if` holds, and `title` is the finding's title then."""
+
+    level: Confidence = "medium"
+    lower_if: str | None = None
+    title: _Title | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_level(cls, written: object) -> object:
+        return {"level": written} if isinstance(written, str) else written
+
+
+class About(Strict):
+    """What a finding is about.
+
+    `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `time` is a metric in ms: the
+    time per step, for this rule and each of `parts`, which are rules about parts of that time. It stands for them
+    unless one of them is most of it. `loss` is the part of the period that it explains without a saving. A `symptom` is
+    shown alone only if no cause explains it.
+    """
+
+    rank: str | None = None
+    time: str | None = None
+    parts: tuple[str, ...] = ()
+    loss: LossCode | None = None
+    symptom: bool = False
+
+
+_Link: TypeAlias = Annotated[
+    str,
+    StringConstraints(pattern=r"^(https://)?[\w.-]+\.\w+(/\S*)?$"),
+    AfterValidator(lambda link: f"https://{link.removeprefix('https://')}"),
+]
+"""A page, with or without its `https://`."""
+
+
 class Fix(Strict):
     """What to change, with code and the page that documents it.
 
     Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
-    recording shows that it is made already, `unless` says so; it is false if the rule cannot fire on a job that has it.
-    If no recording shows it, `cannot_show` says why. Where they differ by profiler, as advice on recording does,
+    recording shows that it is made already, `unless` says so. If no recording shows it, `cannot_show` says why. With
+    neither, the rule cannot fire on a job that has it. Where they differ by profiler, as advice on recording does,
     `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
     `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
     Fixes of one `choice` exclude each other.
@@ -199,13 +264,13 @@ class Fix(Strict):
     format: tuple[str, ...] = ()
     workload: tuple[Workload, ...] = ()
     when: str | None = None
-    unless: str | Literal[False] | None = None
+    unless: str | None = None
     cannot_show: Unseen | None = None
     do: Text
     code: str | None = None
     numerics: Text | None = None
     choice: Text | None = None
-    link: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
+    link: _Link | None = None
     trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
     estimated: bool = True
     records: bool = False
@@ -218,75 +283,94 @@ class Fix(Strict):
 
 
 class Reference(Strict):
-    """Where a threshold or a claim comes from."""
+    """Where a threshold or a claim comes from: `source: claim`."""
 
     what: Text
     where: Text
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_pair(cls, written: object) -> object:
+        if isinstance(written, dict) and len(written) == 1:
+            ((source, claim),) = written.items()
+            return {"what": claim, "where": source}
+        return written
+
+
+_Given: TypeAlias = Mapping[str, Annotated[float | str | None, BeforeValidator(number)]]
+
 
 class Case(Strict):
-    """A test of the rule: the metrics that it gives, the rest unknown. `fix` is how the first fix begins."""
+    """A test of the rule: the metrics that it gives, the rest unknown; and what must come of them.
+
+    `fires` is the severity if the rule states levels, else whether it fires; `lower` whether the confidence is a level
+    lower; `fix` how the first fix begins. In a file it is `name: {metric: value, fires: false}`. An entry called
+    `shared` has the metrics of the cases after it; null takes one away.
+    """
 
     name: Text
-    metrics: Annotated[Mapping[str, float | str], Field(alias="given")]
-    fires: Severity | Literal[False] | None = None
+    metrics: Annotated[_Given, Field(alias="given", default_factory=dict)]
+    fires: Severity | bool = True
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
     fix: Text | None = None
-    doubted: bool = False
+    lower: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_pair(cls, written: object) -> object:
+        if (
+            not isinstance(written, dict)
+            or len(written) != 1
+            or not isinstance(inner := next(iter(written.values())), dict)
+        ):
+            raise ValueError("write its name, the metrics that it gives, and what comes of them: `name: {metric: 0.2}`")
+        verdict = {key: inner[key] for key in _VERDICT if key in inner}
+        return {"name": next(iter(written)), "given": {key: inner[key] for key in inner.keys() - verdict}, **verdict}
 
 
 class Rule(Strict):
     """One rule file."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-    title: Text
+    title: _Title
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
     measure: Annotated[Mapping[Name, Selection], Field(max_length=MOST_SELECTIONS)] = {}
     """What it measures by names; each entry gives the metrics of `selectors.ENDS`."""
     parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
     when: str | bool
-    severity: Mapping[Severity, str | bool]
-    capped: bool = True
-    """Whether the severity is at most what the saving carries."""
-    confidence: Confidence
-    doubt: str | None = None
-    """Where it holds, the confidence is one level lower."""
-    doubtful_title: Text | None = None
-    """The title then."""
+    severity: Levels | None = None
+    """Where it is not decided by what is saved."""
+    certainty: Annotated[Certainty, Field(alias="confidence")] = Certainty()
     saving: Saving | None = None
-    loss: LossCode | None = None
-    """The part of the period that the finding explains without a saving."""
-    about: str | None = None
-    """A metric whose value is the number of the one rank which a rule of scope `run` is about."""
-    leads: bool = False
-    """At high severity its finding comes first: it speaks of time that no saving reckons with."""
-    symptom: bool = False
+    about: About = About()
     explains: tuple[str, ...] = ()
-    covers: str | None = None
-    """A metric in ms: the time per step that the finding is about."""
-    parts: tuple[str, ...] = ()
-    """Rules about parts of what this one covers: it stands for them unless one of them is most of it."""
     shows: tuple[str, ...] = ()
     says: Text
     why: Text
     fixes: Annotated[tuple[Fix, ...], Field(min_length=1)]
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
-    cases: tuple[Case, ...]
+    entries: Annotated[tuple[Case, ...], Field(alias="cases")]
     _file: RuleFile | None = PrivateAttr(None)
     _shared: Mapping[str, Selection] = PrivateAttr(default_factory=dict)
 
-    @field_validator("title", "doubtful_title")
-    @classmethod
-    def _sayable(cls, title: str | None) -> str | None:
-        if title and "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
-            raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
-        return title
+    @property
+    def cases(self) -> dict[int, Case]:
+        """The cases by their places in the file, each with the metrics that those around it share."""
+        shared: Mapping[str, float | str | None] = {}
+        cases = {}
+        for place, entry in enumerate(self.entries):
+            if entry.name == _SHARED:
+                shared = entry.metrics
+                continue
+            given = {metric: value for metric, value in {**shared, **entry.metrics}.items() if value is not None}
+            cases[place] = entry.model_copy(update={"metrics": given})
+        return cases
 
-    def heading(self, device: str = wording.GPU, *, doubted: bool = False) -> str:
+    def heading(self, device: str = wording.GPU, *, unsure: bool = False) -> str:
         """The title, with what to call the device."""
-        title = self.doubtful_title if doubted and self.doubtful_title else self.title
+        title = (unsure and self.certainty.title) or self.title
         return wording.say(title, {wording.DEVICE: device})
 
     def unsayable(self, why: str) -> RuleError:
@@ -326,23 +410,41 @@ class Rule(Strict):
         """The value of every parameter by its name."""
         return {name: parameter.value for name, parameter in self.parameters.items()}
 
+    @property
+    def limits(self) -> dict[str, str]:
+        """By parameter, the metric that is held against it, or against so much of the step, in a condition."""
+        texts = [str(text) for key, text in self.texts.items() if not key.startswith("saving")]
+        sides = (sides for text in (*texts, *self.texts_of_fixes.values()) for sides in comparisons(text))
+        return {right.removesuffix(" * step_mean_ms"): left for left, _, right in sides if left.isidentifier()}
+
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
         """The same rule with other values of parameters, or always at one severity, whatever it saves."""
-        forced = {"severity": {severity: True}, "capped": False} if severity else {}
+        forced = {"severity": Levels.model_validate({severity: True})} if severity else {}
         changed = {name: self.parameters[name].model_copy(update={"value": value}) for name, value in params.items()}
         return self.model_copy(update={"parameters": {**self.parameters, **changed}, **forced})
+
+    @property
+    def levels(self) -> dict[Severity, str | bool]:
+        """When it has which severity, the highest first; empty if what is saved decides."""
+        every = {level: getattr(self.severity, level, None) for level in SEVERITIES}
+        return {level: when for level, when in every.items() if when is not None}
 
     @property
     def texts(self) -> dict[str, str | bool | float]:
         """Every expression of the rule by the key it stands under."""
         texts: dict[str, str | bool | float] = {"when": self.when}
-        texts |= {f"severity.{level}": self.severity[level] for level in SEVERITIES if level in self.severity}
-        if self.doubt:
-            texts["doubt"] = self.doubt
+        texts |= {f"severity.{level}": when for level, when in self.levels.items()}
+        if self.certainty.lower_if:
+            texts["confidence.lower_if"] = self.certainty.lower_if
         if self.saving:
             texts |= dict(zip(("saving.low_ms", "saving.high_ms"), self.saving.ends, strict=True))
             texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}
         return texts
+
+    @property
+    def texts_of_fixes(self) -> dict[tuple[int, str], str]:
+        """The conditions of the fixes that have one, by their position and key."""
+        return {(n, key): text for n, fix in enumerate(self.fixes) for key in _OF_FIXES if (text := getattr(fix, key))}
 
     def expressions(self, metrics: Iterable[str]) -> dict[str, Expression]:
         """The rule's expressions, parsed; `metrics` are the names they may use beside the rule's parameters.
@@ -366,9 +468,8 @@ class Rule(Strict):
             RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
         """
         known = {*metrics, *self.params}
-        texts = {(n, key): text for n, fix in enumerate(self.fixes) for key in _OF_FIXES if (text := getattr(fix, key))}
         parsed = {}
-        for (index, key), text in texts.items():
+        for (index, key), text in self.texts_of_fixes.items():
             try:
                 parsed[index, key] = parse(text, known)
             except ExpressionError as error:
@@ -386,7 +487,7 @@ class RuleFile:
             self._yaml = Yaml(formerly.in_text(text, formerly.METRICS))
         self.data = self._yaml.value
         if not isinstance(self.data, dict):
-            raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
+            raise RuleError(f"{path}:1: a rule file is a mapping that starts with `title:`")
         self.renamed = [
             self._note(at, old, formerly.METRICS[old]) for old, at in formerly.lines_of(text, formerly.METRICS).items()
         ]
@@ -398,11 +499,11 @@ class RuleFile:
 
     def _take_ids_of_now(self) -> None:
         """Ids of rules are words of the language too: only where one stands for a rule is it changed."""
-        spots = [((key, n), rule) for key in _RULE_LISTS for n, rule in enumerate(_list(self.data.get(key)))]
+        spots = [((*keys, n), rule) for keys in _RULE_LISTS for n, rule in enumerate(_list(self.data, *keys))]
         for at, old in [(("id",), self.data.get("id")), *spots]:
             if isinstance(old, str) and old in formerly.RULES:
                 self.renamed.append(self._note(str(self._yaml.line(at)), old, formerly.RULES[old]))
-                inner = self.data if len(at) == 1 else self.data[at[0]]
+                inner = self.data if len(at) == 1 else _list(self.data, *at[:-1])
                 inner[at[-1]] = formerly.RULES[old]
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
@@ -419,7 +520,7 @@ class RuleFile:
             RuleError: the first thing that is wrong with its form.
         """
         try:
-            rule = Rule.model_validate(self.data)
+            rule = Rule.model_validate({"id": self.path.stem, **self.data})
             rule._shared = shared or {}  # noqa: SLF001 - selections of other files
             rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:
@@ -430,7 +531,10 @@ class RuleFile:
         return rule
 
 
-def _list(value: object) -> list[object]:
+def _list(value: Any, *keys: str) -> list[Any]:  # noqa: ANN401 - whatever a file holds
+    """The list that stands under these keys, one in the other; an empty one where none does."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, list) else []
 
 

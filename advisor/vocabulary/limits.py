@@ -39,6 +39,13 @@ HEALTHY_SHARE: Final = 0.9
 Own choice: public traces of jobs that experts call healthy are at work for 91 to 99 % of their time.
 """
 
+SAVED_SHARES: Final = {"high": 0.15, "medium": 0.03}
+"""The share of the step from which the middle of a saving's interval is high, and medium; a smaller one is low.
+
+The two limits by which XProf's overview page calls launches and other work of the host moderate and high. Step times of
+one job vary by 1 to 3 %.
+"""
+
 LAUNCH_GAP, QUEUED_GAP, SLOW_CALL, UNRECORDED_WAIT = map(
     ns, (LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS)
 )

@@ -146,7 +146,7 @@ def test_ranks_on_cpus_that_mostly_communicate_are_told_so():
     (run,) = profiles.check(TRACES / "cpu-only").runs
     first = run.findings[0]
     assert (first.rule, first.severity, first.saving.low_ms if first.saving else None) == (
-        *("communication-on-cpus", "medium"),
+        *("communication-on-cpus", "high"),
         0,
     )
     assert "waiting for a late rank" in first.says

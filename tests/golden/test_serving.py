@@ -118,7 +118,7 @@ def test_a_decode_step_in_one_graph_is_healthy():
 @pytest.mark.parametrize(
     ("fault", "first"),
     [
-        ("server-with-prefills", []),
+        ("server-with-prefills", ["tail-wave"]),
         ("decode-without-graphs", ["decode-outside-graphs"]),
         ("long-prefills", ["prefill-stalls-decode"]),
     ],

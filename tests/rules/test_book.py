@@ -6,8 +6,9 @@ from functools import cache
 import pytest
 
 from advisor import metrics
+from advisor.rules.boundaries import at_limits, misjudged
 from advisor.rules.evaluation import fixes_in_order
-from advisor.rules.lint import failure, lint, metrics_of
+from advisor.rules.lint import failures, lint, metrics_of
 from advisor.rules.wording import PHRASES, say
 from advisor.system.resources import rules_folder
 from advisor.vocabulary import formerly
@@ -41,11 +42,13 @@ def mutants(rule):
 
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
 def test_each_changed_threshold_breaks_a_case(rule):
-    assert [why for case in rule.cases if (why := failure(rule, case, columns(rule.id)))] == []
+    names = columns(rule.id)
+    cases, _ = at_limits(rule, names)
+    assert misjudged(rule, cases, names) == []
     survivors = [
         change
         for change, mutant in mutants(rule)
-        if not any(failure(mutant, case, columns(rule.id)) for case in mutant.cases)
+        if not misjudged(mutant, cases, names) and not any(failures(mutant, names))
     ]
     assert survivors == [], "no case notices"
 
@@ -181,7 +184,7 @@ def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_
 def test_a_capture_saves_nothing_of_gaps_over_1_ms():
     """It is at most the gaps of up to 1 ms and the pauses between queued kernels."""
     captured = [rule.saving for rule in BOOK.values() if rule.saving and "capture_gain_ms" in rule.saving.ends[1]]
-    assert [(of.of, of.beyond) for of in captured] == [("launch_gap", ("queued_idle",))] * 4
+    assert [(of.of, of.then_from) for of in captured] == [("launch_gap", ("queued_idle",))] * 4
 
 
 def test_an_earlier_name_leads_to_one_of_now_and_is_free():

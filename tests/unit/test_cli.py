@@ -179,7 +179,7 @@ def test_overrides_and_suppressions_from_advisor_yaml(advisor, tmp_path):
     )
     run = json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]
     assert run["suppressed"][0]["rule"] == "input-bound"
-    (tmp_path / "advisor.yaml").write_text("overrides: {input-bound: {params: {moderate: 0.99, high: 0.999}}}\n")
+    (tmp_path / "advisor.yaml").write_text("overrides: {input-bound: {params: {moderate: 0.99}}}\n")
     assert "input-bound" in json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["passed"]
 
 
@@ -204,7 +204,7 @@ def test_an_expired_suppression_no_longer_holds(advisor, tmp_path):
         ("overrides: {input-bound: {params: {moderate: much}}}", "params.moderate: must be a number"),
         (
             "overrides: {input-bound: {params: {moderat: 0.1}}}",
-            "overrides.input-bound.params.moderat: no such parameter; input-bound has moderate, high",
+            "overrides.input-bound.params.moderat: no such parameter; input-bound has moderate, loader_slowdown",
         ),
         ("a: [", "not valid YAML"),
     ],

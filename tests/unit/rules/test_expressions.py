@@ -22,6 +22,27 @@ def test_true_holds_for_every_row():
     assert over(True, [0.1, 0.2]) == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("min(share, 2)", [1.0, 2.0, None]),
+        ("MAX(share * 2, 3) + 1", [4.0, 7.0, None]),
+        ("clamp(share, 2, limit)", [2.0, 2.5, None]),
+        ("max(min(share, 2), 1 - other, 0.5)", [1.0, 2.0, None]),
+    ],
+)
+def test_the_least_and_the_most_of_an_unknown_are_unknown(text, values):
+    assert over(text, [1.0, 3.0, None], limit=2.5) == values
+
+
+@pytest.mark.parametrize(
+    "text", ["min(share)", "clamp(share, 1)", "min(min(min(min(share, 1), 1), 1), 1)", "min", "max("]
+)
+def test_a_function_that_is_written_wrong_is_refused(text):
+    with pytest.raises(ExpressionError):
+        over(text, [1.0])
+
+
 def test_a_division_by_zero_is_no_number():
     assert over("1 / share", [0.0, 2.0]) == [None, 0.5]
 

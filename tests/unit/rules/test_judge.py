@@ -15,7 +15,7 @@ from advisor.model.notes import Note
 from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.rule_file import Rule
+from advisor.rules.rule_file import About, Rule
 
 
 def rule(name, when="input_share > 0.1", **changes):
@@ -23,7 +23,7 @@ def rule(name, when="input_share > 0.1", **changes):
         "id": name,
         "title": name.title(),
         "when": when,
-        "severity": {"medium": True},
+        **({} if "saving" in changes else {"severity": {"medium": True}}),
         "confidence": "high",
         "says": "{{ input_share | percent }} of {{ each_step }}",
         "why": "because",
@@ -248,7 +248,7 @@ def test_a_finding_on_the_job_holds_for_all_its_workers():
 
 
 def test_a_finding_on_the_job_that_is_about_one_rank_holds_for_that():
-    about = LATE.model_copy(update={"about": "late_rank"})
+    about = LATE.model_copy(update={"about": About(rank="late_rank")})
     rows = [{"input_share": 0.5, "late_rank": 2}] * 3
     assert judged(measured(*rows), about).findings[0].scope.workers == (2,)
     assert judged(measured(*({"input_share": 0.5} for _ in rows)), about).findings[0].scope.workers == (0, 1, 2)
@@ -263,7 +263,7 @@ def test_the_worst_workers_saving_counts():
 def test_a_saving_is_told_of_the_first_part_that_has_any_time(idle, of):
     """A job without a GPU waits for no launches."""
     found = measured({"input_share": 0.5, "launch_gap_share": idle, "host_work_share": 0.6})
-    parts = {"of": "launch_gap", "beyond": ("host_work",), "low_ms": 5, "high_ms": 9, "method": "m"}
+    parts = {"of": "launch_gap", "then_from": ("host_work",), "low_ms": 5, "high_ms": 9, "method": "m"}
     assert judged(found, rule("a", saving=parts)).findings[0].saving.of == of
 
 
@@ -293,10 +293,10 @@ def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(sha
         "idle_share > 0.1",
         severity={"high": "idle_share > 0.5", "medium": True},
         says="{{ idle_share | percent }}",
-        leads=True,
+        about={"loss": "unknown"},
     )
     found = measured({"idle_share": share, "input_share": 0.9})
-    within = rule("within", severity={"high": True}, **saving(40, 90))
+    within = rule("within", **saving(40, 90))
     assert judged(found, between, within).findings[0].rule == first
 
 
@@ -332,7 +332,7 @@ def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
 def test_a_saving_that_is_mostly_of_uneven_steps_is_of_the_mean_with_them(pauses_ms: int, of: str, share: float):
     """Of each step of 100 ms, 30 ms wait for input; of 150 ms, outlier steps included, they add 50."""
     found = measured({"input_share": 0.3, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
-    spread = {"of": "input", "beyond": ["outliers"], "low_ms": 20, "high_ms": pauses_ms, "method": "m"}
+    spread = {"of": "input", "then_from": ["outliers"], "low_ms": 20, "high_ms": pauses_ms, "method": "m"}
     (finding,) = judged(found, rule("slow", saving=spread)).findings
     assert (finding.saving.of, finding.saving.high_share) == (of, pytest.approx(share))
 
@@ -347,7 +347,7 @@ def test_what_waits_for_other_programs_is_not_sure_to_be_saved(unprofiled, low_s
 
 def test_no_saving_is_more_than_the_step():
     row = {"input_share": 0.9, "outliers_share": 0.4}
-    spread = {"saving": {"of": "input", "beyond": ["outliers"], "low_ms": 90, "high_ms": 120, "method": "m"}}
+    spread = {"saving": {"of": "input", "then_from": ["outliers"], "low_ms": 90, "high_ms": 120, "method": "m"}}
     (finding,) = judged(measured(row), rule("slow", **spread)).findings
     assert (finding.saving.high_ms, finding.saving.high_share) == (100, 1)
 
@@ -376,7 +376,7 @@ def test_without_a_device_a_formula_is_that_without_one():
 
 
 def test_a_symptom_stands_under_its_cause_only():
-    cause, symptom = rule("cause", explains=["symptom"]), rule("symptom", symptom=True)
+    cause, symptom = rule("cause", explains=["symptom"]), rule("symptom", about={"symptom": True})
     findings = judged(measured({"input_share": 0.5}), cause, symptom).findings
     assert [f.rule for f in findings] == ["cause"]
     assert [s.rule for s in findings[0].symptoms] == ["symptom"]
@@ -384,9 +384,10 @@ def test_a_symptom_stands_under_its_cause_only():
 
 def test_a_symptom_without_a_cause_stands_alone():
     silent = rule("cause", "input_share > 0.9", explains=["symptom"])
-    assert [f.rule for f in judged(measured({"input_share": 0.5}), silent, rule("symptom", symptom=True)).findings] == [
-        "symptom"
-    ]
+    assert [
+        f.rule
+        for f in judged(measured({"input_share": 0.5}), silent, rule("symptom", about={"symptom": True})).findings
+    ] == ["symptom"]
 
 
 def test_what_a_cause_leaves_of_its_effect_is_shown_if_it_is_more():
@@ -403,7 +404,7 @@ def test_what_a_cause_leaves_of_its_effect_is_not_shown_if_it_is_less():
 
 
 def test_a_chain_of_causes_gathers_under_the_first():
-    chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", explains=["c"]), rule("c", symptom=True)]
+    chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", explains=["c"]), rule("c", about={"symptom": True})]
     findings = judged(measured({"input_share": 0.3}), *chain).findings
     assert [f.rule for f in findings] == ["a"]
     assert {s.rule for s in findings[0].symptoms} == {"b", "c"}
@@ -422,29 +423,39 @@ def test_rank_is_by_expected_saving_then_severity_then_name():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "at_most"),
+    ("low", "high", "severity"),
     [
-        (1.0, 1.0, "high"),  # 1 % of the step
-        (0.99, 50.0, "medium"),
-        (0.0, 50.0, "medium"),
-        (0.0, 2.0, "medium"),
-        (0.0, 1.9, "low"),
-        (0.9, 1.0, "low"),
+        (15.0, 15.0, "high"),  # 15 % of the step
+        (0.0, 30.0, "high"),
+        (0.0, 29.9, "medium"),
+        (3.0, 3.0, "medium"),
+        (0.0, 6.0, "medium"),
+        (0.0, 5.9, "low"),
         (0.0, 0.0, "low"),
     ],
 )
-def test_a_severity_is_at_most_what_the_saving_carries(low, high, at_most):
-    found, levels = measured({"input_share": 0.9}), ["high", "medium", "low"]
-    for level in levels:
-        one = rule("a", severity={level: True}, **saving(low, high))
-        assert judged(found, one).findings[0].severity == max(level, at_most, key=levels.index)
+def test_the_middle_of_the_saving_decides_the_severity(low, high, severity):
+    found, one = measured({"input_share": 0.9}), rule("a", **saving(low, high))
+    assert judged(found, one).findings[0].severity == severity
+    for level in ("high", "medium", "low"):
         assert judged(found, one.adjusted({}, level)).findings[0].severity == level  # the user's word holds
 
 
-def test_what_another_finding_has_taken_carries_no_severity():
-    found, worse = measured({"input_share": 0.3}), {"severity": {"high": True}}
-    findings = judged(found, rule("a", **worse, **saving(25, 29)), rule("b", **worse, **saving(10, 20))).findings
+def test_what_another_finding_saves_makes_no_severity():
+    findings = judged(measured({"input_share": 0.3}), rule("a", **saving(25, 29)), rule("b", **saving(10, 20))).findings
     assert {f.rule: f.severity for f in findings} == {"a": "high", "b": "low"}
+
+
+def test_a_saving_that_is_unknown_is_of_low_severity():
+    unknown = rule("a", saving={"of": "input", "low_ms": 0, "high_ms": "input_gain_ms", "method": "m"})
+    (found,) = judged(measured({"input_share": 0.3}), unknown).findings
+    assert (found.saving, found.severity) == (None, "low")
+
+
+def test_a_symptom_is_as_severe_as_what_it_would_save_alone():
+    chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", **saving(2, 5))]
+    (found,) = judged(measured({"input_share": 0.3}), *chain).findings
+    assert [(s.rule, s.severity) for s in found.symptoms] == [("b", "medium")]
 
 
 def test_without_a_saving_the_severity_is_the_rules():
@@ -535,8 +546,8 @@ def test_a_rule_may_apply_where_the_framework_is_not_known():
 def test_a_loss_that_the_recording_shows_in_enough_steps_is_sure(of, ends, steps, before, confidence):
     known = measured({"input_share": 0.5, "device_busy_share": 0.3, "steps": steps})
     assert judged(known, rule("a", confidence=before, **saving(*ends, of))).findings[0].confidence == confidence
-    doubted = rule("a", confidence=before, doubt="input_share > 0", **saving(*ends, of))
-    assert judged(known, doubted).findings[0].confidence == ("medium" if before == "high" else "low")
+    unsure = rule("a", confidence={"level": before, "lower_if": "input_share > 0"}, **saving(*ends, of))
+    assert judged(known, unsure).findings[0].confidence == ("medium" if before == "high" else "low")
 
 
 def test_no_saving_of_a_fragment_has_more_than_low_confidence():
@@ -548,23 +559,23 @@ def test_no_saving_of_a_fragment_has_more_than_low_confidence():
 
 
 def test_in_doubt_the_confidence_is_a_level_lower():
-    doubted = rule("a", doubt="unnamed_input <> ''")
+    unsure = rule("a", confidence={"level": "high", "lower_if": "unnamed_input <> ''"})
     for name, confidence in (("fetch_it", "medium"), ("", "high"), (None, "high")):
-        (found,) = judge(measured({"input_share": 0.5, "unnamed_input": name}), {"a": doubted}, {}).findings
+        (found,) = judge(measured({"input_share": 0.5, "unnamed_input": name}), {"a": unsure}, {}).findings
         assert found.confidence == confidence
 
 
 def of_all(share_of_part, **whole):
     """A finding about 40 ms of copying, and one about a part of it that saves up to 12 ms."""
     row = {"input_share": 0.5, "moving_ms": 40.0, "cast_ms": 40.0 * share_of_part}
-    part = rule("part", covers="cast_ms", severity={"high": True}, capped=False, **saving(0, 12, of="compute"))
-    about = {"covers": "moving_ms", "parts": ["part"], "explains": ["part"]} | saving(1, 8, of="compute")
+    part = rule("part", about={"time": "cast_ms"}, **saving(0, 12, of="compute"))
+    about = {"about": {"time": "moving_ms", "parts": ["part"]}, "explains": ["part"]} | saving(1, 8, of="compute")
     return judged(measured(row | {"compute_share": 0.8}), rule("whole", **about | whole), part)
 
 
 def test_a_finding_about_all_of_it_stands_for_its_parts():
     (finding,) = of_all(0.49).findings
-    assert (finding.rule, [s.rule for s in finding.symptoms], finding.severity) == ("whole", ["part"], "high")
+    assert (finding.rule, [s.rule for s in finding.symptoms], finding.severity) == ("whole", ["part"], "medium")
     assert finding.saving
     assert (finding.saving.low_ms, finding.saving.high_ms) == (1.0, 12.0)
 
@@ -590,7 +601,7 @@ def test_what_a_symptom_saves_out_of_other_work_makes_it_no_finding(saved: int):
     # The cause saves all of the wait of 30 ms, or 20. Without it 45 - saved are left: of the wait 0 or 10, of other
     # work 15. The wait is one, and what is left of it is less than its cause saves.
     row = measured({"input_share": 0.3, "host_ops_share": 0.5})
-    beneath = {"saving": {"of": "input", "beyond": ["host_ops"], "low_ms": 20, "high_ms": 45, "method": "m"}}
+    beneath = {"saving": {"of": "input", "then_from": ["host_ops"], "low_ms": 20, "high_ms": 45, "method": "m"}}
     cause = rule("cause", explains=["symptom"], **saving(10, saved))
     (finding,) = judged(row, cause, rule("symptom", **beneath)).findings
     assert (finding.rule, [symptom.rule for symptom in finding.symptoms]) == ("cause", ["symptom"])
