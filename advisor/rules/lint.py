@@ -78,6 +78,7 @@ def _problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterator[Prob
     yield from _name_problems(rule, metrics, of_sentence)
     for name in sorted(of_fixes - {*metrics, *rule.params}):
         yield ("fixes",), f"unknown metric or parameter {name!r}"
+    yield from _severity_problems(rule)
     yield from _about_problems(rule, metrics, ids)
     yield from _part_problems(rule)
     choices = Counter((fix.choice, fix.framework) for fix in rule.fixes if fix.choice)
@@ -134,6 +135,9 @@ def _name_problems(rule: Rule, metrics: Collection[str], of_sentence: set[str]) 
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"
+
+
+def _severity_problems(rule: Rule) -> Iterator[Problem]:
     if rule.saving and rule.severity:
         yield ("severity",), "leave it out: the severity is decided by the saving"
     if not rule.saving and True not in rule.levels.values():

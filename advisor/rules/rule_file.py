@@ -491,6 +491,7 @@ class RuleFile:
         self.renamed = [
             self._note(at, old, formerly.METRICS[old]) for old, at in formerly.lines_of(text, formerly.METRICS).items()
         ]
+        self.data.setdefault("id", path.stem)
         if formerly.RULES:
             self._take_ids_of_now()
 
@@ -520,7 +521,7 @@ class RuleFile:
             RuleError: the first thing that is wrong with its form.
         """
         try:
-            rule = Rule.model_validate({"id": self.path.stem, **self.data})
+            rule = Rule.model_validate(self.data)
             rule._shared = shared or {}  # noqa: SLF001 - selections of other files
             rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:

@@ -80,7 +80,7 @@ def own_rule(tmp_path, book, name, **changes):
     """A user's rule made of a shipped one, which still says the earlier names."""
     text = (book / "late-batches.yaml").read_text()
     text = re.sub(r"\binput_share\b", "loader_wait_share", text)
-    for old, new in {"id: late-batches": f"id: {name}", **changes}.items():
+    for old, new in changes.items():
         assert old in text
         text = text.replace(old, new, 1)
     own = tmp_path / "own"
@@ -90,14 +90,16 @@ def own_rule(tmp_path, book, name, **changes):
 
 
 def test_a_rule_of_the_user(tmp_path, book):
-    own, lines = own_rule(tmp_path, book, "mine", **{"\nsays:": "\nparts: [input-bound]\ncovers: step_mean_ms\nsays:"})
+    own, lines = own_rule(
+        tmp_path, book, "mine", **{"\nsays:": "\nabout: {time: step_mean_ms, parts: [input-bound]}\nsays:"}
+    )
     assert "loader_wait_share" in "\n".join(lines)
     assert lint(own, metrics.dtypes(), load_rules([book])) == []
     config = with_settings(tmp_path, "rules: [own]\n")
     rule = rule_book(config)["mine"]
-    assert rule.parts == ("late-batches",)
+    assert rule.about.parts == ("late-batches",)
     assert "loader_wait_share" not in rule.model_dump_json()
-    at = next(n for n, line in enumerate(lines, start=1) if line.startswith("parts"))
+    at = next(n for n, line in enumerate(lines, start=1) if line.startswith("about"))
     spots = ", ".join(str(n) for n, line in enumerate(lines, start=1) if "loader_wait_share" in line)
     renamed = "loader_wait_share is called input_share now; write input_share"
     expected = {

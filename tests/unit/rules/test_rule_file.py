@@ -197,9 +197,7 @@ def test_a_wrong_parameter_is_refused_with_its_line(folder, written, message):
 
 
 def test_only_the_shipped_rules_must_document_what_is_no_limit_of_a_metric(folder):
-    path = folder(
-        RULE.replace("{limit: 20 %}", "{limit: 20 %, part: 50 %}").replace("memcpy_ms * 0.5", "memcpy_ms * part")
-    )
+    path = folder(RULE.replace("{limit: 20 %}", "{limit: 20 %, part: 50 %}").replace("low: 0.5", "low: part"))
     assert lint(path, metrics.dtypes(), []) == []
     (meaning,) = lint(path, metrics.dtypes(), [], documented=True)
     assert meaning.startswith(f"{path}/slow-copies.yaml:4: params.part: write what it is after its unit")
