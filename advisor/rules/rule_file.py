@@ -18,7 +18,7 @@ from advisor.metrics.metric import METRICS, Metric
 from advisor.model.finding import SEVERITIES, Confidence, Severity
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
-from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, of_rule
+from advisor.rules.selections import MOST_SELECTIONS, Name, Saves, Selection, Selections
 from advisor.rules.thresholds import Strict, Text, Threshold
 from advisor.system.resources import rules_folder
 from advisor.text import one_line
@@ -64,8 +64,10 @@ class Applies(Strict):
     phase: tuple[Phase, ...] = ()
 
 
-class Saving(Strict):
+class Saving(Saves):
     """Step time that the fix gives back: two expressions, and the part of the step that it comes out of.
+
+    One of `without`, `faster`, `overlapped` and `merged` names a selection: it gives both expressions.
 
     `beyond` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy of
     the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
@@ -194,7 +196,13 @@ class Rule(Strict):
     @cached_property
     def selected(self) -> Mapping[str, Metric]:
         """The metrics of its selections, by the name that they have in this rule."""
-        return of_rule(self.id, self.measure, self._shared)
+        gains = self.saving.gains if self.saving else {}
+        return Selections(self.id, self.measure, self._shared).metrics(gains)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every word of the rule, the names of what it uses among them."""
+        return frozenset(re.findall(r"\w+", self.model_dump_json(exclude={"cases", "measure"})))
 
     def metric(self, name: str) -> Metric:
         """The metric that the rule calls so."""
@@ -344,8 +352,8 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
 
 
 def selected(rules: Iterable[Rule]) -> list[Metric]:
-    """The metrics that the rules of a book select, for the measuring."""
-    return [metric for rule in rules for metric in rule.selected.values()]
+    """The metrics of the rules' selections that the rules use, for the measuring."""
+    return [metric for rule in rules if rule.measure for name, metric in rule.selected.items() if name in rule.words]
 
 
 def _text(path: Path) -> str:
