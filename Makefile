@@ -46,7 +46,7 @@ fuzz: $(VENV)/.installed-test ## Property tests on many examples, then damaged f
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 soak: $(VENV)/.installed-test ## Run all tests, the slow repetitions too
-	FLEET_KILLS=50 $(PYTEST) -m "soak or not soak"
+	$(PYTEST) -m "soak or not soak"
 
 docs: $(VENV)/.installed-docs ## Write the docs that are generated from the code and the rules, and build site/
 	$(BIN)/python docs/make.py

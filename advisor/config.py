@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import UsageError, wrong_form
-from advisor.model.finding import Severity
+from advisor.model.notes import Note
+from advisor.vocabulary.formerly import RULES, lines_of
+from advisor.vocabulary.severities import Severity
 from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
 
 _NAMES = ("advisor.yaml", "advisor.yml")
@@ -83,6 +85,12 @@ class Config(_Strict):
     overrides: Mapping[str, Override] = {}
     suppress: tuple[Suppress, ...] = ()
     fleet: Fleet = Fleet()
+    _notes: tuple[Note, ...] = PrivateAttr(())
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """A note on each earlier name that the file has."""
+        return self._notes
 
 
 def find(start: Path) -> Path | None:
@@ -112,9 +120,26 @@ def load(path: Path | None) -> Config:
     if path is None or path == Path(os.devnull):
         return Config()
     try:
-        return _read(path)
+        return _of_now(_read(path), path)
     except FormError as error:
         raise UsageError(error.of(path)) from None
+
+
+def _of_now(config: Config, path: Path) -> Config:
+    """The same with the ids that rules have now, and a note on each earlier one."""
+    ids = {*config.overrides, *(each.rule for each in config.suppress)}
+    if not (earlier := {old: new for old, new in RULES.items() if old in ids}):
+        return config
+    for old, new in earlier.items():
+        if {old, new} <= config.overrides.keys():
+            raise UsageError(f"{path}: overrides.{old}: is called {new} now, which stands here too; leave out {old}")
+    overrides = {RULES.get(rule, rule): override for rule, override in config.overrides.items()}
+    suppress = tuple(each.model_copy(update={"rule": RULES.get(each.rule, each.rule)}) for each in config.suppress)
+    now = config.model_copy(update={"overrides": overrides, "suppress": suppress})
+    lines = lines_of(path.read_text("utf-8"), earlier)
+    notes = [Note("renamed", place=f"{path}:{at}", old=old, new=earlier[old]) for old, at in lines.items()]
+    now._notes = tuple(notes)  # noqa: SLF001 - it knows where it was read
+    return now
 
 
 def _read(path: Path) -> Config:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from advisor import __version__, metrics
+from advisor import __version__, excerpts, metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
-from advisor.inputs.discover import Recording, Rejected, discover
+from advisor.inputs.discover import Recording, Rejected, discover, is_report
 from advisor.inputs.storage import tidy
 from advisor.metrics import Measurements, Metric
 from advisor.model.notes import Note
@@ -20,12 +20,12 @@ from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
+from advisor.render.json import read_report, read_trials
 from advisor.rules.judge import judge
 from advisor.rules.rule_file import selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
-from advisor.runs import excerpts, files
+from advisor.runs import files
 from advisor.runs.files import summed_up, unreadable
-from advisor.runs.saved_reports import is_report, load_report, load_trials
 from advisor.runs.short_recordings import Outcome, last_cycles, without_last_cycles
 from advisor.runs.summary import summarise
 from advisor.system.polars_pool import inside_pool
@@ -53,7 +53,7 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     options = options or Options()
-    baseline = load_report(options.baseline) if options.baseline is not None else None
+    baseline = read_report(options.baseline) if options.baseline is not None else None
     book = rule_book(options.config), suppressions(options.config, options.today)
     recordings, rejected = discover(paths, run=options.run, all_runs=options.all_runs)
     changed = replaced(options.config)
@@ -115,7 +115,7 @@ def compare(base: Sequence[str], head: Sequence[str], options: Options | None = 
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     options = options or Options()
-    trials = load_trials(options.trials) if options.trials is not None else None
+    trials = read_trials(options.trials) if options.trials is not None else None
     reports = [path for path in (*base, *head) if is_report(path)] if options.fixes_steps else []
     if reports:
         raise UsageError(
@@ -137,7 +137,7 @@ def _from(side: Side, paths: Sequence[str]) -> Side:
 
 def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unreadable]]:
     """Every run of one side, those of saved reports as they are, those of profiles checked; and what is unreadable."""
-    reports = {path: load_report(path) for path in paths if is_report(path)}
+    reports = {path: read_report(path) for path in paths if is_report(path)}
     profiles = [path for path in paths if path not in reports]
     sides = [*reports.values(), *([check(profiles, options)] if profiles else [])]
     return [run for report in sides for run in report.runs], [file for report in sides for file in report.unreadable]

@@ -28,12 +28,13 @@ from advisor.analysis.device.selection import select_steps  # noqa: E402
 from advisor.config import Config  # noqa: E402
 from advisor.engine import read  # noqa: E402
 from advisor.inputs.readers import kineto  # noqa: E402
-from advisor.model.finding import SEVERITIES, Finding  # noqa: E402
+from advisor.model.finding import Finding  # noqa: E402
 from advisor.model.profile import Profile  # noqa: E402
 from advisor.model.report import Run  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
 from advisor.rules.user_config import rule_book  # noqa: E402
 from advisor.runs.summary import summarise  # noqa: E402
+from advisor.vocabulary.severities import SEVERITIES  # noqa: E402
 
 RULES = rule_book(Config())
 SHARED = ROOT.parent / "shared" / "traces"

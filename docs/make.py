@@ -28,6 +28,7 @@ COMMANDS: tuple[list[str], ...] = (
     ["check"],
     ["compare"],
     ["excerpt"],
+    ["scrub"],
     ["comment"],
     ["mcp"],
     ["rules"],

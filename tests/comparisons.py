@@ -15,8 +15,9 @@ from advisor.model.comparison import (
     Verdict,
     WorkChange,
 )
-from advisor.model.finding import Saving, Severity
+from advisor.model.finding import Saving
 from advisor.model.remarks import remark
+from advisor.vocabulary.severities import Severity
 
 
 def side_finding(severity: Severity | None = "high", text: str = "", high_ms: float = 59.0) -> SideFinding:

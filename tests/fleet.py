@@ -15,12 +15,11 @@ from typing import Any
 
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
-from advisor.fleet.columns import TABLES, frame
-from advisor.fleet.recordings import Job
+from advisor.fleet.columns import KEYS, TABLES, frame
 from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
-from advisor.metrics import Measurements
+from advisor.metrics import Measurements, Metric
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
@@ -74,12 +73,14 @@ _measure = room.measured
 _measurements: dict[object, tuple[str, Jobs]] = {}
 
 
-def measured(recording: Recording, options: Options) -> tuple[Jobs, list[Unreadable]]:
+def measured(
+    recording: Recording, options: Options, selected: Sequence[Metric] = ()
+) -> tuple[Jobs, list[Unreadable]]:
     """The jobs in these files. The small traces of many tests are alike: each content is measured once in a process."""
     files = ((Path(file).name, Path(file).is_file() and Path(file).read_bytes()) for file in recording.copies)
-    key = (*files, options.max_bytes)
+    key = (*files, options.max_bytes, tuple((metric.name, metric.of) for metric in selected))
     if key not in _measurements:
-        jobs, broken = _measure(recording, options)
+        jobs, broken = _measure(recording, options, selected)
         if broken:
             return jobs, broken
         _measurements[key] = recording.name, jobs
@@ -186,7 +187,11 @@ def finding_row(
 
 
 def stored(store: Store, **rows: list[dict[str, Any]]) -> Store:
-    """The store with these rows, and every table that an ingest writes."""
+    """The store with these rows, and every table that an ingest writes; a checked run is in those of all runs."""
+    checked = [row for row in rows.get("runs", []) if row["status"] == "checked"]
+    for name, value in (("reports", {"report": "{}"}), ("workers", {"scope": "run"})):
+        there = {row["run_id"] for row in rows.setdefault(name, [])}
+        rows[name] += [{key: row[key] for key in KEYS} | value for row in checked if row["run_id"] not in there]
     tables = {name: rows.get(name, []) for name in TABLES}
     runs = [row["run_id"] for of in rows.values() for row in of]
     store.write({name: frame(name, of) for name, of in tables.items()}, "run_id", runs)
@@ -200,10 +205,3 @@ def add_or_die(number: int) -> int:
     if number == 14:
         raise ValueError("fourteen")
     return number + 1
-
-
-def examine_or_die(job: Job) -> room.Done:
-    """As `examine`, but the run called killer kills its process."""
-    if "killer" in job.source.path:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return room.examine(job)

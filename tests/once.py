@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from advisor.inputs.discover import Recording
-from advisor.metrics import Part
+from advisor.metrics import Metric, Part
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options
@@ -21,7 +21,7 @@ _parts, _read = files.parts, files._read  # noqa: SLF001 - where the engine read
 _latest: dict[object, Outcome] = {}
 
 
-def parts(recording: Recording, options: Options) -> Outcome:
+def parts(recording: Recording, options: Options, selected: Sequence[Metric] = ()) -> Outcome:
     """The measurements of each file, as `files.parts` has them; those of the latest recordings are at hand.
 
     For tests of what is made of measurements, not of how they come about.
@@ -32,8 +32,9 @@ def parts(recording: Recording, options: Options) -> Outcome:
         options.steps,
         options.step_range,
         options.max_bytes,
+        tuple((metric.name, metric.of) for metric in selected),
     )
-    outcome = _latest.pop(key, None) or _parts(recording, options)
+    outcome = _latest.pop(key, None) or _parts(recording, options, selected)
     _latest[key] = outcome
     if len(heavy := [known for known, (read, _) in _latest.items() if any(p.place_rows is None for p in read)]) > LIMIT:
         del _latest[heavy[0]]

@@ -129,6 +129,11 @@ def metrics_of(*subject: Any) -> Mapping[str, Value]:
     return _ByName(*subject)
 
 
+def values_of(names: Iterable[str], *subject: Any) -> Row:
+    """These of `metrics_of`."""
+    return {name: METRICS[name].value(*subject) for name in names}
+
+
 def by_metric(function: Callable[..., Values]) -> Callable[..., Any]:
     def values(*subject: object) -> Any:
         result = function(*subject)

@@ -38,12 +38,15 @@ from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
+from advisor.pull_request.hosts import HOSTS
 from advisor.system.processes import spare_garbage
-from advisor.vocabulary.rules import FAIL_ON
+from advisor.vocabulary.severities import FAIL_ON
 
 if TYPE_CHECKING:
     from advisor.model.report import Unreadable
 
+_HOSTS: Final = " or ".join(f"{name} (its token in {host.token})" for name, host in HOSTS.items())
+_OWN_SERVERS: Final = " or ".join(host.own for host in HOSTS.values())
 _LINE: Final = 300  # characters of what was wrong with a file
 
 app = typer.Typer(
@@ -192,6 +195,21 @@ def excerpt(
 
 
 @app.command()
+def scrub(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A recording: a file, or a folder of Parquet tables.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CLEAN", help="Where to write the copy.")],
+) -> None:
+    """Copy a recording without environment, user, host and secrets.
+
+    The copy is checked to the same findings.
+    """
+    from advisor.runs.scrub import scrub as copy
+
+    copy(path, output)
+    typer.echo(f"wrote {output}; look through it before you pass it on: names of your own in it stay")
+
+
+@app.command()
 @answers_in_json
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],
@@ -255,7 +273,7 @@ def comment(
         Path, typer.Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")
     ],
     host: Annotated[
-        str | None, typer.Option("--host", metavar="NAME", help="github or gitlab; by default as CI tells.")
+        str | None, typer.Option("--host", metavar="NAME", help=f"{_HOSTS}; by default as CI tells.")
     ] = None,
     repo: Annotated[
         str | None, typer.Option("--repo", metavar="OWNER/NAME", help="By default the one that CI runs for.")
@@ -269,9 +287,7 @@ def comment(
     link: Annotated[
         str | None, typer.Option("--link", metavar="URL", help="The full report; by default the page of the CI run.")
     ] = None,
-    api_url: Annotated[
-        str | None, typer.Option("--api-url", metavar="URL", help="Of GitHub Enterprise or an own GitLab.")
-    ] = None,
+    api_url: Annotated[str | None, typer.Option("--api-url", metavar="URL", help=f"Of {_OWN_SERVERS}.")] = None,
     key: Annotated[
         str, typer.Option("--key", metavar="NAME", help="Tells several comments on one pull request apart.")
     ] = "default",
@@ -293,14 +309,12 @@ def comment(
     """Keep one comment on a pull request up to date.
 
     It is posted at the first call and edited from then on.
-
-    The token is GITHUB_TOKEN or GITLAB_TOKEN of the environment.
     """
     from advisor.pull_request import deliver, message
-    from advisor.pull_request.environment import KINDS, target_of
+    from advisor.pull_request.hosts import target_of
     from advisor.text import plain
 
-    kind = chosen("--host", host, KINDS) if host else None
+    kind = chosen("--host", host, tuple(HOSTS)) if host else None
     verdict = message.read(file, fail_on or [], strict=strict)
     target = target_of(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
     order = deliver.Order(key=key, comment=post, check_run=check_run, status=status, root=root)

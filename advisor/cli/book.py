@@ -20,9 +20,10 @@ metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can
 def rules_list(config: ConfigPath = None) -> None:
     """One line per rule: its id, its severities and its title."""
     from advisor.rules.user_config import rule_book
+    from advisor.vocabulary.severities import words
 
     for rule in rule_book(config_of(config)).values():
-        typer.echo(f"{rule.id:28} {'/'.join(rule.severity):12} {rule.heading()}")
+        typer.echo(f"{rule.id:28} {'/'.join(words(rule.severity)):12} {rule.heading()}")
 
 
 @rules_app.command("show")

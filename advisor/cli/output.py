@@ -17,8 +17,8 @@ from advisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     from advisor.config import Config
-    from advisor.inputs.saved_kinds import Kind
     from advisor.render.registry import Value
+    from advisor.vocabulary.kinds import DocumentKind
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
 
@@ -117,7 +117,7 @@ def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
     raise UsageError(f"-o {path}: unknown suffix; use one of {known}")
 
 
-def output_option(kind: Kind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options
+def output_option(kind: DocumentKind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options
     """The option `--output`, for what can show this."""
     from advisor.render.registry import RENDERERS
 
@@ -127,20 +127,20 @@ def output_option(kind: Kind, *, more: str = "") -> Any:  # noqa: ANN401 - what 
     )
 
 
-def format_option(kind: Kind, more: str = "") -> Any:  # noqa: ANN401 - as above
+def format_option(kind: DocumentKind, more: str = "") -> Any:  # noqa: ANN401 - as above
     """The option `--format`, for what can show this as text."""
     words = f"Standard output: {', '.join(formats(kind))}{more}."
     return typer.Option("--format", "-f", metavar="FORMAT", help=words)
 
 
-def formats(kind: Kind) -> tuple[str, ...]:
+def formats(kind: DocumentKind) -> tuple[str, ...]:
     """The kinds of text that can show a report, comparison or week on standard output."""
     from advisor.render.registry import kinds
 
     return kinds(kind, text_only=True)
 
 
-def file_kinds(kind: Kind) -> tuple[str, ...]:
+def file_kinds(kind: DocumentKind) -> tuple[str, ...]:
     """The kinds of files that can show it."""
     from advisor.render.registry import kinds
 

@@ -10,11 +10,12 @@ from typing import Final, NamedTuple
 
 from advisor.comparing.predictions import predictions
 from advisor.model.comparison import NEWS_FIRST, FindingChange, FindingStatus, SideFinding
-from advisor.model.finding import SEVERITIES, Finding
+from advisor.model.finding import Finding
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Report, Run
 from advisor.model.trials import Trials
+from advisor.vocabulary.severities import SEVERITIES
 
 
 def mark_new(report: Report, baseline: Report) -> Report:

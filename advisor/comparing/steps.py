@@ -12,7 +12,7 @@ from advisor.comparing.significance import Contrast, Cycle, contrast, mean_contr
 from advisor.model.arrays import Floats
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
 from advisor.model.reason import Reason
-from advisor.model.remarks import remark
+from advisor.model.remarks import REMARKS, remark
 from advisor.model.report import Run, Unreadable, number
 from advisor.text import listing, one_line
 
@@ -170,10 +170,6 @@ def step_change(contrast: Contrast, base: Side) -> StepChange:
     return StepChange(**facts, least=_least_change(base))
 
 
-_MARKING_FORMATS: Final = frozenset({"kineto", "nsys", "xplane"})
-"""Formats that have their own way to mark a step."""
-
-
 class Decided(NamedTuple):
     """A verdict, what it rests on, and what keeps it inconclusive."""
 
@@ -211,8 +207,8 @@ def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
     code = "no_complete_step"
     if not all(run.source.steps.marked for _, runs in without for run in runs):
         formats = {run.source.format for _, runs in without for run in runs}
-        is_known = len(formats) == 1 and formats <= _MARKING_FORMATS
-        code = f"no_marked_step_{formats.pop()}" if is_known else "no_marked_step"
+        own = f"no_marked_step_{formats.pop()}" if len(formats) == 1 else ""
+        code = own if own in REMARKS else "no_marked_step"
     return Decided("inconclusive", remark(code, sides=lacking), "no-steps")
 
 

@@ -130,7 +130,8 @@ def _book_of(config: str, today: dt.date) -> Book:
 
 def book(settings: Settings) -> Book:
     """What to judge by; loaded once in a process."""
-    return _book_of(settings.config.model_dump_json(), settings.today)
+    rules, silenced, version, notes = _book_of(settings.config.model_dump_json(), settings.today)
+    return rules, silenced, version, (*settings.config.notes, *notes)
 
 
 def _digest(path: str) -> str:

@@ -7,26 +7,29 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from advisor.fleet.gpu_hours import LIKE, sum_of
-from advisor.model.finding import SEVERITIES
 from advisor.model.week import JobFinding, Realised, RuleTotal
+from advisor.vocabulary.severities import SEVERITIES
 
 
 def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:
     """Every rule on every job of this week."""
     earlier = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
     best = pl.col("expected").arg_max()
+    columns = [name for name in JobFinding.model_fields if name in findings.columns and name != "rule"]
     grouped = (
         findings.group_by("job_key", "rule")
         .agg(
-            *(pl.col(name).get(best) for name in ("title", "team", "owner", "says", "fix", "run_id")),
-            severity=pl.col("severity").get(pl.col("grave").arg_min()),
-            runs=pl.col("run_id").n_unique(),
-            low=pl.col("low").sum(),
-            high=pl.col("high").sum(),
-            expected=pl.col("expected").sum(),
-            money=sum_of(pl.col("worth")),
-            silent=pl.col("suppressed").is_not_null().all(),
-            reason=pl.col("suppressed").drop_nulls().first(),
+            **{name: pl.col(name).get(best) for name in columns}
+            | {
+                "severity": pl.col("severity").get(pl.col("grave").arg_min()),
+                "runs": pl.col("run_id").n_unique(),
+                "low": pl.col("low").sum(),
+                "high": pl.col("high").sum(),
+                "expected": pl.col("expected").sum(),
+                "money": sum_of(pl.col("worth")),
+                "silent": pl.col("suppressed").is_not_null().all(),
+                "reason": pl.col("suppressed").drop_nulls().first(),
+            }
         )
         .join(earlier, on=["job_key", "rule"], how="left")
     )

@@ -22,6 +22,7 @@ from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
 from advisor.fleet.store import Store
+from advisor.fleet.verify import disagreements
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
 from advisor.model.notes import Note
@@ -35,6 +36,7 @@ _UNCHECKED: Final = ("unreadable", "killed", "unreachable")
 _RETRIED: Final = pl.col("status").is_in(_UNCHECKED[1:]) | (
     pl.col("status").eq("unreadable") & pl.col("advisor_version").ne_missing(__version__)  # may read it now
 )
+_AGAIN: Final = pl.col("again")  # of what the store knows: whether it is read once more all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     if not (sources or rejected or there.bare or pruned):
         raise NoRuns(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
-    known = set(earlier.filter(~_RETRIED)["fingerprint"])
+    known = set(earlier.filter(~_AGAIN)["fingerprint"])
     homes = earlier.filter(_still_there(places, [job.source.path for job in there.jobs]))
     fresh = [_with_candidates(job, earlier, homes) for job in there.jobs if job.fingerprint not in known]
     fresh_bad = [_with_name(job, places) for job in there.bad if job.fingerprint not in known]
@@ -164,7 +166,7 @@ class _Writer:
         self.copies: list[tuple[str, str, bool]] = []  # place, whose copy it is, whether its labels are the same
         self._store, self._earlier = store, earlier
         self._known = store.exists()  # from then on, a store that is gone was removed
-        self._checked = set(earlier.filter(pl.col("status") == "checked")["recording"])
+        self._checked = set(earlier.filter(pl.col("status") == "checked", ~_AGAIN)["recording"])
         self._written: dict[str, tuple[Job, Done]] = {}
         self._last = time.monotonic()
         self._clear()
@@ -274,7 +276,10 @@ def _superseded(job: Job, done: Done) -> pl.Expr:
 
 
 def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
-    """What the store holds of these recordings: by fingerprint, by place, or by size, which is what copies share."""
+    """What the store holds of these recordings: by fingerprint, by place, or by size, which is what copies share.
+
+    `again` are those that may be read now, and those whose rows are not all there.
+    """
     places = pl.Series([plain(path) for job in jobs for path in (job.source.path, *job.source.files)], dtype=pl.String)
     sizes = pl.Series([job.bytes for job in jobs], dtype=pl.Int64)
     prints = pl.Series([job.fingerprint for job in jobs], dtype=pl.String)
@@ -285,7 +290,9 @@ def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
         | pl.col("status").eq(UNPROFILED)  # few; a profile may have come to one
     )
     columns = ("recording", "week", "path", "status", "fingerprint", "digests", "bytes", "labels", "advisor_version")
-    return store.collect(store.scan("runs").filter(same).select(columns))
+    rows = store.collect(store.scan("runs").filter(same).select(columns))
+    torn = disagreements(store, rows["week"].unique().to_list())["recording"]
+    return rows.with_columns(again=_RETRIED | pl.col("recording").is_in(torn.implode()))
 
 
 def _never_profiled(store: Store, bare: Sequence[Job]) -> list[Job]:
@@ -306,7 +313,7 @@ def _still_there(roots: Sequence[str], paths: Sequence[str]) -> pl.Expr:
 
 def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Job:
     """The job with the recordings that it may be a copy of: labelled alike, or at a place that goes before its own."""
-    size = (pl.col("bytes") == job.bytes) & ~_RETRIED
+    size = (pl.col("bytes") == job.bytes) & ~_AGAIN
     alike = earlier.filter(size, pl.col("labels") == job.labels.canonical())
     before = homes.filter(size, pl.col("path") < plain(job.source.path))
     return replace(job, candidates=frozenset([*alike["recording"], *before["recording"]]))

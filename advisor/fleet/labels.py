@@ -14,8 +14,9 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from advisor.errors import ReadError, UsageError
+from advisor.inputs.discover import is_report
 from advisor.inputs.storage import open_file
-from advisor.runs.saved_reports import is_report, load_trials
+from advisor.render.json import read_trials
 from advisor.text import one_line, plain
 from advisor.yamltree import MOST_BYTES, FormError, Yaml, decoded
 
@@ -186,7 +187,7 @@ def of_trials(path: str) -> dict[str, object]:
     Raises:
         ReadError: it cannot be read, or is something else of ours.
     """
-    return {"trials": load_trials(path).saved_shares} if is_report(path) else {}
+    return {"trials": read_trials(path).saved_shares} if is_report(path) else {}
 
 
 def week_of(moment: dt.datetime) -> str:

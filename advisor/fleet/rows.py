@@ -13,9 +13,10 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from advisor import __version__
+from advisor.fleet.columns import OF_FINDING, OF_RUN, values
 from advisor.metrics import METRICS, Measurements, dtypes
 from advisor.metrics.metric import Scope
-from advisor.model.finding import CERTAINTY, Finding, Place, Value
+from advisor.model.finding import Place, Value
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
 from advisor.model.reason import Reason
@@ -23,6 +24,7 @@ from advisor.model.report import Run
 from advisor.model.timeline import Timeline
 from advisor.rules.judge import Suppression
 from advisor.rules.rule_file import Rule
+from advisor.vocabulary.formerly import in_json
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
@@ -31,7 +33,6 @@ Rows: TypeAlias = dict[str, list[Row]]
 Trials: TypeAlias = Mapping[str, tuple[float, float]]
 """What the fixes of findings saved of the step when they were tried, both ends, by rule."""
 
-_HOURS_PER_MS: Final = 1 / 3.6e6
 _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 
 
@@ -180,12 +181,7 @@ def judged_rows(run: Run, context: Context, rules: str, trials: Trials) -> Rows:
         "status": "checked",
         "name": run.name,
         "path": run.source.path,
-        **_measures(run),
-        **_savings_of_all(run.findings),
-        "verdict": run.verdict,
-        "worst": run.worst,
-        "passed": list(run.passed),
-        "not_evaluable": [missing.rule for missing in run.not_evaluable],
+        **values(OF_RUN, run),
         "rule_set": rules,
         "advisor_version": __version__,
     }
@@ -193,61 +189,11 @@ def judged_rows(run: Run, context: Context, rules: str, trials: Trials) -> Rows:
     return {"runs": [about], "findings": list(_findings(run, trials)), "reports": [report]}
 
 
-def _measures(run: Run) -> Row:
-    row = run.metrics["run"][0]
-    steps, mean = run.source.steps.used or 1, run.source.steps.step_mean_ms
-    gpus = len(run.source.devices)
-    types = {device.model or device.name for device in run.source.devices}
-    return {
-        "format": run.source.format,
-        "framework": run.source.framework,
-        "gpu_type": types.pop() if len(types) == 1 else ("mixed" if types else None),
-        "gpus": max(gpus, run.source.world_size or 0),
-        "world_size": run.source.world_size,
-        "workers": len(run.source.workers),
-        "steps": run.source.steps.used,
-        "step_ms": run.source.steps.step_ms,
-        "recorded_hours": None if mean is None else steps * mean * _HOURS_PER_MS * gpus,
-        "busy_share": row.get("device_busy_share"),
-        "useful_share": run.accounting.useful_share if run.accounting else None,
-        "breakdown": json.dumps({part.part: part.share for part in run.accounting.parts} if run.accounting else {}),
-    }
-
-
-def _savings_of_all(findings: Sequence[Finding]) -> Row:
-    """What all fixes together give back; parts of the step are promised once, so that they add up."""
-    savings = [(f.saving.low_share, f.saving.high_share, expected(f)) for f in findings if f.saving]
-    sums = [min(1.0, sum(column)) for column in zip(*savings, strict=True)] if savings else [0.0, 0.0, 0.0]
-    return dict(zip(("low_share", "high_share", "expected_share"), sums, strict=True))
-
-
-def expected(finding: Finding) -> float | None:
-    """What to expect of a finding's saving, as a share of the step: the middle, or less where less sure."""
-    saving = finding.saving
-    if saving is None:
-        return None
-    return saving.low_share + CERTAINTY[finding.confidence] * (saving.high_share - saving.low_share) / 2
-
-
 def _findings(run: Run, trials: Trials) -> Iterator[Row]:
-    for rank, f in enumerate(run.findings, start=1):
-        tried_low, tried_high = trials.get(f.rule, (None, None))
-        saving = f.saving.model_dump(exclude={"method"}) if f.saving else {}
-        yield {
-            "rule": f.rule,
-            "title": f.title,
-            "severity": f.severity,
-            "confidence": f.confidence,
-            "rank": rank,
-            **saving,
-            "expected_share": expected(f),
-            "tried_low_share": tried_low,
-            "tried_high_share": tried_high,
-            "worker": f.scope.told_of,
-            "workers": list(f.scope.workers),
-            "says": f.says,
-            "fix": f.fixes[0].do if f.fixes else None,
-        }
+    for rank, finding in enumerate(run.findings, start=1):
+        tried_low, tried_high = trials.get(finding.rule, (None, None))
+        tried = {"tried_low_share": tried_low, "tried_high_share": tried_high}
+        yield {**values(OF_FINDING, finding), "rank": rank, **tried}
     for quiet in run.suppressed:
         yield {"rule": quiet.rule, "title": quiet.title, "severity": quiet.severity, "suppressed": quiet.reason}
 
@@ -258,10 +204,10 @@ def as_checked(report: str, drawing: str | None) -> Run:
     Without a drawing (an older version wrote none) it lacks what is drawn. Of what a drawing shows of findings, those
     that the run no longer has are left out.
     """
-    run = Run.model_validate_json(report)
+    run = Run.model_validate_json(in_json(report))
     if drawing is None:
         return run
-    large = Drawing.model_validate_json(drawing)
+    large = Drawing.model_validate_json(in_json(drawing))
     keys = {finding.key for finding in run.findings}
     timeline = large.timeline and large.timeline.model_copy(
         update={"shows": {key: spans for key, spans in large.timeline.shows.items() if key in keys}}
@@ -271,4 +217,4 @@ def as_checked(report: str, drawing: str | None) -> Run:
 
 def as_measured(report: str, context: str) -> Stored:
     """A run out of the store's table `reports`."""
-    return Stored(Run.model_validate_json(report), Context.model_validate_json(context))
+    return Stored(Run.model_validate_json(in_json(report)), Context.model_validate_json(in_json(context)))

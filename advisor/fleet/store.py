@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
-from advisor.fleet.columns import LATER_TABLES, SCHEMAS, TABLES, WEEK, with_all_columns
+from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
 from advisor.inputs.storage import is_url, tidy
 from advisor.system.silence import without_stderr
 
@@ -84,7 +84,7 @@ class Store:
         within = f"{_among(WEEK, where)} AND " if where else ""
         for name in TABLES:
             if name in rows and gone:
-                self._replace(name, with_all_columns(name, rows[name]), within + _among(key, gone))
+                self._replace(name, of_now(name, rows[name]), within + _among(key, gone))
 
     def require(self) -> None:
         """Nothing, where every table is there.
@@ -121,7 +121,7 @@ class Store:
                     raise self._missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
             self._compare_sizes(table, name)
-            frame = with_all_columns(name, pl.scan_delta(table, storage_options=self._options() or None))
+            frame = of_now(name, pl.scan_delta(table, storage_options=self._options() or None))
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
 
     def _compare_sizes(self, table: DeltaTable, name: str) -> None:
@@ -171,10 +171,10 @@ class Store:
         with self._reaching("runs"):
             return self._open("runs") is not None
 
-    def weeks(self) -> list[str]:
-        """The weeks that hold runs, ascending."""
-        with self._reaching():
-            table = self._open("runs")
+    def weeks(self, name: str = "runs") -> list[str]:
+        """The weeks that a table has rows of, ascending."""
+        with self._reaching(name):
+            table = self._open(name)
             return sorted({part[WEEK] for part in table.partitions()}) if table else []
 
     def compact(self, keep_days: int = KEEP_DAYS) -> dict[str, Compacted]:
@@ -274,9 +274,12 @@ class Store:
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return DeltaTable(self._path(name), storage_options=self._options() or None)
+            table = DeltaTable(self._path(name), storage_options=self._options() or None)
         except TableNotFoundError:
             return None
+        if OWN[name] not in {column.name for column in table.schema().fields}:
+            raise self._unusable(name, "another table lies in its place")
+        return table
 
     def _created(self, name: str) -> DeltaTable:
         from deltalake import write_deltalake

@@ -19,8 +19,9 @@ from advisor.fleet.gpu_hours import HOURS, LIKE, sum_of
 from advisor.fleet.history import changes, shifts, trend
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
-from advisor.model.finding import SEVERITIES
+from advisor.fleet.verify import require_agreement, weeks_of
 from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
+from advisor.vocabulary.severities import SEVERITIES
 
 WEEKS_BEFORE: Final = 8
 _COMPARED_WEEKS: Final = 4
@@ -49,14 +50,17 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
 
     Raises:
         NoRuns: the store holds no run of that week.
-        StoreError: the store cannot be read.
+        StoreError: the store cannot be read, or its tables disagree on these weeks.
         UsageError: `week` is none.
     """
+    later = []
     if week is not None:
         monday_of(week)
     else:
         week = max(store.weeks(), default="")
+        later = [other for other in weeks_of(store) if other > week]
     before = weeks_before(week, WEEKS_BEFORE) if week else []
+    require_agreement(store, [*before, week, *later])
     rows = _rows(store, fleet, week)
     runs = rows.filter(pl.col("status") == "checked")
     findings = _of_runs(store.collect(store.scan("findings", [week]).drop("week", "recording")), runs)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
-from advisor.inputs.readers import FORMATS, NSYS, VIEWER, Format
-from advisor.inputs.saved_kinds import is_saved
-from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, says, tidy
+from advisor.inputs.readers import FORMATS, Format, format_of
+from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, open_file, says, tidy
 from advisor.model.notes import Note
 from advisor.text import listing as in_words
 
@@ -53,8 +52,7 @@ _READABLE: Final = dict.fromkeys(kind.reads for kind in sorted(FORMATS, key=lamb
 _READS: Final = f"this version reads {', '.join([*_READABLE][:-1])} and {[*_READABLE][-1]}"
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _EXPORTED: Final = "its export beside it is read instead"
-_TABLES: Final = ("StringIds.parquet", "META_DATA_EXPORT.parquet")  # one of them is in every parquetdir export
-_FOLDER_SUFFIX: Final = "_pqtdir"
+_TABLES: Final = {table: kind for kind in FORMATS for table in kind.tables}
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 # `rank0_step_12.1694128201545`: what tells one recording of a worker from its next
@@ -63,7 +61,8 @@ _RECORDING: Final = re.compile(
 )
 RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]+)", re.IGNORECASE)
 """What tells a worker in a file's name."""
-_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|\.xplane\.pb$|(?<=.)\.[^.]*$", re.IGNORECASE)
+_OWN: Final = "|".join(re.escape(ending) for kind in FORMATS for ending in kind.own if kind.reads)
+_SUFFIX: Final = re.compile(rf"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|(?:{_OWN})$|(?<=.)\.[^.]*$", re.IGNORECASE)
 _LAYOUT: Final = ("plugins", "profile", "run")
 _RUN_FOLDER: Final = re.compile(
     r"^(.*?)/?\bplugins/profile/([^/]+)$"
@@ -101,6 +100,14 @@ def discover(
     return _with_names(_beside_others(_together(runs))), list(rejected)
 
 
+def is_report(path: str) -> bool:
+    """Whether the file begins as what advisor saves, of whatever kind."""
+    if listing(path) is not None:
+        return False
+    with open_file(path) as stream:
+        return _is_saved(stream.read(HEAD_BYTES))
+
+
 def workers_of(files: Iterable[str]) -> frozenset[str]:
     """What the names of files tell of the processes that wrote them: the same for another recording of these."""
     return frozenset(_RECORDING.sub("", _stem(file)) for file in files)
@@ -133,35 +140,37 @@ def _in_file(path: str) -> tuple[list[Recording], list[Rejected]]:
 
 
 def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tuple[list[Recording], list[Rejected]]:
-    exports = sorted({_folder(file) for file in files if file.rpartition("/")[2] in _TABLES}, key=natural)
-    if path in exports:
-        return [Recording("", path, NSYS.name, (path,))], []
+    tables = {_folder(file): kind for file in files if (kind := _TABLES.get(file.rpartition("/")[2]))}
+    if path in tables:
+        return [Recording("", path, tables[path].name, (path,))], []
     files = [file for file in files if _kind(file, lambda kind: kind.own + kind.shared)]
     looks = [look for look in map(_look, files, heads(files)) if look.kind]
-    looks += [_Look(export, NSYS) for export in exports]
+    looks += [_Look(folder, tables[folder]) for folder in sorted(tables, key=natural)]
     good = {look.path for look in looks if not look.why}
-    looks = [look for look in looks if not _is_viewers_copy(look, good)]
-    looks = [look._replace(why=look.why or _twin(look.path, good)) for look in looks]
+    looks = [look for look in looks if not _is_copy(look, good)]
+    looks = [look._replace(why=look.why or _twin(look, good)) for look in looks]
     rejected = [Rejected(*reason) for reason in closed] + _summed_up(look for look in looks if look.why)
     if not (good or rejected):
         rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
     return list(_runs(look for look in looks if not look.why)), rejected
 
 
-def _twin(path: str, good: Container[str]) -> str:
+def _twin(look: _Look, good: Container[str]) -> str:
     """Why a file is passed over for another of the same content; empty where it is not."""
-    if f"{path}.gz" in good:
+    if f"{look.path}.gz" in good:
         return _TWIN
-    stem = path.removesuffix(_FOLDER_SUFFIX)
-    if stem == path and path.lower().endswith(NSYS.own):
-        stem = path.rpartition(".")[0]
-    others = {f"{stem}.sqlite", f"{stem}{_FOLDER_SUFFIX}"} if not path.endswith(_FOLDER_SUFFIX) else {f"{stem}.sqlite"}
-    return _EXPORTED if stem != path and any(other in good for other in others) else ""
+    exports, own = (look.kind.exports, look.kind.own) if look.kind else ((), ())
+    for at, ending in enumerate((*exports, *own)):
+        if look.path.lower().endswith(ending):
+            stem = look.path[: -len(ending)]
+            return _EXPORTED if any(f"{stem}{export}" in good for export in exports[:at]) else ""
+    return ""
 
 
-def _is_viewers_copy(look: _Look, good: set[str]) -> bool:
+def _is_copy(look: _Look, good: Container[str]) -> bool:
     """Whether the profile itself lies beside this file and is read: then nobody misses the copy."""
-    return look.kind == VIEWER and f"{_folder(look.path)}/{_stem(look.path)}.xplane.pb" in good
+    original = look.kind.copy_of if look.kind else ""
+    return bool(original) and f"{_folder(look.path)}/{_stem(look.path)}{original}" in good
 
 
 def _look(path: str, head: bytes | Exception) -> _Look:
@@ -188,9 +197,13 @@ def _objection(kind: Format | None, text: bytes) -> str:
         return ""
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"
-    if is_saved(text):
+    if _is_saved(text):
         return "a report of advisor; give the profile that it is about"
     return f"not a profile; {_READS}"
+
+
+def _is_saved(head: bytes) -> bool:
+    return head.lstrip().startswith(b"{") and b'"advisor_version"' in head
 
 
 def _unpacked(head: bytes) -> bytes:
@@ -278,13 +291,13 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
     """One or several runs per folder, so far named by their numbers only."""
     of_folder: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for look in looks:
-        kind = look.kind.name if look.kind else ""
-        job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind == NSYS else ""
-        of_folder[_folder(look.path)][kind, job].append(look.path)
+        if look.kind:
+            job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind.free_names else ""
+            of_folder[_folder(look.path)][look.kind.name, job].append(look.path)
     for folder, jobs in of_folder.items():
-        alone = [files[0] for (kind, _), files in jobs.items() if kind == NSYS.name and len(files) == 1]
-        yield from (Recording("", file, NSYS.name, (file,)) for file in alone)
-        others = {job: files for job, files in jobs.items() if files[0] not in alone}
+        alone = {key: files for key, files in jobs.items() if key[1] and len(files) == 1}
+        yield from (Recording("", files[0], kind, tuple(files)) for (kind, _), files in alone.items())
+        others = {key: files for key, files in jobs.items() if key not in alone}
         runs = [(kind, run) for (kind, _), files in others.items() for run in _split(kind, files)]
         for number, (kind, run) in enumerate(runs, start=1):
             yield Recording(f"#{number}" if number > 1 else "", folder, kind, run)
@@ -292,7 +305,7 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
 
 def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
     """The runs among the files of a folder; TensorFlow and JAX give each run a folder of its own."""
-    return [_sorted(files)] if any(f.folder_per_run for f in FORMATS if f.name == kind) else recordings(files)
+    return [_sorted(files)] if format_of(kind).folder_per_run else recordings(files)
 
 
 def _with_names(runs: Sequence[Recording]) -> list[Recording]:

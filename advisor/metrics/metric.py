@@ -14,6 +14,7 @@ from advisor.analysis.job.job import Job
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
+from advisor.whatif import Change, saved
 
 P = ParamSpec("P")
 
@@ -102,6 +103,7 @@ JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 class OfAll(TypedDict, total=False):
     """What `Metric` says of all metrics that are declared together."""
 
+    source: str
     needs: tuple[str, ...]
     needs_steps: bool
     framework: str
@@ -109,7 +111,7 @@ class OfAll(TypedDict, total=False):
 
 
 class OfOne(TypedDict, total=False):
-    """What `Metric` may say of one of them; `needs` comes on top of what all need."""
+    """What `Metric` may say of one of them, a source instead of theirs; `needs` comes on top of what all need."""
 
     source: str
     unit: Unit
@@ -224,6 +226,13 @@ class DeclareOfDevices(Declare[[DeviceView]]):
                 lambda view, end=end: view.once(interval)[end],  # type: ignore[misc]  # the end is bound here
                 source=sources[end],
             )
+
+    def gain(
+        self, name: str, meaning: str, formula: str, change: Callable[[DeviceView], Change], **more: Unpack[OfOne]
+    ) -> None:
+        """`<name>_gain_ms`: step time that a change saves at most."""
+        places: OfOne = {"source": "advisor.whatif.replay", **more}
+        self(f"{name}_gain_ms", meaning, formula, lambda view: saved(view, change(view)).most_ms, **places)
 
 
 class DeclareOfJobs(Declare[[Job]]):

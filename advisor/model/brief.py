@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from advisor.model.comparison import FindingStatus, Obstacle, Verdict
-from advisor.model.finding import Confidence, Severity, Value
+from advisor.model.finding import Confidence, Value
 from advisor.model.frozen import Frozen
 from advisor.model.report import OutcomeCode
+from advisor.vocabulary.severities import Severity
 
 SCHEMA_VERSION: Final = 1
 MOST_BYTES: Final = 5_000

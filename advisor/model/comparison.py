@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from advisor.errors import UsageError
-from advisor.model.finding import Fix, Place, Saving, Severity
+from advisor.model.finding import Fix, Place, Saving
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
 from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE
 from advisor.text import one_line
+from advisor.vocabulary.severities import Severity
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
 Obstacle: TypeAlias = Literal["no-steps", "hardware", "machine", "world-size", "few-steps", "profiler", "noise"]

@@ -7,8 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
+from advisor.vocabulary.severities import Severity
 
-Severity: TypeAlias = Literal["high", "medium", "low"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 Value: TypeAlias = float | int | str | None
 Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
@@ -16,7 +16,6 @@ Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the confidence: the expected saving, which ranks findings."""
 
-SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low")
 OUTLIERS: Final = "outliers"
 """The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""
 

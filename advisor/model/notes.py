@@ -49,6 +49,10 @@ NOTES: Final = {
     ),
     "several_formats": "this folder holds {formats} profiles: each format is a separate run, even if of one job",
     # what the recording holds
+    "holds_secrets": (
+        "the file holds the values of {names}{more:?, and }{more:count}{more:? more variables}, and everybody who gets "
+        "it can read them; `advisor scrub FILE -o CLEAN` writes a copy without them"
+    ),
     "tpu": "a TPU profile: its XLA ops are read as kernels; what only TPUs have is left out",
     FRAGMENT: (
         "kernels were recorded in only {kernels:ms} of the {host:ms} in which the host runs ops; the numbers may not "
@@ -145,6 +149,7 @@ NOTES: Final = {
     "unmatched": "{share:percent} of the time in collectives could not be matched between the ranks",
     # rules
     "own_rule": "{rule} is your own rule, in place of the shipped one",
+    "renamed": "{place}: {old} is called {new} now; write {new}",
     "suppression_expired": "the suppression of {rule} expired on {until} ({reason})",
     # the store of a fleet
     "wrong_labels": "{path}: {why}",

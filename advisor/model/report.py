@@ -8,13 +8,13 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import computed_field
 
-from advisor.model.finding import SEVERITIES, Finding, NotEvaluable, Severity, Suppressed, Value
+from advisor.model.finding import Finding, NotEvaluable, Suppressed, Value
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
 from advisor.model.source import Source
 from advisor.model.timeline import Timeline
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.rules import FailOn
+from advisor.vocabulary.severities import SEVERITIES, FailOn, Severity
 
 Row: TypeAlias = Mapping[str, Value]
 """A row of the metrics, by name."""

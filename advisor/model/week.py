@@ -6,8 +6,8 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from advisor.model.finding import Severity
 from advisor.model.frozen import Frozen
+from advisor.vocabulary.severities import Severity
 
 SCHEMA_VERSION: Final = 2
 Status: TypeAlias = Literal["new", "persisting", "fixed", "suppressed"]

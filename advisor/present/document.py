@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from advisor.inputs.saved_kinds import Kind
+from advisor.vocabulary.kinds import DocumentKind
+from advisor.vocabulary.severities import Severity
 
 Tone: TypeAlias = Literal["plain", "strong", "quiet", "good", "warning", "bad"]
-Severity: TypeAlias = Literal["high", "medium", "low"]
 WidgetKind: TypeAlias = Literal["chart", "timeline", "flame", "tables"]
 
 
@@ -393,7 +393,7 @@ class Document(Struct, frozen=True):
     `is_several` says that `overview` heads the document, because no one article does.
     """
 
-    kind: Kind
+    kind: DocumentKind
     title: str
     overview: str
     version: str

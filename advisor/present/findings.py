@@ -20,6 +20,7 @@ from advisor.present.verdict import first_sentence, saved_time, saving, saving_i
 from advisor.text import WIDE, count, listing, ms, ns, one_line, quantity
 from advisor.vocabulary.parts import POOLS, pool_short
 from advisor.vocabulary.rules import SIDES
+from advisor.vocabulary.severities import GRADES
 
 FEW: Final = 5
 _FIRST: Final = 3
@@ -223,11 +224,11 @@ def _evidence(item: Evidence, steps: Steps) -> doc.Pair:
 
 def thresholds(item: Evidence) -> str:
     """`fires at 5 %, high at 20 %`; empty where the number is held against nothing."""
-    limits = {"fires": item.limit} if item.limit is not None else {}
-    limits |= dict(reversed([*item.limits.items()]))
-    sides = {level: f"{SIDES[item.signs.get(level, '>=')]} {quantity(x, item.unit)}" for level, x in limits.items()}
-    gravest = {side: level for level, side in sides.items()} | {sides.get("fires", ""): "fires"}
-    return ", ".join(f"{level} {side}" for side, level in gravest.items() if side)
+    limits = [("fires", "fires", item.limit)] if item.limit is not None else []
+    limits += [(level, GRADES[level].word, limit) for level, limit in reversed([*item.limits.items()])]
+    sides = {word: f"{SIDES[item.signs.get(key, '>=')]} {quantity(x, item.unit)}" for key, word, x in limits}
+    gravest = {side: word for word, side in sides.items()} | {sides.get("fires", ""): "fires"}
+    return ", ".join(f"{word} {side}" for side, word in gravest.items() if side)
 
 
 def _places(places: Iterable[Place], source: Source) -> Iterator[doc.Block]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from advisor.model.report import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """What to record next time: an option of a profiler, and what it adds."""
 
     option: str
@@ -123,25 +121,25 @@ def _jax(missing: Sequence[Option]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Profiler:
+class _Profiler(NamedTuple):
     """A profiler's options, and its call with some of them."""
 
     options: Sequence[Option]
     call: Callable[[Sequence[Option]], str]
 
 
-_TORCH: Final = _Profiler(_TORCH_OPTIONS, _torch)
-_TORCH_OF_ENGINE: Final = _Profiler(_TORCH_OPTIONS, _torch_of_engine)
-_NSYS: Final = _Profiler(_NSYS_OPTIONS, _nsys)
-_TENSORFLOW: Final = _Profiler(_TENSORFLOW_OPTIONS, _tensorflow)
-_JAX: Final = _Profiler(_JAX_OPTIONS, _jax)
+_PROFILERS: Final[Mapping[str, Mapping[str, _Profiler]]] = {
+    "kineto": {"serving": _Profiler(_TORCH_OPTIONS, _torch_of_engine), "": _Profiler(_TORCH_OPTIONS, _torch)},
+    "nsys": {"": _Profiler(_NSYS_OPTIONS, _nsys)},
+    "xplane": {"tensorflow": _Profiler(_TENSORFLOW_OPTIONS, _tensorflow), "": _Profiler(_JAX_OPTIONS, _jax)},
+}
+"""By format what records it: for one kind of work or framework, or for all others."""
+
+_OF_NO_READER: Final = _Profiler((), lambda _: "")
 
 
 def _profiler(run: Run) -> _Profiler:
     """The one that recorded this profile."""
-    if run.source.format == "xplane":
-        return _TENSORFLOW if run.source.framework == "tensorflow" else _JAX
-    if run.source.format == "nsys":
-        return _NSYS
-    return _TORCH_OF_ENGINE if run.source.workload.kinds == ("serving",) else _TORCH
+    ways = _PROFILERS.get(run.source.format, {"": _OF_NO_READER})
+    work = run.source.workload.kinds[0] if len(run.source.workload.kinds) == 1 else ""
+    return ways.get(work) or ways.get(run.source.framework or "") or ways[""]

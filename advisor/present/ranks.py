@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from advisor.inputs.readers import format_of
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source
@@ -81,9 +82,9 @@ def each_rank(run: Run) -> list[str]:
 
 
 def _gpus(run: Run) -> list[str]:
-    """A line for each of several GPUs in exports of Nsight Systems, whose users know no ranks."""
+    """A line for each of several GPUs of a profiler whose users know no ranks."""
     rows = run.metrics.get("device", ())
-    if run.source.format != "nsys" or len(rows) < _SEVERAL:
+    if not format_of(run.source.format).any_program or len(rows) < _SEVERAL:
         return []
     of = "" if len({row["device"] for row in rows}) == len(rows) else "process {worker}, "
     return [f"{of.format(**row)}GPU {row['device']}: {_at_work(row)}" for row in rows]

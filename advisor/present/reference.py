@@ -15,6 +15,7 @@ from advisor.text import percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.rules import SIDES, UNSEEN
+from advisor.vocabulary.severities import GRADES, words
 
 _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
@@ -48,7 +49,8 @@ def rule_page(rule: Rule) -> str:
 def rules_index(rules: Iterable[Rule]) -> str:
     """The table of all rules."""
     rows = [
-        f"| [{r.id}]({r.id}.md) | {r.heading()} | {' or '.join(r.severity)} | {r.saving.of if r.saving else 'none'} |"
+        f"| [{r.id}]({r.id}.md) | {r.heading()} | {' or '.join(words(r.severity))} | "
+        f"{r.saving.of if r.saving else 'none'} |"
         for r in rules
     ]
     table = ["| rule | says | severity | saving comes out of |", "| --- | --- | --- | --- |", *rows]
@@ -162,7 +164,8 @@ def _limits(rule: Rule) -> Iterator[str]:
 
 def _levels(rule: Rule, metric: str) -> str:
     limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(list(rule.severity.items()))}
-    return "".join(f", {level} {x.side} {x.value}" for level, x in limits.items() if x and x.metric == metric)
+    levels = ((GRADES[level].word, limit) for level, limit in limits.items() if limit and limit.metric == metric)
+    return "".join(f", {word} {limit.side} {limit.value}" for word, limit in levels)
 
 
 def _conditions(rule: Rule) -> str:

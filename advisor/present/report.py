@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.model.finding import SEVERITIES, NotEvaluable
+from advisor.model.finding import NotEvaluable
 from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Source
 from advisor.model.timeline import Track
@@ -23,6 +23,7 @@ from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, capital, count, listing, ns
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.vocabulary.severities import GRADES
 
 _FEW: Final = 3
 """How many notes, ranks and reasons the one screen shows."""
@@ -50,7 +51,7 @@ def document(report: Report) -> doc.Document:
 def overview(report: Report) -> str:
     """`3 runs, 6 findings: 2 high, 4 medium; 2 files could not be read`."""
     severities = Counter(finding.severity for run in report.runs for finding in run.findings)
-    each = [f"{severities[level]} {level}" for level in SEVERITIES if severities[level]]
+    each = [f"{severities[level]} {grade.word}" for level, grade in GRADES.items() if severities[level]]
     total = f"{count(severities.total(), 'finding')}{': ' if each else ''}{', '.join(each)}"
     unread = sum(1 + len(file.others) for file in report.unreadable)
     rest = f"; {count(unread, 'file')} could not be read" if unread else ""
@@ -269,7 +270,7 @@ def _folds(run: Run) -> Iterator[doc.Fold]:
     if run.suppressed:
         pairs = tuple(
             doc.Pair(
-                f"{rule.title} ({rule.severity})",
+                f"{rule.title} ({GRADES[rule.severity].word})",
                 f"{rule.reason}{f' (until {rule.until})' if rule.until else ''}",
                 codes=(rule.rule,),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from advisor.inputs.readers import format_of
 from advisor.model.finding import Value
 from advisor.model.report import Run
 from advisor.model.source import Source, Steps
@@ -47,7 +48,8 @@ def whose(source: Source) -> str:
 
 def host_names(source: Source) -> dict[int, str]:
     """What the ranks of a job of TensorFlow or JAX are called: they write one file per host, named after it."""
-    of_hosts = source.format == "xplane" and len(source.workers) > 1 and len(source.devices) <= len(source.workers)
+    several = len(source.workers) > 1 and len(source.devices) <= len(source.workers)
+    of_hosts = several and format_of(source.format).file_per_host
     return {worker.worker: worker.name for worker in source.workers} if of_hosts else {}
 
 
@@ -84,8 +86,8 @@ def owner(run: Run, row: Mapping[str, Value]) -> str:
 def _format(source: Source) -> str:
     if source.framework == "cuda":
         return f"CUDA program ({source.format})"
-    if source.format == "nsys" and source.framework:  # not what the framework's own profiler records
-        return f"nsys profile of {source.framework}"
+    if format_of(source.format).any_program and source.framework:  # not what the framework's own profiler records
+        return f"{source.format} profile of {source.framework}"
     return f"{source.framework} profile ({source.format})" if source.framework else f"{source.format} profile"
 
 

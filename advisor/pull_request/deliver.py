@@ -13,19 +13,14 @@ from advisor.pull_request.comment import Draft, post
 from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import Refused
 from advisor.pull_request.host import NAME, Host, Patience, Seal, within
+from advisor.pull_request.hosts import HOSTS, connected
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import annotated
-from advisor.pull_request.wire import is_address
 from advisor.text import count
 
 RECIPE: Final = "docs/pull-requests.md, 'Pull requests from forks'"
 _FIRST_DRAFT: Final = 65_536  # the smallest of the hosts' limits
 _MOST_SUMMARY: Final = 60_000
-_TOKENS: Final = {"github": "GITHUB_TOKEN", "gitlab": "GITLAB_TOKEN"}
-_RIGHTS: Final = {
-    "github": "permissions: {pull-requests: write, checks: write, statuses: write}",
-    "gitlab": "a project access token with the scope `api`, role Developer",
-}
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,11 @@ def deliver(message: Message, target: Target, order: Order, patience: Patience |
         return
     if not target.token:
         if not target.fork:
-            raise UsageError(f"no token: set {_TOKENS[target.kind]}, or look at the comment with --dry-run")
+            raise UsageError(f"no token: set {HOSTS[target.kind].token}, or look at the comment with --dry-run")
         yield _refused("a fork's job gets no token", target)
         return
     patience = patience or Patience()
-    host = _host(target, target.token, patience)
+    host = connected(target, target.token, patience)
     yield from within(patience.total_s, lambda: _acts(host, message, target, order))
 
 
@@ -122,7 +117,8 @@ def _check(message: Message, target: Target, order: Order) -> None:
     if sealed and not target.commit:
         raise UsageError("--status and --check-run need a commit; give --commit")
     if not target.repo:
-        raise UsageError("neither GitHub Actions nor GitLab CI is to be seen here; give --host, --repo and --pr")
+        every = " nor ".join(host.ci for host in HOSTS.values())
+        raise UsageError(f"neither {every} is to be seen here; give --host, --repo and --pr")
     if order.comment and target.number is None and target.branch is None and target.event is None:
         raise UsageError("no event of a pull request is to be seen here; give --pr NUMBER")
 
@@ -136,28 +132,13 @@ def _seal(message: Message, target: Target, order: Order) -> Seal:
     return Seal(target.commit or "", message.verdict, failed=bool(message.failed), link=target.link, name=name)
 
 
-def _host(target: Target, token: str, patience: Patience) -> Host:
-    if not is_address(target.api_url):
-        raise UsageError(f"--api-url {target.api_url}: no web address; write it as https://HOST")
-    try:
-        if target.kind == "github":
-            from advisor.pull_request.github import Repository  # noqa: PLC0415 - an optional dependency
-
-            return Repository(target.api_url, target.repo, token, patience)
-        from advisor.pull_request.gitlab import Project  # noqa: PLC0415 - the same
-
-        return Project(target.api_url, target.repo, token, patience)
-    except ImportError as error:
-        raise UsageError(f"{error.name or 'a package'} is not installed: pip install 'gpu-advisor[bot]'") from None
-
-
 def _refused(why: str, target: Target) -> Notice:
     if target.fork:
         return Notice(
             f"not posted: {why}. The change comes from a fork, whose token may only read: see {RECIPE}", hint=True
         )
     return Notice(
-        f"not posted: {why}. The token may not: give it {_RIGHTS[target.kind]}; for forks see {RECIPE}", hint=True
+        f"not posted: {why}. The token may not: give it {HOSTS[target.kind].rights}; for forks see {RECIPE}", hint=True
     )
 
 

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
-from advisor.inputs.saved_kinds import kind_of
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
 from advisor.model.report import Report
 from advisor.present import document_of
 from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
 from advisor.render import markdown
-from advisor.render.json import load, load_comparison
+from advisor.render.json import kind_of, load, load_comparison
 from advisor.text import one_line, plain
-from advisor.vocabulary.rules import FAIL_ON
+from advisor.vocabulary.severities import FAIL_ON
 
 _MOST_BYTES: Final = 256 << 20
 _ENDINGS: Final = (".json", ".md")

@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from advisor.model.comparison import FindingChange
-from advisor.model.finding import Finding, Place, Severity
+from advisor.model.finding import Finding, Place
 from advisor.text import one_line
+from advisor.vocabulary.severities import Severity
 
 _FRAME: Final = re.compile(r"^\s*(?P<file>[^\x00]{1,1000}?)\((?P<line>\d{1,7})\)")
 _MOST_FRAMES: Final = 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -18,7 +17,6 @@ from advisor.text import one_line
 
 _MOST_BYTES: Final = 32 << 20  # a page of a hundred comments of a GitHub is below 7 MB
 _BLOCK: Final = 1 << 16
-_HOST: Final = re.compile(r"[\w.:\[\]@%-]+")
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 # What a client raises that reads one thing and was sent another: null, a list, a page of HTML.
 _UNLIKE: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -26,16 +24,6 @@ _UNLIKE: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, 
 
 for _library in ("gitlab", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # their warnings: what goes wrong is our error
-
-
-def is_address(url: str) -> bool:
-    """Whether a URL is one of a web host."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(host) and _HOST.fullmatch(parts.netloc) is not None
 
 
 class _Elsewhere(requests.RequestException):

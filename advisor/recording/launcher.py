@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
+from advisor.recording import signals
 from advisor.recording.inside import notes
 
 _INSIDE: Final = Path(notes.__file__).parent
@@ -66,18 +65,12 @@ def run(
     Raises:
         UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
     """
-    with _run_folder(logdir, options) as folder:
-        with _signals_left_to(_started(command, folder)) as process:
-            code = _waited(process, folder, tell)
+    with signals.holding(), _run_folder(logdir, options) as folder:
+        process = _started(command, folder)
+        while (code := process.poll()) is None:
+            if signals.attend(process, _EVERY_S):
+                tell(events(folder))
         return Outcome(_SIGNALLED - code if code < 0 else code, events(folder))
-
-
-def _waited(process: subprocess.Popen[bytes], folder: Path, tell: Callable[[Events], None]) -> int:
-    while True:
-        try:
-            return process.wait(_EVERY_S)
-        except subprocess.TimeoutExpired:
-            tell(events(folder))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -96,7 +89,7 @@ def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
         logdir.mkdir(parents=True, exist_ok=True)
         folder = hooked(logdir, config)
     except OSError as error:
-        raise UsageError(f"-o {logdir}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"-o {logdir}: cannot be written: {error.strerror}; give another folder") from None
     try:
         yield folder
     finally:
@@ -107,13 +100,20 @@ def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
     """A new folder that hooks the interpreters of a program as `config` says.
 
     Raises:
-        OSError: `parent` cannot be written.
+        OSError: `parent` cannot be written; no folder is left there.
     """
     folder = Path(tempfile.mkdtemp(prefix=".advisor-", dir=parent)).resolve()
-    (folder / "notes").mkdir()
-    shutil.copytree(_INSIDE, folder / "advisor_inside", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.move(folder / "advisor_inside/sitecustomize.py", folder)
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    try:
+        (folder / "notes").mkdir()
+        for path in _INSIDE.rglob("*.py"):  # copytree's own error does not say that the disk is full
+            copy = folder / "advisor_inside" / path.relative_to(_INSIDE)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, copy)
+        (folder / "advisor_inside/sitecustomize.py").rename(folder / "sitecustomize.py")
+        (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
 
 
@@ -128,25 +128,10 @@ def events(folder: Path) -> Events:
 
 def _started(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(command, env=environment(folder))  # noqa: S603 - the user's own command
+        return subprocess.Popen(  # noqa: S603 - the user's own command
+            command,
+            env=environment(folder),
+            preexec_fn=signals.released,  # noqa: PLW1509 - no other thread runs
+        )
     except OSError as error:
         raise UsageError(f"{command[0]}: cannot be started: {error.strerror}; give the command as in a shell") from None
-
-
-@contextmanager
-def _signals_left_to(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """While the program runs, Ctrl-C is for it alone, which the terminal sends it; other signals are passed on.
-
-    Handlers, unlike signals that are ignored, are not inherited.
-    """
-
-    def passed_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {number: signal.signal(number, passed_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield process
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -13,21 +13,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from advisor import text
-from advisor.inputs.saved_kinds import Kind
 from advisor.present import document as doc
 from advisor.present.findings import WEB
 from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
 from advisor.system.resources import reports_folder
+from advisor.vocabulary.kinds import DocumentKind
 from advisor.vocabulary.parts import PARTS, look, variable
+from advisor.vocabulary.severities import GRADES
 
-_STYLES: Final[dict[Kind, tuple[str, ...]]] = {
+_STYLES: Final[dict[DocumentKind, tuple[str, ...]]] = {
     "report": ("report.css",),
     "comparison": ("report.css", "changes.css", "compare.css"),
     "week": ("report.css", "changes.css", "fleet.css"),
     "trials": ("report.css",),
 }
-_SCRIPTS: Final[dict[Kind, tuple[str, ...]]] = {
+_SCRIPTS: Final[dict[DocumentKind, tuple[str, ...]]] = {
     "report": ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js"),
     "comparison": ("report.js", "tables.js", "flame.js"),
     "week": ("report.js", "fleet.js"),
@@ -87,6 +88,7 @@ def _environment() -> Environment:
         "capital": text.capital,
         "code": _code,
         "colour": lambda part: f"var({variable(part)})",
+        "grade": GRADES.__getitem__,
         "kind": lambda block: type(block).__name__,
         "level": lambda block: block.level.value,
         "lines": _lines,

@@ -1,4 +1,4 @@
-"""The contract with other programs: reports, comparisons, weeks and trials as JSON, and their schemas.
+"""The contract with other programs: reports, comparisons, weeks and trials written as JSON and read back; schemas.
 
 `python -m advisor.render.json report` prints the schema of a report.
 """
@@ -10,11 +10,15 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
 from pydantic import BaseModel, ValidationError
 
 from advisor.errors import ReadError
+from advisor.inputs.storage import open_file
 from advisor.model.report import Report
 from advisor.text import one_line
+from advisor.vocabulary.formerly import in_json
+from advisor.vocabulary.kinds import DocumentKind
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -33,6 +37,18 @@ _AGAIN: Final = {
     "comparison": "compare the profiles again",
     "trials": "try the fixes again",
 }
+_MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
+
+
+class _Keys(msgspec.Struct):
+    """The keys of a document that tell its kind; their values stay as they are."""
+
+    kind: DocumentKind | None = None
+    verdict: msgspec.Raw = msgspec.Raw()
+    week: msgspec.Raw = msgspec.Raw()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Keys)
 
 
 def render(value: BaseModel) -> str:
@@ -41,6 +57,47 @@ def render(value: BaseModel) -> str:
     Keys are in the order of the contract; ASCII only, byte for byte reproducible.
     """
     return value.model_dump_json(indent=1, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n"
+
+
+def kind_of(text: bytes | str) -> DocumentKind:
+    """What a saved JSON object holds: by its `kind`, or by the keys that only one kind has.
+
+    A document of neither counts as a report, whose loader says what is wrong with it.
+    """
+    try:
+        keys = _DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return "report"
+    return keys.kind or ("comparison" if bytes(keys.verdict) else "week" if bytes(keys.week) else "report")
+
+
+def read_report(path: str) -> Report:
+    """A report saved as JSON.
+
+    Raises:
+        ReadError: it cannot be opened, is no report, or is too large for one.
+    """
+    text = _text(path, "give the profile itself")
+    if (kind := kind_of(text)) != "report":
+        raise ReadError(f"{path}: is a saved {kind}, not a report; give what `advisor check -o FILE.json` wrote")
+    return load(text, path)
+
+
+def read_trials(path: str) -> Trials:
+    """What `advisor try` measured, saved as JSON.
+
+    Raises:
+        ReadError: it cannot be opened, or is something else.
+    """
+    return load_trials(_text(path, "give what `advisor try -o FILE.json` wrote"), path)
+
+
+def _text(path: str, instead: str) -> bytes:
+    with open_file(path) as stream:
+        text = stream.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ReadError(f"{path}: larger than any report; {instead}")
+    return text
 
 
 def load(text: str | bytes, path: str = "report") -> Report:
@@ -80,7 +137,7 @@ def load_trials(text: str | bytes, path: str = "trials") -> Trials:
 
 def _load(model: type[_Value], kind: str, text: str | bytes, path: str) -> _Value:
     try:
-        return model.model_validate_json(text)
+        return model.model_validate_json(in_json(text))
     except ValidationError as error:
         raise ReadError(f"{path}: {_problem(kind, text, error)}") from None
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from advisor.present import document as doc
 from advisor.text import one_line, plain, shortened
-from advisor.vocabulary.parts import SHAPES
+from advisor.vocabulary.severities import GRADES, Severity
 
 MOST_CHARACTERS: Final = 60_000
 """GitHub refuses a comment of more than 65,536; what calls `render` may want to add a line of its own."""
@@ -308,9 +308,10 @@ def _finding_row(finding: doc.Finding) -> list[str]:
     ]
 
 
-def graded(severity: doc.Severity) -> str:
+def graded(severity: Severity) -> str:
     """A severity with its sign, on one line however narrow its cell."""
-    return f"{SHAPES[severity]}&nbsp;{severity}"
+    grade = GRADES[severity]
+    return f"{grade.mark}&nbsp;{grade.word}"
 
 
 def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from advisor.inputs.saved_kinds import Kind
     from advisor.model.comparison import Comparison
     from advisor.model.report import Report
     from advisor.model.trials import Trials
     from advisor.model.week import Week
     from advisor.present.document import Document
+    from advisor.vocabulary.kinds import DocumentKind
 
     Value: TypeAlias = Report | Comparison | Week | Trials
 
@@ -52,7 +52,7 @@ class Renderer:
     name: str
     suffixes: tuple[str, ...]
     draw: Callable[[Request], str | bytes]
-    shows: tuple[Kind, ...] = ("report", "comparison", "week", "trials")
+    shows: tuple[DocumentKind, ...] = ("report", "comparison", "week", "trials")
     is_text: bool = True
 
 
@@ -62,7 +62,7 @@ def draw(request: Request, name: str) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-def kinds(kind: Kind, *, text_only: bool = False) -> tuple[str, ...]:
+def kinds(kind: DocumentKind, *, text_only: bool = False) -> tuple[str, ...]:
     """The names of the kinds of output that can show this."""
     return tuple(
         name for name, renderer in RENDERERS.items() if kind in renderer.shows and (renderer.is_text or not text_only)

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from advisor.present.document import Document, Finding, Findings, Severity
+from advisor.present.document import Document, Finding, Findings
 from advisor.text import one_line
+from advisor.vocabulary.severities import GRADES
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LEVELS: Final[dict[Severity, str]] = {"high": "error", "medium": "warning", "low": "note"}
 _LONGEST: Final = 1000
 
 
@@ -40,7 +40,7 @@ def _results(finding: Finding) -> Iterator[dict[str, Any]]:
         region = {"artifactLocation": {"uri": _uri(line.path)}, "region": {"startLine": line.line}}
         yield {
             "ruleId": finding.rule,
-            "level": _LEVELS[finding.severity],
+            "level": GRADES[finding.severity].sarif,
             "message": {"text": one_line(f"{finding.title}. {finding.says}{saving}", _LONGEST)},
             "locations": [{"physicalLocation": region}],
         }

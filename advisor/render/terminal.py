@@ -13,7 +13,7 @@ from advisor.present import document as doc
 from advisor.render.page import Page, Part
 from advisor.text import DASH
 from advisor.vocabulary import parts
-from advisor.vocabulary.parts import SHAPES
+from advisor.vocabulary.severities import GRADES
 
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
@@ -23,7 +23,6 @@ _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
 _SAYS_NOTHING: Final = frozenset({"", "0", DASH})  # cells that a line of facts leaves out
 
-_STYLES: Final[dict[doc.Severity, str]] = {"high": "bold red", "medium": "bold yellow", "low": "bold blue"}
 _TONES: Final[dict[doc.Tone, str]] = {
     "plain": "",
     "strong": "bold",
@@ -334,9 +333,10 @@ def _findings(page: Page, block: doc.Findings, verbose: bool, _margin: int) -> N
 
 
 def _finding(page: Page, finding: doc.Finding, *, verbose: bool, is_roomy: bool) -> None:
-    severity = (f"{SHAPES[finding.severity]} {finding.severity.upper()}", _STYLES[finding.severity])
+    grade = GRADES[finding.severity]
     new = ("  NEW", "bold red") if finding.is_new else ""
     rule = (f"  [{finding.rule}]", "cyan")
+    severity = (f"{grade.mark} {grade.word.upper()}", grade.style)
     page.add(f"{finding.number}  ", severity, new, (f"  {finding.title}", "bold"), rule, hang=_MARGIN)
     if worth := _worth(finding, verbose=verbose):
         page.add((worth, "green"), margin=_MARGIN)

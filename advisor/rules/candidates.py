@@ -10,11 +10,12 @@ from typing import Final
 import polars as pl
 
 from advisor.metrics.metric import METRICS
-from advisor.model.finding import CERTAINTY, OUTLIERS, SEVERITIES, Confidence, Severity
+from advisor.model.finding import CERTAINTY, OUTLIERS, Confidence
 from advisor.rules import wording
 from advisor.rules.evaluation import Verdict
 from advisor.rules.rule_file import Rule
 from advisor.vocabulary.parts import SKEW, WORK
+from advisor.vocabulary.severities import SEVERITIES, Severity
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
 _AS_MUCH: Final = 0.5  # of the most that any worker saves: numbers of two workers in a report ask for a reason

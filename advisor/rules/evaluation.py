@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from advisor.model.finding import SEVERITIES, Severity
 from advisor.rules.expressions import Expression, evaluated
 from advisor.rules.rule_file import Fix, Rule
+from advisor.vocabulary.severities import SEVERITIES, Severity
 
 Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 

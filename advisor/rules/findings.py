@@ -6,25 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from advisor.model.finding import (
-    OUTLIERS,
-    SEVERITIES,
-    Evidence,
-    Finding,
-    Fix,
-    Operator,
-    Patch,
-    Place,
-    Reach,
-    Saving,
-    Severity,
-    Symptom,
-)
+from advisor.model.finding import OUTLIERS, Evidence, Finding, Fix, Operator, Patch, Place, Reach, Saving, Symptom
 from advisor.rules import wording
 from advisor.rules.candidates import Candidate
 from advisor.rules.evaluation import fixes_in_order, fixes_of_other_causes
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share
+from advisor.vocabulary.severities import SEVERITIES, Severity
 
 _WORTH: Final = 0.01  # of the step: step times of one job vary by 1 to 3 %
 _NO_FRAMEWORK: Final = "cuda"

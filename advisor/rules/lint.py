@@ -17,6 +17,7 @@ from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.evaluation import fixes_in_order, verdicts
 from advisor.rules.rule_file import Case, Rule, RuleFile, files
+from advisor.vocabulary.formerly import RULES
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
@@ -50,7 +51,7 @@ def lint(
             lines += [str(file.error(at, message)) for at, message in _problems(rule, known, ids)]
             problems = (*_undocumented(rule), *_uncovered(rule, known)) if documented else ()
             lines += [str(file.error(at, message)) for at, message in problems]
-            if rule.id != file.path.stem:
+            if rule.id != RULES.get(file.path.stem, file.path.stem):
                 lines.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
     return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from advisor.model.finding import SEVERITIES
 from advisor.rules.candidates import Candidate
 from advisor.rules.pools import Share, is_same_time, key
+from advisor.vocabulary.severities import SEVERITIES
 
 _LITTLE: Final = 0.01
 

@@ -15,14 +15,17 @@ from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, fie
 
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.metrics.metric import METRICS, Metric
-from advisor.model.finding import SEVERITIES, Confidence, Severity
+from advisor.model.finding import Confidence
+from advisor.model.notes import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, parse
 from advisor.rules.selections import MOST_SELECTIONS, Name, Saves, Selection, Selections
 from advisor.rules.thresholds import Strict, Text, Threshold
 from advisor.system.resources import rules_folder
 from advisor.text import one_line
+from advisor.vocabulary import formerly
 from advisor.vocabulary.parts import Pool
+from advisor.vocabulary.severities import SEVERITIES, Severity
 from advisor.yamltree import FormError, Place, Yaml, content_of, decoded, leads_out
 
 Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
@@ -35,6 +38,7 @@ LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
 """Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
 
+_RULE_LISTS: Final = ("explains", "parts")
 _OF_FIXES: Final = ("when", "unless")
 _DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
@@ -223,6 +227,11 @@ class Rule(Strict):
         )
 
     @property
+    def renamed(self) -> list[Note]:
+        """A note on each earlier name that the file has."""
+        return self._file.renamed if self._file else []
+
+    @property
     def params(self) -> dict[str, float]:
         """The value of every parameter by its name."""
         return {name: parameter.value for name, parameter in self.parameters.items()}
@@ -283,10 +292,28 @@ class RuleFile:
     def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
         with _refusing(path):
-            self._yaml = Yaml(_text(path) if text is None else text)
+            text = _text(path) if text is None else text
+            self._yaml = Yaml(formerly.in_text(text, formerly.METRICS))
         self.data = self._yaml.value
         if not isinstance(self.data, dict):
             raise RuleError(f"{path}:1: a rule file is a mapping that starts with `id:`")
+        self.renamed = [
+            self._note(at, old, formerly.METRICS[old]) for old, at in formerly.lines_of(text, formerly.METRICS).items()
+        ]
+        if formerly.RULES:
+            self._take_ids_of_now()
+
+    def _note(self, lines: str, old: str, new: str) -> Note:
+        return Note("renamed", place=f"{self.path}:{lines}", old=old, new=new)
+
+    def _take_ids_of_now(self) -> None:
+        """Ids of rules are words of the language too: only where one stands for a rule is it changed."""
+        spots = [((key, n), rule) for key in _RULE_LISTS for n, rule in enumerate(_list(self.data.get(key)))]
+        for at, old in [(("id",), self.data.get("id")), *spots]:
+            if isinstance(old, str) and old in formerly.RULES:
+                self.renamed.append(self._note(str(self._yaml.line(at)), old, formerly.RULES[old]))
+                inner = self.data if len(at) == 1 else self.data[at[0]]
+                inner[at[-1]] = formerly.RULES[old]
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""
@@ -311,6 +338,10 @@ class RuleFile:
             raise self.error(("measure",), str(error)) from None
         rule._file = self  # noqa: SLF001 - it knows where it was read
         return rule
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def files(folder: Path) -> list[Path]:

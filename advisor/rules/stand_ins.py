@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from advisor.model.finding import SEVERITIES
 from advisor.rules.candidates import Candidate
+from advisor.vocabulary.severities import SEVERITIES
 
 _MOST: Final = 0.5  # of what the head covers: a part with so much is the better name for it
 

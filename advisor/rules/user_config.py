@@ -53,9 +53,11 @@ def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:
 
 
 def replaced(config: Config) -> list[Note]:
-    """A note on each shipped rule that one of the user's replaces."""
-    names = load([rules_folder()]).keys() & load(config.rules).keys() if config.rules else ()
-    return [Note("own_rule", rule=name) for name in sorted(names)]
+    """A note on each shipped rule that one of the user's replaces, and on each earlier name in the user's files."""
+    own = load(config.rules) if config.rules else {}
+    names = load([rules_folder()]).keys() & own.keys() if own else ()
+    of_rules = [note for rule in own.values() for note in rule.renamed]
+    return [*(Note("own_rule", rule=name) for name in sorted(names)), *config.notes, *of_rules]
 
 
 def suppressions(config: Config, today: dt.date) -> dict[str, Suppression]:

@@ -16,7 +16,7 @@ from advisor import metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import NothingRecorded, ReadError, contained, failure
 from advisor.inputs.discover import RANK, Recording
-from advisor.inputs.readers import KINETO, reader
+from advisor.inputs.readers import format_of, reader
 from advisor.inputs.storage import local, open_file, size
 from advisor.metrics import Metric, Part
 from advisor.model.notes import Note
@@ -30,7 +30,6 @@ from advisor.text import plain, runs_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from types import ModuleType
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: the same
@@ -241,7 +240,7 @@ def _files_of(job: Sequence[Part]) -> list[str]:
 def _numbered_by(recording: Recording, measured: Sequence[Part]) -> Iterator[Note]:
     """Where the numbers of the ranks are from, if not from the files themselves."""
     rows = [row for part in measured for row in part.selection.profile.workers.select("worker", "rank").rows()]
-    if recording.format != KINETO.name or len(rows) <= 1:
+    if not format_of(recording.format).tells_ranks or len(rows) <= 1:
         return
     order = int(not _names_tell_ranks(recording.files))
     if any(rank is not None and rank != worker for worker, rank in rows):
@@ -273,13 +272,13 @@ def _numbers(files: Sequence[str]) -> list[int]:
 
 
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
-    module, name = reader(file.format), plain(file.path)
-    most = file.max_bytes or most_bytes(module.MEMORY_PER_BYTE)
+    kind, module, name = format_of(file.format), reader(file.format), plain(file.path)
+    most = file.max_bytes or most_bytes(kind.memory_per_byte)
     try:
         if (size(file.at) or 0) > most:
             raise too_large(name, most)
-        with (local if module.NEEDS_PATH else open_file)(file.at) as source:
-            read = partial(module.read, processes=file.processes) if _is_split(file, module) else module.read
+        with (local if kind.needs_path else open_file)(file.at) as source:
+            read = partial(module.read, processes=file.processes) if kind.splits and _is_large(file) else module.read
             profile: Profile = read(source, name, file.number, on_read, file.step_range, most)
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
@@ -288,9 +287,9 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
     return profile
 
 
-def _is_split(file: _File, module: ModuleType) -> bool:
-    """Whether several processes read it, each a part."""
-    return module.SPLITS and file.processes > 1 and (size(file.at) or 0) > _WORTH_SPLITTING_BYTES
+def _is_large(file: _File) -> bool:
+    """Whether several processes that read a part each are quicker than one."""
+    return file.processes > 1 and (size(file.at) or 0) > _WORTH_SPLITTING_BYTES
 
 
 def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:

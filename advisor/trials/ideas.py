@@ -1,18 +1,26 @@
-"""What to try: patches that the command line names, and fixes of findings that name one."""
+"""What to try: patches that the command line names, and fixes of findings of a recording that name one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
 
-from advisor.errors import UsageError
+from advisor.config import find, load
+from advisor.errors import ReadError, UsageError
 from advisor.model.finding import Finding
+from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import TOGETHER, Claim, Use
-from advisor.recording.inside.patches import PATCHES
+from advisor.options import Options
+from advisor.recording.launcher import Options as Recording
+from advisor.trials.patches import use
+from advisor.trials.processes import Program, run
 
+_PATIENCE_S: Final = 600.0
 _NEXT: Final = re.compile(r",(?=\w+=)")
 
 
@@ -31,22 +39,6 @@ class Idea:
         return (self.claimed.low_share + self.claimed.high_share) / 2 if self.claimed else 0.0
 
 
-def use(name: str, values: Mapping[str, Any]) -> Use:
-    """A patch with its arguments.
-
-    Raises:
-        UsageError: there is no such patch, or an argument does not fit.
-    """
-    if name not in PATCHES:
-        raise UsageError(f"--patch {name}: no such patch; there are: {', '.join(PATCHES)}")
-    patch = PATCHES[name]
-    try:
-        arguments = patch.checked(dict(values))
-    except ValueError as error:
-        raise UsageError(f"--patch {name}: {error}") from None
-    return Use(patch=name, arguments=arguments, numerics=patch.numerics)
-
-
 def of_option(text: str) -> Idea:
     """What `--patch NAME:key=value,...` names.
 
@@ -58,6 +50,20 @@ def of_option(text: str) -> Idea:
     if any(not equals for _, equals, _ in pairs):
         raise UsageError(f"--patch {text}: write arguments as {name}:key=value,key=value")
     return Idea(name, (use(name, {key.strip(): value for key, _, value in pairs}),))
+
+
+def diagnosed(program: Program, budget_s: float) -> Report | Reason:
+    """The report of a recording, which may take ten minutes or as long as all runs may; why there is none."""
+    from advisor.engine import check  # noqa: PLC0415 - patches that are named need nothing that reads profiles
+
+    logdir = program.folder / "recording"
+    logdir.mkdir()
+    config = asdict(Recording(stop=True)) | {"logdir": str(logdir)}
+    ended = run(program, config, {}, time.monotonic() + max(_PATIENCE_S, budget_s), lambda _: None)
+    try:
+        return check([str(logdir)], Options(config=load(find(program.cwd or Path.cwd()))))
+    except ReadError:
+        return Reason.of(ended.why("no_step_recorded"))
 
 
 def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[str]]:

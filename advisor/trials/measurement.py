@@ -9,8 +9,7 @@ from math import ceil
 from typing import Any, Final, Literal, TypeAlias
 
 from advisor.model.trials import Gain, Trial, Use
-from advisor.recording.inside.patches import PATCHES
-from advisor.trials import timings
+from advisor.trials import patches, timings
 from advisor.trials.ideas import Idea
 from advisor.trials.intervals import BLOCKS, PROCESSES, Ladder, gain
 from advisor.trials.processes import Ended, Events, Program, run
@@ -48,7 +47,7 @@ class Base:
     def seconds_for(self, idea: Idea, look: int = 0) -> float:
         """What trying it takes up to this look, the first by default, after the start of each process."""
         block_s = (block_steps(self.step_ms) + 1) * self.step_ms / 1e3
-        if toggles(idea.uses, self.ready.device):
+        if patches.toggles(idea.uses, self.ready.device):
             return self.ready.seconds + 2 * BLOCKS[look] * block_s
         return 2 * PROCESSES[0] * (self.ready.seconds + self.blocks * block_s)
 
@@ -56,11 +55,6 @@ class Base:
 def block_steps(step_ms: float | None) -> int:
     """Timed steps of a block: nine, fewer of long steps."""
     return _STEPS if step_ms is None else min(_STEPS, max(_FEWEST_STEPS, int(_BLOCK_S * 1e3 / step_ms)))
-
-
-def toggles(uses: Sequence[Use], device: str) -> bool:
-    """Whether all of them can be switched between two steps."""
-    return all(device in PATCHES[use.patch].toggles for use in uses)
 
 
 @dataclass
@@ -115,7 +109,7 @@ class Bench:
     def trial(self, idea: Idea, base: Base) -> Trial:
         """Try the patches until the interval is narrow enough or the time is over."""
         began = time.monotonic()
-        in_blocks = toggles(idea.uses, base.ready.device)
+        in_blocks = patches.toggles(idea.uses, base.ready.device)
         evidence = self._in_blocks(idea) if in_blocks else self._in_processes(idea, base.blocks)
         if timings.training(self.digests, evidence.digest) == "different" and len(self.digests) == 1:
             self._repeat_base()
@@ -189,10 +183,10 @@ class Bench:
         return watch
 
     def _run(self, uses: Sequence[Use], arm: Arm, blocks: int, watch: Callable[[Events], int | None]) -> Ended:
-        patches: list[dict[str, Any]] = [{"name": use.patch, "arguments": dict(use.arguments)} for use in uses]
-        config = {"patches": patches, "arm": arm, "blocks": blocks, "skip": _SKIP, "stop": True}
+        switches: list[dict[str, Any]] = [{"name": use.patch, "arguments": dict(use.arguments)} for use in uses]
+        config = {"patches": switches, "arm": arm, "blocks": blocks, "skip": _SKIP, "stop": True}
         config |= {"steps": block_steps(self.step_ms)}
-        return run(self.program, config, _variables(uses) if arm != "off" else {}, self.until, watch)
+        return run(self.program, config, patches.variables(uses) if arm != "off" else {}, self.until, watch)
 
 
 def _ahead(events: Events, blocks: Sequence[timings.Block]) -> int:
@@ -200,9 +194,3 @@ def _ahead(events: Events, blocks: Sequence[timings.Block]) -> int:
     step_ms = blocks[-1].step_ms if blocks else 0.0
     block_s = block_steps(step_ms) * step_ms / 1e3 if step_ms else 0.0
     return len(blocks) + 2 + (ceil(_NOTICE_S / block_s) if block_s and timings.ranks(events) > 1 else 0)
-
-
-def _variables(uses: Sequence[Use]) -> dict[str, str]:
-    """The environment that the patches need."""
-    each = [PATCHES[use.patch](dict(use.arguments)).variables() for use in uses]
-    return {name: value for variables in each for name, value in variables.items()}

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.model.missing import Missing
 from advisor.recording.launcher import environment, events, hooked
+from advisor.recording.signals import ENDING, PASSED_ON
 from advisor.text import one_line
 
 Events: TypeAlias = Sequence[Mapping[str, Any]]
@@ -61,14 +63,21 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
     """Run the program until it ends, or until `until` on the monotonic clock.
 
     Raises:
-        UsageError: it cannot be started.
+        UsageError: it cannot be started, or the temporary folder cannot be written.
         KeyboardInterrupt: Ctrl-C; nothing of the program is left then.
     """
-    folder = hooked(program.folder, dict(config, limit=str(program.folder / "limit")))
+    try:
+        folder = hooked(program.folder, dict(config, limit=str(program.folder / "limit")))
+    except OSError as error:
+        raise UsageError(f"{program.folder.parent}: cannot be written: {error.strerror}; set TMPDIR") from None
     (program.folder / "limit").unlink(missing_ok=True)
     output, began = folder / "output", time.monotonic()
     try:
-        with output.open("wb") as stream, _started(program, folder, variables, stream) as process:
+        with (
+            output.open("wb") as stream,
+            _started(program, folder, variables, stream) as process,
+            _signals_passed_on(process.pid, folder),
+        ):
             while process.poll() is None and time.monotonic() < until:
                 _tell(program.folder / "limit", watch(events(folder)))
                 time.sleep(_PAUSE_S)
@@ -77,7 +86,7 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
         noted = events(folder)
         return Ended(process.returncode, noted, _last_line(output), time.monotonic() - began, is_late)
     finally:
-        _end_all(folder)
+        _signal_hooked(folder, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -109,6 +118,30 @@ def _started(
         _end(process)
 
 
+@contextmanager
+def _signals_passed_on(session: int, folder: Path) -> Iterator[None]:
+    """Signals are the program's to handle, which is in a session of its own; it stops where we are stopped."""
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        _signal(session, number)
+
+    def stop(*_: object) -> None:
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            _signal(session, number)
+            _signal_hooked(folder, number)
+            if number == signal.SIGSTOP:
+                os.kill(os.getpid(), number)
+
+    passed_on = PASSED_ON - ENDING - {signal.SIGTSTP}
+    before = {number: signal.signal(number, pass_on) for number in passed_on}
+    before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _tell(limit: Path, blocks: int | None) -> None:
     if blocks is not None and not limit.exists():
         partial = limit.with_suffix(".part")
@@ -126,12 +159,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _end_all(folder: Path) -> None:
-    """End the hooked processes that began a session of their own, as ranks of torchrun do."""
+def _signal_hooked(folder: Path, number: int) -> None:
+    """For the hooked processes that began a session of their own, as ranks of torchrun do."""
     for pid in {int(event["pid"]) for event in events(folder)}:
         with suppress(OSError):
             if os.fsencode(folder) in Path(f"/proc/{pid}/environ").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
 
 def _signal(group: int, number: int) -> None:

@@ -16,6 +16,7 @@ from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
+from advisor.recording.signals import interrupting
 from advisor.trials import footprint, ideas, load
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Base, Bench
@@ -76,17 +77,17 @@ class Session:
     is_cut: bool = False
 
     def run(self) -> Trials:
-        """Try everything; Ctrl-C ends it with what is known.
+        """Try everything; Ctrl-C, or a signal that asks us to end, ends it with what is known.
 
         Raises:
             UsageError: the program cannot be started, a patch or rule is wrong, or the program may not run again.
         """
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
-        with tempfile.TemporaryDirectory(prefix="advisor-try-") as place:
-            try:
+        try:
+            with interrupting(), tempfile.TemporaryDirectory(prefix="advisor-try-") as place:
                 self._try(self._program(Path(place)), chosen)
-            except KeyboardInterrupt:
-                self.is_cut = True
+        except KeyboardInterrupt:
+            self.is_cut = True
         return self.outcome()
 
     def outcome(self) -> Trials:
@@ -178,10 +179,8 @@ class Session:
 
     def _of_findings(self, bench: Bench) -> list[Idea]:
         """Record the program, check it, and take the fixes of its findings."""
-        from advisor.trials.diagnosis import diagnosed  # noqa: PLC0415 - needs what reads and judges profiles
-
         bench.program = self.calm(bench.program)
-        report = diagnosed(bench.program, self.options.budget_s)
+        report = ideas.diagnosed(bench.program, self.options.budget_s)
         if isinstance(report, Report):
             bench.step_ms = max((run.source.steps.length_ms or 0.0 for run in report.runs), default=0.0) or None
             chosen, self.untried = ideas.of_report(report, self.options.fixes)

@@ -1,8 +1,11 @@
-"""Kinds of operations, frameworks and host ops, and the categories that frameworks' tools sort a step into."""
+"""Kinds of operations, frameworks, host ops and saved documents; the categories that tools sort a step into."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+DocumentKind: TypeAlias = Literal["report", "comparison", "week", "trials"]
+"""What a document that is saved as JSON holds."""
 
 POINT_TO_POINT: Final = ("send", "recv")
 """Operations between two ranks, whatever the size of their group."""

@@ -78,9 +78,6 @@ class Part:
     remedy: str = ""
 
 
-SHAPES: Final = {"high": "▲", "medium": "◆", "low": "●"}
-"""How a severity is drawn in text."""
-
 # Blue where the device works, warm where it waits for the host, grey where nobody knows.
 _COMPUTE: Final = Colour("#3b4fd8", "#8495ff", "cyan")
 _MEMCPY: Final = Colour("#7d8bf0", "#5767d6", "magenta")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
-
-FailOn: TypeAlias = Literal["high", "medium", "low", "never"]
-FAIL_ON: Final[tuple[FailOn, ...]] = ("high", "medium", "low", "never")
-"""From which severity on a finding fails a check."""
+from typing import Final
 
 UNSEEN: Final = {
     "environment": "it has no environment variables",

@@ -16,6 +16,8 @@ from advisor.engine import check
 from tests.effort import every
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.soak  # the statistics are in tests/unit/comparing/test_significance.py
+
 NOISIEST = ("torch-cpu-elementwise-chains", "torch-cpu-unfused-attention", "torch-cpu-tiny-kernels")
 
 

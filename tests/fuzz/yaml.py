@@ -214,7 +214,7 @@ def _dumped(tree: Any) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def use(folder: Path) -> None:
+def check(folder: Path) -> None:
     """What commands do with these files: settings with the rules they name, and the labels of a run."""
     _use_labels(str(folder / "run.yaml"))
     settings = config.load(config.find(folder))

@@ -1,4 +1,4 @@
-"""What a check says of every recording in findings and numbers, without words: the record that a rework is held to."""
+"""What a check says of every recording in findings, outcome and accounting, without words: what a rework is held to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from typing import Any
 
 import advisor
 from advisor.errors import AdvisorError
-from advisor.model.report import Report, Run
+from advisor.model.report import Report, Row, Run
 
 RECORD = Path(__file__).parent / "figures.jsonl"
 REPOSITORY = Path(__file__).parents[2]
 SHARED = REPOSITORY.parent / "shared/traces"
 DIGITS = 6
+# What several rules, the accounting or the headline rest on. A metric of one rule shows in what that rule says.
+FACTS = (
+    *("steps", "step_mean_ms", "devices_used", "ranks_recorded", "common_steps"),
+    *("device_busy_share", "idle_share", "launch_gap_share", "input_share", "host_busy_share", "overlap_share"),
+    *("kernels_per_step", "median_kernel_us", "tensor_core_share", "sixteen_bit_kernel_share", "xla_share"),
+    *("flops_of_peak_share", "xla_flops_of_peak_share", "peak_memory_bytes", "peak_memory_share"),
+    *("exposed_transfer_ms", "exposed_communication_ms", "bus_bandwidth_gbs", "waiting_share", "straggler_slowdown"),
+)
 
 
 def recordings() -> list[str]:
@@ -59,15 +67,14 @@ def _of_run(run: Run) -> dict[str, Any]:
         "outcome": [run.outcome.code, run.outcome.loss],
         "accounting": {part.part: _rounded(part.share) for part in run.accounting.parts} if run.accounting else {},
         "breakdown": {name: _rounded(share) for name, share in run.breakdown.items()},
-        "unknown": sum(value is None for value in run.metrics["run"][0].values()),
-        "metrics": dict(_numbers(run)),
+        "facts": dict(_facts(run.metrics["run"][0])),
     }
 
 
-def _numbers(run: Run) -> Iterator[tuple[str, float]]:
-    """The numbers that are neither unknown nor 0: what changes to or from either shows all the same."""
-    for name, value in sorted(run.metrics["run"][0].items()):
-        if value and not isinstance(value, str):
+def _facts(row: Row) -> Iterator[tuple[str, float]]:
+    """The facts that are neither unknown nor 0: what changes to or from either shows all the same."""
+    for name in FACTS:
+        if value := row[name]:
             yield name, float(f"{value:.{DIGITS}g}")
 
 

@@ -25,7 +25,8 @@ ALL = [str(TRACES / name) for name in ("kineto", "malformed")]
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not here")
-@pytest.mark.parametrize("roots", [SMALL, pytest.param(ALL, marks=pytest.mark.soak)], ids=["small", "all"])
+@pytest.mark.soak  # a report of one stored recording is in tests/unit/fleet/test_page.py
+@pytest.mark.parametrize("roots", [SMALL, ALL], ids=["small", "all"])
 def test_the_report_of_real_recordings(tmp_path, roots):
     store = Store(str(tmp_path / "store"))
     engine = Local(2) if roots is ALL else Here()

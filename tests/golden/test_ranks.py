@@ -199,6 +199,7 @@ def test_where_the_odd_rank_is_missing_no_other_is_blamed_and_nothing_promised(f
         assert finding.saving.low_ms == 0
 
 
+@pytest.mark.soak  # bubbles by hand are in tests/unit/metrics/ranks/test_pipelining.py
 def test_the_bubbles_of_a_pipeline_are_named_and_its_stages_no_stragglers(tmp_path: Path):
     run, *_ = simulated("pipeline-bubbles", tmp_path)
     assert [(f.rule, [s.rule for s in f.symptoms]) for f in run.findings[:1]] == [

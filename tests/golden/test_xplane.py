@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from advisor.analysis.device.selection import select_steps
 from advisor.cli import main
 from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.inputs.readers import xplane
-from advisor.metrics import Measurements, measure
+from advisor.metrics import Measurements
 from advisor.model.intervals import Union
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
@@ -393,7 +392,7 @@ def test_a_jax_loop_that_loads_by_itself_waits_twenty_milliseconds_a_step():
 
 @cache
 def judged(name: str) -> Measurements:
-    return measure(select_steps(read(name), "all"))
+    return profiles.measured(TRACES / name)
 
 
 @cache

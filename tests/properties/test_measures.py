@@ -16,7 +16,6 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
 from advisor.metrics.copies import transfers
-from advisor.metrics.host import synchronisation
 from advisor.metrics.kernels import kernel_times
 from advisor.metrics.memory import peak
 from advisor.metrics.steps import accounting, breakdown, idle, step_times
@@ -26,7 +25,7 @@ from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples
 from tests.strategies import Pairs, intervals, profiles
-from tests.tables import by_name
+from tests.tables import by_name, values_of
 
 some = examples(0.15)
 few = examples(0.08)
@@ -157,6 +156,7 @@ def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, 
 
 
 # --------------------------------------------------------------------------- what must change nothing
+# Of whole recordings, tests/metamorphic/ says the same.
 
 
 def values(made: Profile) -> list[Row]:
@@ -171,10 +171,10 @@ def everything(view: DeviceView) -> Row:
         kernel_times.kernels,
         peak.memory,
         step_times.step_times,
-        synchronisation.syncs,
         transfers.transfers,
     )
-    return {name: value for function in functions for name, value in by_name(function)(view).items()}
+    others = {name: value for function in functions for name, value in by_name(function)(view).items()}
+    return others | values_of(("sync_calls", "syncs_per_step"), view)
 
 
 def same(found: list[Row], expected: list[Row]) -> None:
@@ -190,6 +190,7 @@ def edited(made: Profile, edit: Callable[[pl.DataFrame], pl.DataFrame], *names: 
     return replace(made, **{name: edit(getattr(made, name)) for name in names})
 
 
+@pytest.mark.soak
 @few
 @given(profiles(), st.sampled_from([-(10**9), -1, 1_767_225_600_000_000_000]))
 def test_when_it_was_recorded_changes_nothing(made: Profile, shift: int):
@@ -199,6 +200,7 @@ def test_when_it_was_recorded_changes_nothing(made: Profile, shift: int):
     same(values(edited(made, later, "device_ops", "host_ops", "steps", "allocations")), values(made))
 
 
+@pytest.mark.soak
 @few
 @given(profiles())
 def test_the_names_of_streams_change_nothing(made: Profile):
@@ -206,6 +208,7 @@ def test_the_names_of_streams_change_nothing(made: Profile):
     same(values(renamed), values(made))
 
 
+@pytest.mark.soak
 @few
 @given(profiles(ties=False), st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(made: Profile, random: np.random.Generator):
@@ -231,6 +234,7 @@ def permuted(made: Profile, random: np.random.Generator) -> Profile:
     return replace(made, **shuffled)
 
 
+@pytest.mark.soak
 @few
 @given(profiles())
 def test_a_kernel_in_two_touching_halves_changes_no_share(made: Profile):

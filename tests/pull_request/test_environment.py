@@ -5,7 +5,8 @@ import json
 import pytest
 
 from advisor.errors import UsageError
-from advisor.pull_request.environment import Branch, target_of
+from advisor.pull_request.environment import Branch
+from advisor.pull_request.hosts import target_of
 
 SHA = "a" * 40
 GITHUB = {

@@ -13,8 +13,8 @@ from advisor.pull_request.comment import Draft, post
 from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.environment import Branch, Target
 from advisor.pull_request.errors import HostError, Unreachable
-from advisor.pull_request.github import Repository
 from advisor.pull_request.host import Patience, Seal
+from advisor.pull_request.hosts.github.client import Repository
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import Annotation
 from tests.pull_request.contract import proxy

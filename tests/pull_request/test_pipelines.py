@@ -161,6 +161,7 @@ def test_a_comparison_of_several_runs_a_side(command, tmp_path, server):
     assert "No change" in comment["body"].splitlines()[1]
 
 
+@pytest.mark.soak  # exit code 4 is in tests/unit/test_cli.py, a check that fails is above
 def test_strict_fails_where_nothing_can_be_told(command, tmp_path, server):
     wanted = {"profile": str(SLOW), "baseline": str(FAST), "strict": "true", "status": "true"}
     assert Runner(command, tmp_path, wanted, server, pull_request()).all()[1] == 4

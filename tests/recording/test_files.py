@@ -22,6 +22,17 @@ def test_the_block_joins_what_the_profiler_wrote(tmp_path: Path, content: str):
     assert json.loads(gzip.decompress(Path(path).read_bytes())) == {**json.loads(content), "advisor": {"format": 1}}
 
 
+def test_the_host_and_the_path_are_left_out(tmp_path: Path):
+    """Kineto says the host before the events, and the path behind them."""
+    events = '"traceEvents": [' + ", ".join(['{"name": "host_name"}'] * 2_000) + "]"
+    trace = '{"trace_id": "7F", "host_name": "node\\"17", ' + events + ', "traceName": "/home/ann/t.json"}'
+    path = compressed(str(tmp_path), "rank0", write(trace), {"format": 1})
+    told = json.loads(gzip.decompress(Path(path).read_bytes()))
+    assert len(told["traceEvents"]) == 2_000
+    names = ("trace_id", "host_name", "traceName")
+    assert {name: told[name] for name in names} == dict.fromkeys(names, "")
+
+
 def test_two_jobs_in_one_folder_overwrite_nothing(tmp_path: Path):
     paths = [compressed(str(tmp_path), "rank0", write("{}"), {"job": job}) for job in (1, 2)]
     assert [Path(path).name for path in paths] == ["rank0.pt.trace.json.gz", "rank0-2.pt.trace.json.gz"]

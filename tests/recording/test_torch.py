@@ -129,9 +129,8 @@ sys.exit(max(one.wait() for one in both))
 """
 
 
-@pytest.mark.parametrize(
-    "launcher", [("-c", TWICE), pytest.param(TORCHRUN, marks=pytest.mark.soak)], ids=["plain", "torchrun"]
-)
+@pytest.mark.soak  # each rank counts its steps by itself, as the one process above
+@pytest.mark.parametrize("launcher", [("-c", TWICE), TORCHRUN], ids=["plain", "torchrun"])
 def test_all_ranks_of_a_launcher_record_the_same_steps(tmp_path: Path, launcher: tuple[str, ...]):
     script = program(
         tmp_path,
@@ -173,6 +172,7 @@ def test_inference_in_a_forked_process_stops_after_the_recording(tmp_path: Path)
     assert trace(tmp_path / "log/train.pt.trace.json.gz")["advisor"]["marker"] == "module"
 
 
+@pytest.mark.soak  # as the script above; only what begins and ends the recording differs
 def test_a_program_without_steps_is_recorded_for_a_time(tmp_path: Path):
     script = program(tmp_path, "for _ in range(10**7): torch.randn(64, 64) @ torch.randn(64, 64)\n")
     outcome = record(tmp_path, script, seconds=0.5, stop=True)

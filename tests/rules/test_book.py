@@ -10,6 +10,7 @@ from advisor.rules.evaluation import fixes_in_order
 from advisor.rules.lint import failure, lint, metrics_of
 from advisor.rules.wording import PHRASES, say
 from advisor.system.resources import rules_folder
+from advisor.vocabulary import formerly
 from tests import profiles
 
 BOOK = profiles.book()
@@ -181,3 +182,9 @@ def test_a_capture_saves_nothing_of_gaps_over_1_ms():
     """It is at most the gaps of up to 1 ms and the pauses between queued kernels."""
     captured = [rule.saving for rule in BOOK.values() if rule.saving and "capture_gain_ms" in str(rule.saving.high_ms)]
     assert [(of.of, of.beyond) for of in captured] == [("launch_gap", ("queued_idle",))] * 4
+
+
+def test_an_earlier_name_leads_to_one_of_now_and_is_free():
+    for names, known in ((formerly.RULES, BOOK), (formerly.METRICS, NAMES)):
+        assert set(names.values()) <= known.keys()
+        assert not names.keys() & known.keys()

@@ -77,6 +77,7 @@ def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
     }
 
 
+@pytest.mark.soak  # as the start above, with a patch that fits
 def test_blocks_take_turns_and_nothing_is_left(tmp_path: Path):
     ended = tried(tmp_path, LOOP, use("optimizer", implementation="fused"))
     assert ended.exit_code == 0, ended.line

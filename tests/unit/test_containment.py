@@ -120,6 +120,7 @@ def test_a_table_that_fails_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert checked([path]).runs[0].metrics["step"] == ()
 
 
+@pytest.mark.usefixtures("measured_once")
 @pytest.mark.parametrize("part", ["verdicts", "sentence", "finding"])
 def test_a_rule_that_fails_could_not_tell(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (path,) = put(tmp_path, "a.json")
@@ -145,6 +146,7 @@ def outcomes(run: object) -> set[str]:
     return told | beneath | {*run.passed, *run.not_applicable}  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_a_run_that_cannot_be_summed_up_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     good, bad = put(tmp_path, "a.json", "b.json")
     summarise = engine.summarise

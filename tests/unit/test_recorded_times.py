@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
 from advisor.inputs.readers.kineto.recorder_block import Noted, noted
-from advisor.metrics.host.recording_cost import RECORDED_RATIO, TRACING_SHARE, UNPROFILED_STEP_MS, profiling
 from advisor.model.missing import Missing
 from advisor.present.brief import Room, brief
 from advisor.present.source import facts
 from tests.strategies_kineto import op, step, text
-from tests.tables import on_host, profile, view
+from tests.tables import metrics_of, on_host, profile, view
 from tests.tables import step as row
 
 BLOCK: dict[str, Any] = {
@@ -72,9 +71,9 @@ def test_whatever_the_block_is_the_trace_is_read(block: object):
     ],
 )
 def test_the_step_without_the_profiler_is_measured(before, after, during, expected, share):
-    values = profiling(_view(before, after, during))
-    assert values[UNPROFILED_STEP_MS] == pytest.approx(expected)
-    assert values[TRACING_SHARE] == pytest.approx(share)
+    values = metrics_of(_view(before, after, during))
+    assert values["unprofiled_step_ms"] == pytest.approx(expected)
+    assert values["tracing_share"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +88,14 @@ def test_the_step_without_the_profiler_is_measured(before, after, during, expect
     ],
 )
 def test_where_it_was_not_measured_or_changed_it_is_unknown(before, after, during, code):
-    why = profiling(_view(before, after, during))[UNPROFILED_STEP_MS]
+    why = metrics_of(_view(before, after, during))["unprofiled_step_ms"]
     assert isinstance(why, Missing)
     assert why.code == code
     assert why.words
 
 
 def test_a_few_ops_do_not_cost_half_of_a_step():
-    why = profiling(_view(0.05, 0.05, 0.1, ops=2))[UNPROFILED_STEP_MS]
+    why = metrics_of(_view(0.05, 0.05, 0.1, ops=2))["unprofiled_step_ms"]
     assert isinstance(why, Missing)
 
 
@@ -111,7 +110,7 @@ def test_a_few_ops_do_not_cost_half_of_a_step():
     ],
 )
 def test_a_recording_slower_than_its_ops_explain_is_not_the_job_as_it_runs(before, after, ops, ratio):
-    assert profiling(_view(before, after, 0.1, ops=ops))[RECORDED_RATIO] == pytest.approx(ratio)
+    assert metrics_of(_view(before, after, 0.1, ops=ops))["recorded_ratio"] == pytest.approx(ratio)
 
 
 def _view(before, after, during, ops=10):

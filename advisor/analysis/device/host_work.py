@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView, by_start, inside, spans
+from advisor.analysis.device.view import DeviceView, by_start, inside, spans, spent_ns
 from advisor.inputs.names.calls import (
     FILE_READ,
     JIT_CALL,
@@ -172,9 +172,7 @@ def waiting_function(view: DeviceView, when: Union) -> str:
     python = view.once(training_ops).filter(pl.col("kind") == "python")
     for names in (WAITING_MODULES, THREAD_WAIT):
         calls = python.filter(matches(names)).sort("start_ns")
-        start = calls["start_ns"].to_numpy()
-        spent = pl.Series("ns", when.within(start, start + calls["dur_ns"].to_numpy()), dtype=pl.Int64)
-        of_name = calls.with_columns(spent).group_by("name", maintain_order=True).agg(pl.sum("ns"))
+        of_name = calls.with_columns(spent_ns(calls, when)).group_by("name", maintain_order=True).agg(pl.sum("ns"))
         if of_name["ns"].sum():
             return str(of_name.sort("ns", descending=True, maintain_order=True)["name"].first())
     return ""

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, training_ops
 from advisor.analysis.device.user_code import callers
-from advisor.analysis.device.view import DeviceView, outermost, spans
+from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 from advisor.text import largest_first, ms
@@ -41,9 +41,7 @@ def times_by_name(view: DeviceView, when: Union) -> pl.DataFrame:
 def _during(view: DeviceView, when: Union) -> pl.DataFrame:
     """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`."""
     ops = view.once(_unmarked)
-    start = ops["start_ns"].to_numpy()
-    spent = when.within(start, start + ops["dur_ns"].to_numpy())
-    return ops.with_columns(ns=pl.Series(spent, dtype=pl.Int64)).filter("works", pl.col("ns") > 0)
+    return ops.with_columns(spent_ns(ops, when)).filter("works", pl.col("ns") > 0)
 
 
 def _unmarked(view: DeviceView) -> pl.DataFrame:
@@ -110,3 +108,16 @@ def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
 def top_three(ran: pl.DataFrame) -> pl.DataFrame:
     """Those three of `times_by_name`."""
     return ran.filter(pl.col("self_ns") > _LITTLE * pl.col("self_ns").sum()).head(_MOST_NAMES)
+
+
+def longest_name(rows: pl.DataFrame) -> str:
+    """The name with the most dur_ns; empty without rows."""
+    by_name = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    return str(by_name.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
+
+
+def longest_in_words(view: DeviceView, times: pl.DataFrame, between: str = ", ") -> str:
+    """`a (1.2 ms), b (0.3 ms)`: of rows with name and ns the three names with the most time per step."""
+    by_name = times.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("ns"))
+    most = by_name.sort("ns", "name", descending=[True, False]).head(_MOST_NAMES)
+    return between.join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in most.rows())

@@ -334,3 +334,9 @@ def sets_up(ops: pl.DataFrame) -> pl.Expr:
 def inside(union: Union, ops: pl.DataFrame) -> pl.Series:
     """Whether each op starts during `union`."""
     return pl.Series(union.covers(ops["start_ns"].to_numpy()), dtype=pl.Boolean)
+
+
+def spent_ns(ops: pl.DataFrame, union: Union) -> pl.Series:
+    """How much of each op's time lies in `union`."""
+    start = ops["start_ns"].to_numpy()
+    return pl.Series("ns", union.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64)

@@ -1,6 +1,6 @@
-"""One package per profile format, each with `read`; `FORMATS` is where they are registered.
+"""One package per profile format, each with `read`; `FORMATS` declares all that others ask of one.
 
-What tells a format's files stands here and not in its package: discovery then imports the one reader that it needs.
+The declarations stand here and not in the packages: discovery then imports the one reader that it needs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Format(NamedTuple):
-    """A kind of file and what tells it.
+    """A kind of file: what tells it, how it is read, and what it can and cannot show.
 
     Attributes:
         name: The reader's package in this folder.
@@ -20,44 +20,71 @@ class Format(NamedTuple):
         shared: Endings that others use too: there `sign` decides.
         sign: Regular expression for what the first bytes, unpacked, contain.
         openings: What a file with an `own` ending must begin with if its sign comes late.
+        tables: Files one of which is in every folder that is read as one file.
+        exports: Endings of what the profiler exports such a file to, and which is read instead; the first preferably.
+        copy_of: Ending of the profile that this is a copy of: where that lies beside it, nobody misses the copy.
         reads: What the reader reads, in the plural, with the endings; empty where there is no reader.
         folder_per_run: Whether the profiler gives each run a folder of its own.
+        free_names: Whether people name the files as they like: one run are those whose names differ in numbers alone.
+        memory_per_byte: Bytes of memory that reading takes per byte of the file, unpacked.
+        needs_path: Whether the reader takes a path on disk, and no stream.
+        splits: Whether several processes can read one file.
+        tells_ranks: Whether files tell their rank, so that one without it is worth a note.
+        file_per_host: Whether each host writes one file, which is named after it.
+        any_program: Whether the profiler records programs of any kind, whose users know no ranks; else it is that of
+            the framework.
     """
 
     name: str
     title: str
-    own: tuple[str, ...]
+    own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     sign: bytes = rb"(?!)"
     openings: tuple[bytes, ...] = (b"",)
+    tables: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
+    copy_of: str = ""
     reads: str = ""
     folder_per_run: bool = False
+    free_names: bool = False
+    memory_per_byte: float = 3.0
+    needs_path: bool = False
+    splits: bool = False
+    tells_ranks: bool = False
+    file_per_host: bool = False
+    any_program: bool = False
 
 
-XPLANE: Final = Format(
+_XPLANE: Final = Format(
     "xplane",
     "a TensorFlow or JAX profile",
     (".xplane.pb",),
     reads="TensorFlow and JAX profiles (*.xplane.pb, or the *.trace.json.gz beside it)",
     folder_per_run=True,
+    memory_per_byte=12.0,  # measured on events without stats, 13 bytes each; stats take less per byte
+    file_per_host=True,
 )
-VIEWER: Final = Format(
-    "xplane",
-    "the trace viewer's copy of a TensorFlow or JAX profile",
-    (),
+_VIEWER: Final = _XPLANE._replace(
+    title="the trace viewer's copy of a TensorFlow or JAX profile",
+    own=(),
     sign=rb'"highres-ticks"',
-    reads=XPLANE.reads,
-    folder_per_run=True,
+    copy_of=".xplane.pb",
 )
-NSYS: Final = Format(
+_NSYS: Final = Format(
     "nsys",
     "an Nsight Systems profile",
     (".nsys-rep", ".qdrep"),
     (".sqlite",),
     rb"^SQLite(?s:.)*(?:TARGET_INFO|ENUM_NSYS|ENUM_CUDA|NVTX_EVENTS|CUPTI_ACTIVITY|StringIds)",
+    tables=("StringIds.parquet", "META_DATA_EXPORT.parquet"),
+    exports=(".sqlite", "_pqtdir"),
     reads="Nsight Systems exports (*.sqlite, parquetdir; *.nsys-rep where nsys is installed)",
+    free_names=True,
+    memory_per_byte=3.0,  # rows are columns of 64-bit numbers in memory, and varints on disk
+    needs_path=True,
+    any_program=True,
 )
-KINETO: Final = Format(
+_KINETO: Final = Format(
     "kineto",
     "a PyTorch Profiler trace",
     (".pt.trace.json", ".pt.trace.json.gz"),
@@ -65,13 +92,21 @@ KINETO: Final = Format(
     rb'"(?:traceEvents|deviceProperties|distributedInfo)"\s*:|"ph"\s*:\s*"',
     openings=(b"{", b"["),
     reads="PyTorch Profiler traces (*.pt.trace.json, *.pt.trace.json.gz)",
+    memory_per_byte=2.5,  # measured on the shortest events there are: 800,000 in 65 MB
+    splits=True,
+    tells_ranks=True,
 )
-MEMORY: Final = Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"))
+_MEMORY: Final = Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"))
 
-FORMATS: Final = (VIEWER, KINETO, XPLANE, NSYS, MEMORY)
+FORMATS: Final = (_VIEWER, _KINETO, _XPLANE, _NSYS, _MEMORY)
 """The first whose sign matches wins: the viewer data of TensorFlow and JAX are Chrome traces too."""
+
+
+def format_of(name: str) -> Format:
+    """The format that a reader or a report names; nothing is known of one of another version."""
+    return next((kind for kind in FORMATS if kind.name == name), Format(name, name))
 
 
 def reader(profile_format: str) -> ModuleType:
     """The reader of a format, imported at its first use."""
-    return import_module(f"advisor.inputs.readers.{profile_format}")
+    return import_module(f"{__name__}.{profile_format}")

@@ -9,9 +9,9 @@ import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
-from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.old import Metric, Values, measures
-from advisor.model.intervals import Union
+from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
+from advisor.metrics.metric import of_devices
+from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.whatif import Change, saved, together, without, without_work
@@ -23,42 +23,7 @@ _VIEWS: Final = r"^aten::(?:t|view|transpose|permute|expand|select|slice|unsquee
 _VIEW_NS: Final = 10_000  # a view that notes no stack takes less
 _SURE_PART: Final = 0.5  # a node of a leaf, which notes a stack too, may be made in the same op
 
-_SOURCE: Final = "torch/csrc/autograd/engine.cpp"
-
-ANOMALY_CHECKS_PER_STEP = Metric(
-    "anomaly_checks_per_step",
-    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
-    "aten::isnan called by autograd's engine itself / steps",
-    _SOURCE,
-)
-ANOMALY_MS = Metric(
-    "anomaly_ms",
-    "Host time per step in searches of gradients for NaN.",
-    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
-    _SOURCE,
-)
-ANOMALY_STACKS_MS = Metric(
-    "anomaly_stacks_ms",
-    "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
-    "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
-    "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
-)
-ANOMALY_LEAST_GAIN_MS = Metric(
-    "anomaly_least_gain_ms",
-    "Step time that is saved at least without anomaly detection.",
-    "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; where no "
-    "stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which computes "
-    "nothing, takes above 10 µs; 0 without a view",
-    "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
-)
-ANOMALY_GAIN_MS = Metric(
-    "anomaly_gain_ms",
-    "Step time that is saved at most without anomaly detection.",
-    "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay can be "
-    "trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen unless it "
-    "records stacks: over (1 - tracing_share) where that was measured",
-    "advisor.whatif.replay",
-)
+measure = of_devices(__name__)
 
 
 class _Notes(NamedTuple):
@@ -69,26 +34,6 @@ class _Notes(NamedTuple):
     is_recorded: bool
 
 
-_ANOMALY: Final = (ANOMALY_CHECKS_PER_STEP, ANOMALY_MS, ANOMALY_STACKS_MS, ANOMALY_LEAST_GAIN_MS, ANOMALY_GAIN_MS)
-
-
-@measures(*_ANOMALY)
-def anomaly_detection(view: DeviceView) -> Values:
-    """A debugging aid that reads each gradient and notes the stack of each forward op."""
-    checks = _checks(view)
-    if checks.is_empty():
-        return dict.fromkeys(_ANOMALY, 0.0)
-    notes = _notes(view)
-    least, most = saved(view, _undetected(view, checks, notes))
-    return {
-        ANOMALY_CHECKS_PER_STEP: checks.filter(matches(_SEARCH)).height / view.steps.height,
-        ANOMALY_MS: view.per_step_ms(spans(checks).total),
-        ANOMALY_STACKS_MS: view.per_step_ms(notes.when.total),
-        ANOMALY_LEAST_GAIN_MS: least,
-        ANOMALY_GAIN_MS: most,
-    }
-
-
 def _checks(view: DeviceView) -> pl.DataFrame:
     checks = view.used_like(_CHECKS)
     return checks.filter(pl.col("parent").is_in(view.once(nodes)["id"].implode()))
@@ -96,6 +41,8 @@ def _checks(view: DeviceView) -> pl.DataFrame:
 
 def _notes(view: DeviceView) -> _Notes:
     """Stacks are noted in the time that forward ops take for themselves; recorded calls of Python show when."""
+    if view.once(_checks).is_empty():
+        return _Notes(EMPTY, 0, is_recorded=False)
     forward = view.once(makers)
     within = view.used_host.filter(pl.col("parent").is_in(forward["id"].implode())).collect()
     inner = within.filter(pl.col("kind").is_in(["op", "collective", *DRIVER_CALLS]))
@@ -103,20 +50,63 @@ def _notes(view: DeviceView) -> _Notes:
     frames = within.filter(pl.col("kind") == "python", matches(_NOTES_STACK))
     if frames.height:
         return _Notes(alone, spans(frames).total, is_recorded=True)
-    start = forward["start_ns"].to_numpy()
-    own_ns = alone.within(start, start + forward["dur_ns"].to_numpy())
+    own_ns = spent_ns(forward, alone).to_numpy()
     of_views = own_ns[forward.select(matches(_VIEWS)).to_series().to_numpy()]
     note_ns = max(0, int(np.median(of_views)) - _VIEW_NS) if len(of_views) else 0
     return _Notes(alone, int(np.minimum(own_ns, note_ns).sum()), is_recorded=False)
 
 
-def _undetected(view: DeviceView, checks: pl.DataFrame, notes: _Notes) -> Change:
+def _undetected(view: DeviceView) -> Change:
     """Without the checks, and without the time in which stacks may be noted; at least of half of what is sure."""
-    checking = spans(checks)
+    checking, notes = spans(view.once(_checks)), view.once(_notes)
     ops = view.used_host.filter(pl.col("kind") == "op").select("start_ns").collect()
     recorded = int(inside(checking, ops).sum())
     slower = 0.0 if notes.is_recorded else measured_share(view) or 0.0
     unchecked = without_work(view, checking, (without_recording(view, checking.total, recorded), checking.total))
-    left, most_ns = 1 - notes.sure_ns / max(1, notes.when.total), notes.when.total / (1 - slower)
-    unnoted = without(host=notes.when, rest=(left, 0.0), bound_ns=(notes.sure_ns, most_ns))
+    rest, most_ns = 1 - notes.sure_ns / max(1, notes.when.total), notes.when.total / (1 - slower)
+    unnoted = without(host=notes.when, rest=(rest, 0.0), bound_ns=(notes.sure_ns, most_ns))
     return together(unchecked, unnoted).surely(_SURE_PART)
+
+
+measure(
+    "anomaly_checks_per_step",
+    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
+    "aten::isnan called by autograd's engine itself / steps",
+    lambda view: view.once(_checks).filter(matches(_SEARCH)).height / view.steps.height,
+    source="torch/csrc/autograd/engine.cpp",
+)
+measure(
+    "anomaly_ms",
+    "Host time per step in searches of gradients for NaN.",
+    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
+    lambda view: view.per_step_ms(spans(view.once(_checks)).total),
+    source="torch/csrc/autograd/engine.cpp",
+)
+measure(
+    "anomaly_stacks_ms",
+    "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
+    "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
+    lambda view: view.per_step_ms(view.once(_notes).when.total),
+    source="torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
+)
+measure.saving(
+    "anomaly",
+    "a backward pass without anomaly detection",
+    (
+        (
+            "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; "
+            "where no stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which "
+            "computes nothing, takes above 10 µs; 0 without a view"
+        ),
+        (
+            "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay "
+            "can be trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen "
+            "unless it records stacks: over (1 - tracing_share) where that was measured"
+        ),
+    ),
+    lambda view: saved(view, _undetected(view)),
+    sources=(
+        "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
+        "advisor.whatif.replay",
+    ),
+)

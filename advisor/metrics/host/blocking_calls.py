@@ -9,11 +9,11 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import device_places
+from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
-from advisor.text import ms
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 from advisor.whatif import ELSE, Change, between, saved, without
@@ -21,9 +21,6 @@ from advisor.whatif import ELSE, Change, between, saved, without
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
 _STAGED_BYTES: Final = 65_536  # the driver takes a pageable copy of up to this size over at once, and the call returns
-_MOST_CALLS: Final = 3
-_NEEDS: Final = ("device_ops", "device_ops.launch")
-_SOURCE: Final = "CUDA runtime API, API synchronization behavior; nsys analyze, cuda_memcpy_sync and cuda_memset_sync"
 
 
 def _launched_by(view: DeviceView, ops: pl.DataFrame, pattern: str) -> pl.DataFrame:
@@ -65,125 +62,102 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     return (calls | spans(ops) | idle) - computing
 
 
-def _returning(ops: pl.DataFrame, cost_ns: float) -> Change:
-    """Those calls return at once; no more is saved than they cost."""
-    return without(calls=ops["launch"], bound_ns=cost_ns).at_most(cost_ns)
+def _copy_cost(view: DeviceView) -> Union:
+    return _cost(view, view.once(_copies))
 
 
-def _hidden(ops: pl.DataFrame, cost_ns: float) -> Change:
-    """Those calls return at once, and at most kernels hide what they do as well."""
-    return between(_returning(ops, cost_ns), without(calls=ops["launch"], ops=ops, bound_ns=cost_ns).at_most(cost_ns))
+def _memset_cost(view: DeviceView) -> Union:
+    return _cost(view, view.once(_memsets))
 
 
-SYNC_COPIES_PER_STEP = Metric(
+def _returning(view: DeviceView, ops: pl.DataFrame, cost: Union, hidden: pl.DataFrame | None = None) -> Change:
+    """Those calls return at once, and kernels hide these of the ops; no more is saved than the calls cost."""
+    cost_ns = float(cost.within(view.starts, view.ends).sum())
+    return without(calls=ops["launch"], ops=hidden, bound_ns=cost_ns).at_most(cost_ns)
+
+
+def _asynchronous(view: DeviceView) -> Change:
+    copies, cost = view.once(_copies), view.once(_copy_cost)
+    return between(_returning(view, copies, cost), _returning(view, copies, cost, hidden=copies))
+
+
+def _bytes_per_step(view: DeviceView) -> Value:
+    sizes = view.once(_copies)["bytes"]
+    return Missing("no_copy_sizes") if sizes.null_count() else float(sizes.sum()) / view.steps.height
+
+
+def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> str:
+    name = pl.concat_str("called", pl.lit(", "), pl.col("name").cast(pl.String))
+    return longest_in_words(view, ops.select(name=name, ns="dur_ns"), "; ")
+
+
+measure = of_devices(
+    __name__,
+    source="CUDA runtime API, API synchronization behavior; nsys analyze, cuda_memcpy_sync and cuda_memset_sync",
+    needs=("device_ops", "device_ops.launch"),
+)
+measure(
     "sync_copies_per_step",
     "Copies between host and device per step whose call returns only when they are done.",
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
     "64 KiB from pageable memory / steps",
-    _SOURCE,
+    lambda view: view.once(_copies).height / view.steps.height,
 )
-SYNC_COPY_COST_SHARE = Metric(
+measure(
     "sync_copy_cost_share",
     "Part of the step in which nothing computes because of copies that block their thread.",
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
-    _SOURCE,
-    where=lambda view: device_places(view, _copies(view)),
+    lambda view: view.share(view.once(_copy_cost)),
+    where=lambda view: device_places(view, view.once(_copies)),
 )
-SYNC_COPY_BYTES_PER_STEP = Metric(
+measure(
     "sync_copy_bytes_per_step",
     "Bytes per step that copies that block their thread move.",
     "sum / steps",
+    _bytes_per_step,
 )
-SYNC_COPY_CALLS = Metric(
+measure(
     "sync_copy_calls",
     "The calls of copies that block their thread, the longest copies first.",
     "copy time per step by call",
+    lambda view: _longest_calls(view, view.once(_copies)),
     unit="text",
 )
-SYNC_COPY_LEAST_GAIN_MS = Metric(
-    "sync_copy_least_gain_ms",
-    "Step time saved if copies returned at once.",
-    f"replay in which they take no time and wait for nothing, up to their cost{ELSE}0",
-    "advisor.whatif.replay",
+measure.saving(
+    "sync_copy",
+    "the use of asynchronous calls for copies that block their thread",
+    (
+        f"replay in which copies take no time of the host and wait for nothing, up to their cost{ELSE}0",
+        f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
+    ),
+    lambda view: saved(view, _asynchronous(view)),
+    sources=("advisor.whatif.replay", "advisor.whatif.replay"),
 )
-SYNC_COPY_GAIN_MS = Metric(
-    "sync_copy_gain_ms",
-    "Step time saved if copies returned at once and kernels hid them as well.",
-    f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
-    "advisor.whatif.replay",
-)
-
-
-@measures(
-    SYNC_COPIES_PER_STEP,
-    SYNC_COPY_COST_SHARE,
-    SYNC_COPY_BYTES_PER_STEP,
-    SYNC_COPY_CALLS,
-    SYNC_COPY_LEAST_GAIN_MS,
-    SYNC_COPY_GAIN_MS,
-    needs=_NEEDS,
-)
-def synchronous_copies(view: DeviceView) -> Values:
-    """Copies that block the host; zero where there are none."""
-    copies = _copies(view)
-    share = view.share(_cost(view, copies)) or 0.0
-    least, most = saved(view, _hidden(copies, share * view.total_ns))
-    return {
-        SYNC_COPIES_PER_STEP: copies.height / view.steps.height,
-        SYNC_COPY_COST_SHARE: share,
-        SYNC_COPY_BYTES_PER_STEP: Missing("no_copy_sizes")
-        if copies["bytes"].null_count()
-        else float(copies["bytes"].sum()) / view.steps.height,
-        SYNC_COPY_CALLS: _longest_calls(view, copies),
-        SYNC_COPY_LEAST_GAIN_MS: least,
-        SYNC_COPY_GAIN_MS: most,
-    }
-
-
-SYNC_MEMSETS_PER_STEP = Metric(
+measure(
     "sync_memsets_per_step",
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
-    _SOURCE,
+    lambda view: view.once(_memsets).height / view.steps.height,
 )
-SYNC_MEMSET_COST_SHARE = Metric(
+measure(
     "sync_memset_cost_share",
     "Part of the step in which nothing computes because of memsets that block their thread.",
-    "time in those calls, in their memsets, and in gaps of up to {launch_gap} after them until the next launch, "
-    "without what kernels and collectives cover / step time",
-    _SOURCE,
-    where=lambda view: device_places(view, _memsets(view)),
+    "as sync_copy_cost_share, of those memsets",
+    lambda view: view.share(view.once(_memset_cost)),
+    where=lambda view: device_places(view, view.once(_memsets)),
 )
-SYNC_MEMSET_CALLS = Metric(
+measure(
     "sync_memset_calls",
     "The calls of memsets that block their thread, the longest first.",
     "memset time per step by call",
+    lambda view: _longest_calls(view, view.once(_memsets)),
     unit="text",
 )
-SYNC_MEMSET_GAIN_MS = Metric(
-    "sync_memset_gain_ms",
+measure.gain(
+    "sync_memset",
     "Step time saved if memsets returned at once.",
-    "replay in which they take no time and wait for nothing, up to their cost"
-    f"{ELSE}sync_memset_cost_share x step_mean_ms",
-    "advisor.whatif.replay",
+    f"replay in which they take no time and wait for nothing, up to their cost{ELSE}sync_memset_cost_share x "
+    "step_mean_ms",
+    lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost)),
 )
-
-
-@measures(SYNC_MEMSETS_PER_STEP, SYNC_MEMSET_COST_SHARE, SYNC_MEMSET_CALLS, SYNC_MEMSET_GAIN_MS, needs=_NEEDS)
-def synchronous_memsets(view: DeviceView) -> Values:
-    """Memsets that block the host; zero where there are none."""
-    memsets = _memsets(view)
-    share = view.share(_cost(view, memsets)) or 0.0
-    return {
-        SYNC_MEMSETS_PER_STEP: memsets.height / view.steps.height,
-        SYNC_MEMSET_COST_SHARE: share,
-        SYNC_MEMSET_CALLS: _longest_calls(view, memsets),
-        SYNC_MEMSET_GAIN_MS: saved(view, _returning(memsets, share * view.total_ns)).most_ms,
-    }
-
-
-def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> str:
-    label = pl.concat_str("called", pl.lit(", "), pl.col("name").cast(pl.String))
-    top = ops.group_by(label=label).agg(pl.sum("dur_ns")).sort("dur_ns", "label", descending=[True, False])
-    return "; ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in top.head(_MOST_CALLS).rows())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -13,10 +13,10 @@ from advisor.analysis.device.places import stretches
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
 from advisor.inputs.step_periods import PRODUCTS, without_graph
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import matches
-from advisor.whatif import ELSE, saved, without_work
+from advisor.whatif import ELSE, Change, loss, without_work
 
 _MODULE: Final = (
     r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"
@@ -30,110 +30,26 @@ _PRODUCT: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|convolution)$"  # of those wi
 _SEVERAL: Final = 2
 _HALF: Final = 0.5
 
-RECOMPUTED_SHARE = Metric(
-    "recomputed_share",
-    "Part of the step in which the backward pass computes layers of the forward pass again.",
-    "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
-    "without nodes in it and those of the program's functions / step time",
-    "torch.utils.checkpoint runs the forward pass again within a node, with gradients enabled",
-    where=lambda view: stretches(view.once(_recomputations), "layers computed again"),
-)
-RECOMPUTATIONS_PER_STEP = Metric(
-    "recomputations_per_step",
-    "Parts of the model that the backward pass computes again.",
-    "nodes that do so / steps",
-)
-RECOMPUTED_GAIN_MS = Metric(
-    "recomputed_gain_ms",
-    "Step time saved if the backward pass computed no layer again.",
-    "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
-)
-REPEATED_BACKWARD_SHARE = Metric(
-    "repeated_backward_share",
-    "Part of the step in which backward passes go through a graph that another one of the step went through already.",
-    "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
-    "build graphs, and where nodes build one themselves, as for gradients of gradients",
-    "`backward(retain_graph=True)` keeps the graph for the next pass",
-    where=lambda view: stretches(spans(view.once(_repeated)), "nodes of a backward pass once more"),
-)
-REPEATED_BACKWARD_GAIN_MS = Metric(
-    "repeated_backward_gain_ms",
-    "Step time saved if one backward pass went through each graph.",
-    "replay without these nodes and their kernels"
-    + ELSE
-    + "time of the kernels, without a device of the nodes / steps",
-)
-GRAPH_OPS_PER_STEP = Metric(
-    "graph_ops_per_step",
-    "Ops that build a graph which no backward pass goes through.",
-    "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
-    "steps or more whose products build a graph; else those of unused_forward_share",
-)
-UNUSED_FORWARD_SHARE = Metric(
-    "unused_forward_share",
-    "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
-    "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
-    "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
-    "build no graph, and where several threads build graphs",
-    "PyTorch numbers the ops of a thread as they come, and a node as its op",
-    where=lambda view: stretches(view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
-)
-UNUSED_FORWARD_STEPS_SHARE = Metric(
-    "unused_forward_steps_share",
-    "In which part of the steps such forward passes run: in few of them, they are a validation, say.",
-    "steps with a part of unused_forward_share / steps",
-)
-GRAPH_GAIN_MS = Metric(
-    "graph_gain_ms",
-    "Step time saved at most without such a graph.",
-    "inference: half of the step without input, or with a device of its host-bound gaps; training: replay without the "
-    "forward passes of unused_forward_share" + ELSE + "their kernels' time, without a device their time / steps",
-    "of five models on a CPU, `inference_mode` saved 0, 24, 27, 33 and 43 %",
-)
+measure = of_devices(__name__)
 
 
-@measures(RECOMPUTED_SHARE, RECOMPUTATIONS_PER_STEP, RECOMPUTED_GAIN_MS)
-def recomputed(view: DeviceView) -> Values:
-    """Activation checkpointing; zero without it."""
-    again = view.once(_recomputations)
-    return {
-        RECOMPUTED_SHARE: view.share(again),
-        RECOMPUTATIONS_PER_STEP: len(again.starts) / view.steps.height,
-        RECOMPUTED_GAIN_MS: saved(view, without_work(view, again)).most_ms,
-    }
+class _Graph(NamedTuple):
+    """A graph that no backward pass goes through: its ops, a training's forward passes, and the change without it."""
+
+    ops: int
+    passes: Union
+    without: Change
 
 
-@measures(REPEATED_BACKWARD_SHARE, REPEATED_BACKWARD_GAIN_MS)
-def repeated_backward(view: DeviceView) -> Values:
-    """Several backward passes through one graph; zero without them."""
-    again = spans(view.once(_repeated))
-    return {
-        REPEATED_BACKWARD_SHARE: view.share(again),
-        REPEATED_BACKWARD_GAIN_MS: saved(view, without_work(view, again)).most_ms,
-    }
-
-
-@measures(GRAPH_OPS_PER_STEP, UNUSED_FORWARD_SHARE, UNUSED_FORWARD_STEPS_SHARE, GRAPH_GAIN_MS)
-def unused_graph(view: DeviceView) -> Values:
-    """Inference that builds a graph as training does, and forward passes of training without a backward pass."""
+def _graph(view: DeviceView) -> _Graph:
+    """Of inference that builds a graph as training does, or of a training's forward passes without a backward pass."""
     if not _builds_only(view):
         passes, ops = view.once(_unused_forwards)
-        return {
-            GRAPH_OPS_PER_STEP: ops / view.steps.height,
-            UNUSED_FORWARD_SHARE: view.share(passes),
-            UNUSED_FORWARD_STEPS_SHARE: float((passes.within(view.starts, view.ends) > 0).mean()),
-            GRAPH_GAIN_MS: saved(view, without_work(view, passes)).most_ms,
-        }
+        return _Graph(ops, passes, without_work(view, passes))
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total
     most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
-    gain_ms = view.per_step_ms(_HALF * most)
-    return {
-        GRAPH_OPS_PER_STEP: len(numbers.drop_nulls().unique()) / view.steps.height,
-        UNUSED_FORWARD_SHARE: 0.0,
-        UNUSED_FORWARD_STEPS_SHARE: 0.0,
-        GRAPH_GAIN_MS: gain_ms,
-    }
+    return _Graph(len(numbers.drop_nulls().unique()), EMPTY, loss(0.0, _HALF * most))
 
 
 def _unused_forwards(view: DeviceView) -> tuple[Union, int]:
@@ -203,3 +119,76 @@ def _repeated(view: DeviceView) -> pl.DataFrame:
         return nodes.clear()
     number = pl.int_range(pl.len()).over("window", "name", "sequence")
     return nodes.with_columns(number=number).filter(pl.col("number") > 0)
+
+
+def _repetitions(view: DeviceView) -> Union:
+    return spans(view.once(_repeated))
+
+
+measure(
+    "recomputed_share",
+    "Part of the step in which the backward pass computes layers of the forward pass again.",
+    "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
+    "without nodes in it and those of the program's functions / step time",
+    lambda view: view.share(view.once(_recomputations)),
+    source="torch.utils.checkpoint runs the forward pass again within a node, with gradients enabled",
+    where=lambda view: stretches(view.once(_recomputations), "layers computed again"),
+)
+measure(
+    "recomputations_per_step",
+    "Parts of the model that the backward pass computes again.",
+    "nodes that do so / steps",
+    lambda view: len(view.once(_recomputations).starts) / view.steps.height,
+)
+measure.gain(
+    "recomputed",
+    "Step time saved if the backward pass computed no layer again.",
+    "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
+    lambda view: without_work(view, view.once(_recomputations)),
+)
+measure(
+    "repeated_backward_share",
+    "Part of the step in which backward passes go through a graph that another one of the step went through already.",
+    "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
+    "build graphs, and where nodes build one themselves, as for gradients of gradients",
+    lambda view: view.share(view.once(_repetitions)),
+    source="`backward(retain_graph=True)` keeps the graph for the next pass",
+    where=lambda view: stretches(view.once(_repetitions), "nodes of a backward pass once more"),
+)
+measure.gain(
+    "repeated_backward",
+    "Step time saved if one backward pass went through each graph.",
+    "as recomputed_gain_ms, of these nodes",
+    lambda view: without_work(view, view.once(_repetitions)),
+)
+measure(
+    "graph_ops_per_step",
+    "Ops that build a graph which no backward pass goes through.",
+    "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
+    "steps or more whose products build a graph; else those of unused_forward_share",
+    lambda view: view.once(_graph).ops / view.steps.height,
+)
+measure(
+    "unused_forward_share",
+    "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
+    "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
+    "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
+    "build no graph, and where several threads build graphs",
+    lambda view: view.share(view.once(_graph).passes),
+    source="PyTorch numbers the ops of a thread as they come, and a node as its op",
+    where=lambda view: stretches(view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
+)
+measure(
+    "unused_forward_steps_share",
+    "In which part of the steps such forward passes run: in few of them, they are a validation, say.",
+    "steps with a part of unused_forward_share / steps",
+    lambda view: float((view.once(_graph).passes.within(view.starts, view.ends) > 0).mean()),
+)
+measure.gain(
+    "graph",
+    "Step time saved at most without a graph that no backward pass goes through.",
+    "inference: half of the step without input, or with a device of its host-bound gaps; training: as "
+    "recomputed_gain_ms, of the forward passes of unused_forward_share",
+    lambda view: view.once(_graph).without,
+    source="of five models on a CPU, `inference_mode` saved 0, 24, 27, 33 and 43 %",
+)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -27,8 +26,7 @@ from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
@@ -49,100 +47,45 @@ def _python_places(view: DeviceView) -> pl.DataFrame:
     return stretches(work, "Python between framework ops")
 
 
-PYTHON_BOUND_SHARE = Metric(
-    "python_bound_share",
-    "Part of the step in which Python sets the pace.",
-    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
-    "no call for {slow_call} or more, but for calls of jitted functions / step time; "
-    "without a device, time outside framework ops, input, compilation, "
-    "collectives, updates of parameters, logging, saving, functions that read files and stretches of over "
-    "{dispatch} in which nothing was recorded or a thread waits, and moments between nodes of autograd, plus "
-    "that of ops that themselves take under 10 µs (of TensorFlow and JAX of eager ones) / step time; unknown "
-    "without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
-    "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
-    where=_python_places,
-)
-PYTHON_BOUND_PART = Metric(
-    "python_bound_part",
-    "How much of the wait for the host Python accounts for.",
-    "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
-    "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
-)
-PYTHON_LEAST_GAIN_MS = Metric(
-    "python_least_gain_ms",
-    "Step time that moving Python's work out of the way saves at least.",
-    "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
-    "a quarter of (that time - 1 µs per op recorded), of PyTorch "
-    "only the part of it in stretches of over {dispatch} in which Python was recorded, as much as each step has, or "
-    "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
-    "single rows take in ops of 100 µs or more",
-    "three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
-    f"nothing; {_COST}",
-)
-PYTHON_GAIN_MS = Metric(
-    "python_gain_ms",
-    "Step time that moving Python's work out of the way saves at most.",
-    f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
-    "and all of the stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of "
-    "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
-    "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
-    "PyTorch all of that time and, from 8 passes on, all but one pass of the other ops that, by the median of their "
-    "name and shapes, themselves take under 100 µs (in gradients of single rows any) and of the moments between nodes "
-    "of autograd",
-    "half, 100 µs: own choice",
-)
-PYTHON_CALLS = Metric(
-    "python_calls",
-    "What Python ran while it set the pace, as far as it was recorded.",
-    "the three ranges with the most time of their own then, and the time in which none was open",
-    unit="text",
-)
-PYTHON_UNRECORDED_PART = Metric(
-    "python_unrecorded_part",
-    "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
-    "time of it in which no range was open / that time; 0 without any",
-)
-PYTHON_SILENT_SHARE = Metric(
-    "python_silent_share",
-    "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",
-    "stretches of over {dispatch} outside of framework ops, input, compilation and collectives in which nothing was "
-    "recorded or a thread waits, loops over small ops aside / step time; 0 with a device",
-)
-_PYTHON: Final = (
-    PYTHON_BOUND_SHARE,
-    PYTHON_BOUND_PART,
-    PYTHON_LEAST_GAIN_MS,
-    PYTHON_GAIN_MS,
-    PYTHON_CALLS,
-    PYTHON_UNRECORDED_PART,
-    PYTHON_SILENT_SHARE,
-)
+class _Python(NamedTuple):
+    """When Python sets the pace; the parts of the step and of the wait for the host that are so; what that costs."""
+
+    when: Union
+    share: float
+    part: float
+    least_ms: float
+    most_ms: float
+    silent_share: float = 0.0
 
 
-@measures(*_PYTHON)
-def python_bound(view: DeviceView) -> Values:
-    """Python as what sets the pace."""
-    if why := unknown_waits(view):
+def _unknown(view: DeviceView) -> Missing | None:
+    if why := view.once(unknown_waits):
         return why
-    return _python_with_device(view) if view.device is not None else _python_alone(view)
+    if view.device is not None:
+        is_known = not view.once(_waiting_for_python).total or _shows_dispatch(view)
+        return None if is_known else Missing("no_framework_op")
+    ops = view.once(step_ops).select(pl.len()).collect().item()
+    if not (ops or handed_over(view).total):
+        return Missing("no_framework_op")
+    work = view.once(python_time)
+    is_silent = silent_ns(view, work) and work.looped < SILENT_SHARE * view.total_ns
+    return _why_silent(view, work.silent) if is_silent else None
 
 
-def _python_with_device(view: DeviceView) -> Mapping[Metric, Value]:
-    work, waiting = view.once(python_work), view.once(launch_gaps)
-    idle = work & waiting
-    if idle.total and not _shows_dispatch(view):
-        return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
+def _waiting_for_python(view: DeviceView) -> Union:
+    return view.once(python_work) & view.once(launch_gaps)
+
+
+def _python(view: DeviceView) -> _Python:
+    return _python_alone(view) if view.device is None else _python_with_device(view)
+
+
+def _python_with_device(view: DeviceView) -> _Python:
+    idle, waiting = view.once(_waiting_for_python), view.once(launch_gaps)
     python = idle - spans(view.host_like(JIT_CALL))  # JAX's calls of programs dispatch them
-    moved = without(host=work if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
-    least, most = saved(view, moved.surely((1 - _PYTHON_REST) * python.total / max(1, idle.total)))
-    return {
-        PYTHON_BOUND_SHARE: python.total / view.total_ns,
-        PYTHON_BOUND_PART: python.total / waiting.total if waiting.total else 0.0,
-        PYTHON_LEAST_GAIN_MS: least,
-        PYTHON_GAIN_MS: most,
-        PYTHON_SILENT_SHARE: 0.0,
-        **_calls(view, python),
-    }
+    moved = without(host=view.once(python_work) if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
+    gains_ms = saved(view, moved.surely((1 - _PYTHON_REST) * python.total / max(1, idle.total)))
+    return _Python(python, python.total / view.total_ns, python.total / max(1, waiting.total), *gains_ms)
 
 
 def _shows_dispatch(view: DeviceView) -> bool:
@@ -152,26 +95,21 @@ def _shows_dispatch(view: DeviceView) -> bool:
     return (view.host["kind"] == "op").any()
 
 
-def _python_alone(view: DeviceView) -> dict[Metric, Value]:
-    ops = view.once(step_ops).select(pl.len()).collect().item()
-    if not (ops or handed_over(view).total):
-        return dict.fromkeys(_PYTHON, Missing("no_framework_op"))
+def _python_alone(view: DeviceView) -> _Python:
     work = view.once(python_time)
-    unknown_ns, is_loop = silent_ns(view, work), repetitions(view) > max(1, backward_passes(view))
-    if unknown_ns and work.looped < SILENT_SHARE * view.total_ns:
-        return dict.fromkeys(_PYTHON, _why_silent(view, work.silent))
+    is_loop = repetitions(view) > max(1, backward_passes(view))
     share = min(1.0, work.ns / view.total_ns)
     least, most = _gains_alone(view, work)
     if view.process.get("framework") in XLA_FRAMEWORKS and repetitions(view) > 1:
         most = max(most, _looped_ns(view))
-    return {
-        PYTHON_BOUND_SHARE: share,
-        PYTHON_BOUND_PART: 1.0 if is_loop else share,
-        PYTHON_LEAST_GAIN_MS: view.per_step_ms(least),
-        PYTHON_GAIN_MS: view.per_step_ms(most + unknown_ns),
-        PYTHON_SILENT_SHARE: max(0, work.silent.total - work.pauses) / view.total_ns,
-        **_calls(view, work.between - work.silent),
-    }
+    return _Python(
+        work.between - work.silent,
+        share,
+        1.0 if is_loop else share,
+        view.per_step_ms(least),
+        view.per_step_ms(most + silent_ns(view, work)),
+        max(0, work.silent.total - work.pauses) / view.total_ns,
+    )
 
 
 def _gains_alone(view: DeviceView, work: PythonTime) -> tuple[float, float]:
@@ -206,7 +144,79 @@ def _why_silent(view: DeviceView, silent: Union) -> Missing:
     return Missing("range_alone", share=ns / view.total_ns, range=name)
 
 
-def _calls(view: DeviceView, when: Union) -> dict[Metric, Value]:
-    ran = times_by_name(view, when)
-    unrecorded_ns = int(ran.filter(pl.col("name").is_null())["self_ns"].sum())
-    return {PYTHON_CALLS: in_words(view, ran), PYTHON_UNRECORDED_PART: unrecorded_ns / max(1, when.total)}
+def _calls(view: DeviceView) -> pl.DataFrame:
+    return times_by_name(view, view.once(_python).when)
+
+
+def _unrecorded_part(view: DeviceView) -> float:
+    unrecorded_ns = int(view.once(_calls).filter(pl.col("name").is_null())["self_ns"].sum())
+    return unrecorded_ns / max(1, view.once(_python).when.total)
+
+
+measure = of_devices(__name__, unknown=_unknown)
+measure(
+    "python_bound_share",
+    "Part of the step in which Python sets the pace.",
+    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
+    "no call for {slow_call} or more, but for calls of jitted functions / step time; "
+    "without a device, time outside framework ops, input, compilation, "
+    "collectives, updates of parameters, logging, saving, functions that read files and stretches of over "
+    "{dispatch} in which nothing was recorded or a thread waits, and moments between nodes of autograd, plus "
+    "that of ops that themselves take under 10 µs (of TensorFlow and JAX of eager ones) / step time; unknown "
+    "without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
+    lambda view: view.once(_python).share,
+    source="50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
+    where=_python_places,
+)
+measure(
+    "python_bound_part",
+    "How much of the wait for the host Python accounts for.",
+    "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
+    "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
+    lambda view: view.once(_python).part,
+)
+measure(
+    "python_least_gain_ms",
+    "Step time that moving Python's work out of the way saves at least.",
+    "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
+    "a quarter of (that time - 1 µs per op recorded), of PyTorch "
+    "only the part of it in stretches of over {dispatch} in which Python was recorded, as much as each step has, or "
+    "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
+    "single rows take in ops of 100 µs or more",
+    lambda view: view.once(_python).least_ms,
+    source="three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
+    f"nothing; {_COST}",
+)
+measure(
+    "python_gain_ms",
+    "Step time that moving Python's work out of the way saves at most.",
+    f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
+    "and all of the stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of "
+    "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
+    "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
+    "PyTorch all of that time and, from 8 passes on, all but one pass of the other ops that, by the median of their "
+    "name and shapes, themselves take under 100 µs (in gradients of single rows any) and of the moments between nodes "
+    "of autograd",
+    lambda view: view.once(_python).most_ms,
+    source="half, 100 µs: own choice",
+)
+measure(
+    "python_calls",
+    "What Python ran while it set the pace, as far as it was recorded.",
+    "the three ranges with the most time of their own then, and the time in which none was open",
+    lambda view: in_words(view, view.once(_calls)),
+    unit="text",
+)
+measure(
+    "python_unrecorded_part",
+    "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
+    "time of it in which no range was open / that time; 0 without any",
+    _unrecorded_part,
+)
+measure(
+    "python_silent_share",
+    "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",
+    "stretches of over {dispatch} outside of framework ops, input, compilation and collectives in which nothing was "
+    "recorded or a thread waits, loops over small ops aside / step time; 0 with a device",
+    lambda view: view.once(_python).silent_share,
+)

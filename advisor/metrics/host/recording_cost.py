@@ -9,58 +9,62 @@ import polars as pl
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_ms
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 
-PROFILER_SHARE = Metric(
+measure = of_devices(__name__)
+
+
+def _frames(view: DeviceView) -> int:
+    kinds = view.once(recorded)
+    return kinds.get("python", 0) + kinds.get("module", 0)
+
+
+def _tracing_share(view: DeviceView) -> float:
+    share, kinds = measured_share(view), view.once(recorded)
+    cost = _FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
+    return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
+
+
+measure(
     "profiler_share",
     "Part of the step in which the profiler itself holds everything up.",
     "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
     "device idles / step time",
+    lambda view: view.share(view.host_spans("overhead") - view.busy),
     where=lambda view: places(view, view.host.filter(pl.col("kind") == "overhead")),
 )
-TRACING_SHARE = Metric(
+measure(
     "tracing_share",
     "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
     "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
     "(1 µs x framework ops and runtime calls + 0.2 µs x Python calls of the steps) / step time, at most the part "
     "in which the device idles",
-    "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny ops, "
-    "1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000",
+    _tracing_share,
+    source="a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny "
+    "ops, 1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000",
 )
-RECORDED_RATIO = Metric(
+measure(
     "recorded_ratio",
     "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
     "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
     "differ by less than half and 10 µs per op and call are less than the difference; else 1",
-    "own choice",
+    slowdown,
+    source="own choice",
 )
-UNPROFILED_STEP_MS = Metric(
+measure(
     "unprofiled_step_ms",
     "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
     "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
     "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
     "recorded ones 1.5 times, or those before and after differ by as much",
-    "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
+    unprofiled_ms,
+    source="own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
-PYTHON_FRAMES_PER_STEP = Metric(
-    "python_frames_per_step", "Python calls recorded per step.", "python and module ranges / steps"
+measure(
+    "python_frames_per_step",
+    "Python calls recorded per step.",
+    "python and module ranges / steps",
+    lambda view: _frames(view) / view.steps.height,
 )
-
-
-@measures(PROFILER_SHARE, TRACING_SHARE, RECORDED_RATIO, PYTHON_FRAMES_PER_STEP, UNPROFILED_STEP_MS)
-def profiling(view: DeviceView) -> Values:
-    """What profiling adds to the recorded steps."""
-    kinds = view.once(recorded)
-    frames = kinds.get("python", 0) + kinds.get("module", 0)
-    cost = _FRAME_NS * frames + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
-    idle = 1 - (view.share(view.busy) or 0.0)
-    share = measured_share(view)
-    return {
-        PROFILER_SHARE: view.share(view.host_spans("overhead") - view.busy),
-        TRACING_SHARE: min(cost / view.total_ns, idle) if share is None else share,
-        RECORDED_RATIO: slowdown(view),
-        UNPROFILED_STEP_MS: unprofiled_ms(view),
-        PYTHON_FRAMES_PER_STEP: frames / view.steps.height,
-    }

@@ -12,8 +12,7 @@ from advisor.analysis.device.time_by_name import in_words, times_by_name, top_th
 from advisor.analysis.device.unknowns import unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import RESULT_WAIT
-from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Union
 from advisor.vocabulary.idle_causes import HOST_RANGES
 
@@ -22,28 +21,7 @@ _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
 
 _WAITS: Final = tuple(kind for kind in HOST_RANGES if kind != "gc")  # parts of a step without a device, too
 
-OPEN_CALLS = Metric(
-    "open_calls",
-    "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
-    "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
-    "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
-    "cause of 5 % of the step or more is unknown",
-    unit="text",
-)
-OPEN_CALLS_PART = Metric(
-    "open_calls_part",
-    "How much of that time these ranges take.",
-    "time of open_calls / that time; 0 without any",
-)
-
-
-@measures(OPEN_CALLS, OPEN_CALLS_PART)
-def open_calls(view: DeviceView) -> dict[Metric, Value]:
-    """What a sentence about such a loss can name."""
-    when = _open(view)
-    ran = times_by_name(view, when).filter(~pl.col("name").str.contains(_EXECUTORS))
-    top = top_three(ran)
-    return {OPEN_CALLS: in_words(view, top), OPEN_CALLS_PART: int(top["self_ns"].sum()) / max(1, when.total)}
+measure = of_devices(__name__)
 
 
 def _open(view: DeviceView) -> Union:
@@ -54,3 +32,25 @@ def _open(view: DeviceView) -> Union:
         return EMPTY
     idle = view.once(gaps)
     return Union.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)
+
+
+def _calls(view: DeviceView) -> pl.DataFrame:
+    """What a sentence about such a loss can name."""
+    return top_three(times_by_name(view, view.once(_open)).filter(~pl.col("name").str.contains(_EXECUTORS)))
+
+
+measure(
+    "open_calls",
+    "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
+    "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
+    "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
+    "cause of 5 % of the step or more is unknown",
+    lambda view: in_words(view, view.once(_calls)),
+    unit="text",
+)
+measure(
+    "open_calls_part",
+    "How much of the time whose cause no rule may know open_calls takes.",
+    "time of open_calls / that time; 0 without any",
+    lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total),
+)

@@ -12,12 +12,12 @@ from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
-from advisor.whatif import ELSE, between, saved, without_work
+from advisor.whatif import ELSE, Change, between, saved, without_work
 
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
@@ -29,76 +29,33 @@ _CLEARED: Final = 2  # steps: what they store anew was cleared in between
 _UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
 _OF_WEIGHTS: Final = 0.75
 
-UNUSED_GRADIENTS = Metric(
-    "unused_gradients",
-    "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
-    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
-    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
-    "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
-    "anew, because they add up, and fewer than eight steps update anything",
-    "Kineto's shapes",
-)
-UNUSED_GRADIENTS_CLEARED = Metric(
-    "unused_gradients_cleared",
-    "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
-    "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
-    "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
-    unit="count",
-)
-UNUSED_GRADIENTS_SHARE = Metric(
-    "unused_gradients_share",
-    "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
-    "from the last AccumulateGrad with such a shape to the last one of the step / step time",
-    "Kineto's shapes",
-    where=lambda view: stretches(view.once(_needless), "gradients that no optimizer uses"),
-)
-UNUSED_GRADIENTS_LEAST_GAIN_MS = Metric(
-    "unused_gradients_least_gain_ms",
-    "Step time saved at least without these gradients.",
-    "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
-)
-UNUSED_GRADIENTS_GAIN_MS = Metric(
-    "unused_gradients_gain_ms",
-    "Step time saved at most without these gradients.",
-    "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused / "
-    "steps; where some are cleared before an update, shapes that more calls of optimizers write do not count",
-    "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
-)
+
+def _unused(view: DeviceView) -> pl.DataFrame:
+    return view.once(_gradients).filter("is_unused")
 
 
-@measures(
-    UNUSED_GRADIENTS,
-    UNUSED_GRADIENTS_CLEARED,
-    UNUSED_GRADIENTS_SHARE,
-    UNUSED_GRADIENTS_LEAST_GAIN_MS,
-    UNUSED_GRADIENTS_GAIN_MS,
-)
-def unused_gradients(view: DeviceView) -> Values:
-    """Gradients of what is not trained; zero without any."""
+def _cleared(view: DeviceView) -> int:
+    return view.once(_unused).filter("is_cleared")["window"].n_unique()
+
+
+def _unknown(view: DeviceView) -> Missing | None:
     stored = view.used_like(_GRADIENT, "op")
     if stored.height and not stored["shapes"].count() and not _has_ranks(view):
         return Missing("no_shapes")
-    needless, of_weights = view.once(_needless), view.once(_gradients)
-    clear = of_weights.filter(~pl.col("is_unclear"))
-    most = _after_used(clear)
-    unused = of_weights.filter("is_unused")
-    cleared = unused.filter("is_cleared")["window"].n_unique()
     updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
-    if unused.height and cleared < _CLEARED and updating_steps < _UPDATES_IN_TURN:
+    if view.once(_unused).height and view.once(_cleared) < _CLEARED and updating_steps < _UPDATES_IN_TURN:
         return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
+    return None
+
+
+def _unneeded(view: DeviceView) -> Change:
+    clear = view.once(_gradients).filter(~pl.col("is_unclear"))
+    most = _after_used(clear)
     before = clear.filter(~inside(most, clear))
     layers = view.used_like(LAYER, "op")
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
     part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
-    unneeded = between(without_work(view, needless), without_work(view, most).beyond(part * layers_ns))
-    least_ms, most_ms = saved(view, unneeded)
-    return {
-        UNUSED_GRADIENTS: unused.height / view.steps.height,
-        UNUSED_GRADIENTS_CLEARED: cleared,
-        UNUSED_GRADIENTS_SHARE: view.share(needless),
-        UNUSED_GRADIENTS_LEAST_GAIN_MS: least_ms,
-        UNUSED_GRADIENTS_GAIN_MS: most_ms,
-    }
+    return between(without_work(view, view.once(_needless)), without_work(view, most).beyond(part * layers_ns))
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
@@ -188,3 +145,48 @@ def _after_used(gradients: pl.DataFrame) -> Union:
     )
     after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
+
+
+measure = of_devices(__name__, unknown=_unknown)
+measure(
+    "unused_gradients",
+    "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
+    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
+    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
+    "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "anew, because they add up, and fewer than eight steps update anything",
+    lambda view: view.once(_unused).height / view.steps.height,
+    source="Kineto's shapes",
+)
+measure(
+    "unused_gradients_cleared",
+    "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
+    "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
+    lambda view: view.once(_cleared),
+    source="PyTorch's AccumulateGrad takes the first gradient over and adds the others",
+    unit="count",
+)
+measure(
+    "unused_gradients_share",
+    "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
+    "from the last AccumulateGrad with such a shape to the last one of the step / step time",
+    lambda view: view.share(view.once(_needless)),
+    source="Kineto's shapes",
+    where=lambda view: stretches(view.once(_needless), "gradients that no optimizer uses"),
+)
+measure.saving(
+    "unused_gradients",
+    "training without gradients that no optimizer uses",
+    (
+        "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
+        (
+            "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused "
+            "/ steps; where some are cleared before an update, shapes that more calls of optimizers write do not count"
+        ),
+    ),
+    lambda view: saved(view, _unneeded(view)),
+    sources=(
+        "",
+        "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
+    ),
+)

@@ -13,10 +13,10 @@ from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
 from advisor.analysis.device.places import places
-from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -34,178 +34,8 @@ _HAND_OVER_NS: Final = 2_000_000
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _LITTLE: Final = 0.1
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
-_OF_WORKERS: Final = "the range that PyTorch's DataLoader records when num_workers is above 0"
 
-
-UNNAMED_INPUT = Metric(
-    "unnamed_input",
-    "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
-    "name of the input ranges with the most time in the used steps, if it holds none of "
-    "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
-    "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
-    unit="text",
-)
-FILE_INPUT = Metric(
-    "file_input",
-    "The function that reads files for the longest in the steps' own thread, where no data loader was recorded; else "
-    "empty.",
-    "name of the input ranges with the most time in the used steps, if it is such a function: numpy, PIL, torch.load, "
-    "h5py, pandas, pyarrow, gzip, zipfile, json.load, torchvision.io, soundfile, cv2",
-    "PyTorch's profiler with_stack=True; where each step reads, outside of modules and ops",
-    unit="text",
-)
-SINGLE_PROCESS_INPUT_SHARE = Metric(
-    "single_process_input_share",
-    "Part of the step in which the main process itself loads the next batch and nothing else goes on; batches of short "
-    "iterators are in short_iterator_share.",
-    "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
-    "the range that PyTorch's DataLoader records when num_workers is 0; without ranges its function fetch",
-    where=lambda view: places(view, view.once(lasting)),
-)
-
-LOADING_MS = Metric(
-    "loading_ms",
-    "Time that one process takes to load what a step takes of one loader.",
-    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
-    "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
-    "workers, loader_workers x step time",
-    "n workers that are waited for deliver a batch per step: each takes n steps for one",
-)
-BATCHES_AT_ONCE = Metric(
-    "batches_at_once",
-    "Batches that a step asks for before a model runs on any of them; 0 where it asks for one.",
-    "median number of requests in a step without ops of layers or of a backward pass between them",
-    "zip(loader_a, loader_b) asks for two",
-    unit="count",
-)
-LOADER_WORKERS = Metric(
-    "loader_workers",
-    "Worker processes that the DataLoader has.",
-    "0 where the main process loads; else as advisor record notes it",
-    "torch.utils.data.DataLoader.num_workers",
-    unit="count",
-)
-WORKER_INPUT_SHARE = Metric(
-    "worker_input_share",
-    "Part of the step that waits for the DataLoader's worker processes and nothing else goes on; batches of short "
-    "iterators are in short_iterator_share.",
-    "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
-    _OF_WORKERS,
-    where=lambda view: places(view, view.once(lasting_of_workers)),
-)
-WORKERS_NEEDED = Metric(
-    "workers_needed",
-    "Loader processes that keep up with the rest of the step.",
-    "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
-    "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
-    "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
-    "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
-    unit="count",
-)
-WORKERS_FACTOR = Metric(
-    "workers_factor",
-    "How many times as many worker processes keep up with the rest of the step.",
-    "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed",
-    _OF_WORKERS,
-    unit="ratio",
-)
-WORKERS_ADVISED = Metric(
-    "workers_advised",
-    "Loader processes that the advice names.",
-    "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
-    "can run all work of a step: loading_ms / (that work / cpus), rounded up, with the work as in workers_pace_ms",
-    "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
-    unit="count",
-)
-WORKERS_PACE_MS = Metric(
-    "workers_pace_ms",
-    "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
-    "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
-    "processes of the job ran in a recorded step, as advisor record notes, if other programs delayed it by less than a "
-    "fifth; else max(1, batches_at_once) x loading_ms + step time - wait for the loader, the latter on all cores "
-    "without a device. Where the cores are not known: four, without a device two",
-    "own model: no core idles; without the noted work, both compute all the time, and without a device the framework's "
-    "threads take all cores",
-)
-LOADING_CALLS = Metric(
-    "loading_calls",
-    "What takes most of the loading in the main process, as far as it was recorded; empty where nothing was.",
-    "the range with the most time outside those within it in the loader's ranges, with its part of their time",
-    "Python's calls with with_stack=True, else framework ops",
-    unit="text",
-)
-LOADING_THREAD_PART = Metric(
-    "loading_thread_part",
-    "How much of the loading is a wait for another thread or process, which loads already.",
-    "time of calls in the loader's ranges that take from a queue, a future or a pipe of Python's library / time of the "
-    "loader's ranges in the used steps; 0 where Python's calls were not recorded",
-    "queue.Queue.get, threading.Condition.wait, concurrent.futures.Future.result, multiprocessing.connection",
-)
-CPUS = Metric(
-    "cpus",
-    "Cores that the process may use.",
-    "cores of its affinity and of its container's quota / processes of the job on this host, as advisor record notes",
-    unit="count",
-)
-EPOCH_WAIT_PART = Metric(
-    "epoch_wait_part",
-    "Part of the wait for worker processes that passes where an epoch ends and the next one begins.",
-    "steps of the host with more requests for a batch than most: their wait beyond the others' median / all wait for "
-    "workers",
-    "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
-)
-
-
-@measures(
-    UNNAMED_INPUT,
-    FILE_INPUT,
-    SINGLE_PROCESS_INPUT_SHARE,
-    WORKER_INPUT_SHARE,
-    LOADING_MS,
-    BATCHES_AT_ONCE,
-    LOADER_WORKERS,
-    WORKERS_NEEDED,
-    WORKERS_FACTOR,
-    WORKERS_ADVISED,
-    WORKERS_PACE_MS,
-    LOADING_CALLS,
-    EPOCH_WAIT_PART,
-    LOADING_THREAD_PART,
-    CPUS,
-)
-def loader(view: DeviceView) -> Values:
-    """Loading in the main process or in workers; shares are zero where no loader was recorded."""
-    of_single, of_workers = (
-        _wait_ns(view, rows) / view.total_ns for rows in (view.once(lasting), view.once(lasting_of_workers))
-    )
-    workers, cpus = _workers(view), view.process.get("cpus")
-    loading = spans(_loading(view)) & Union.of(view.starts, view.ends)
-    at_once = requests_at_once(view, view.once(lasting_of_workers if of_workers else lasting))
-    loading_ms = _all_workers_ms(view, workers) if of_workers else view.per_step_ms(loading.total) / at_once
-    rest_ms = view.per_step_ms(view.total_ns - _wait_ns(view, _input(view)))
-    is_ready = _is_ready(view)
-    needed = workers if is_ready else _needed(loading_ms, rest_ms)
-    cores = cpus or _few_cores(view)
-    cores_ms = _work_ms(view, at_once, loading_ms, rest_ms, cores) / cores
-    advised = _needed(loading_ms, max(rest_ms, cores_ms)) if cpus and needed and not is_ready else needed
-    advised = min(_MOST_WORKERS, advised) if isinstance(advised, int) else advised
-    return {
-        UNNAMED_INPUT: _unnamed(view),
-        FILE_INPUT: _file_input(view),
-        SINGLE_PROCESS_INPUT_SHARE: of_single,
-        WORKER_INPUT_SHARE: of_workers,
-        LOADING_MS: loading_ms,
-        LOADER_WORKERS: workers,
-        WORKERS_NEEDED: needed,
-        WORKERS_FACTOR: 1.0 if is_ready else 1 / (1 - of_workers) if of_workers < 1 else None,
-        WORKERS_ADVISED: advised,
-        BATCHES_AT_ONCE: at_once if at_once > 1 else 0,
-        WORKERS_PACE_MS: _pace_ms(loading_ms, advised, cores_ms),
-        LOADING_CALLS: _calls(view, loading),
-        EPOCH_WAIT_PART: _epoch_part(view),
-        LOADING_THREAD_PART: _thread_part(view, loading),
-        CPUS: cpus or Missing("machine_unknown"),
-    }
+measure = of_devices(__name__)
 
 
 def _input(view: DeviceView) -> pl.DataFrame:
@@ -217,13 +47,32 @@ def _loading(view: DeviceView) -> pl.DataFrame:
     return view.once(lasting) if view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").height else _input(view)
 
 
-def _all_workers_ms(view: DeviceView, workers: int | Missing) -> float | Missing:
-    """What one worker takes for a batch where the step waits for all of them."""
+def _loaded(view: DeviceView) -> Union:
+    return spans(_loading(view)) & Union.of(view.starts, view.ends)
+
+
+def _wait_share(view: DeviceView, ranges: pl.DataFrame) -> float:
+    return int(waits(view, ranges).sum()) / view.total_ns
+
+
+def _workers_share(view: DeviceView) -> float:
+    return _wait_share(view, view.once(lasting_of_workers))
+
+
+def _at_once(view: DeviceView) -> int:
+    return requests_at_once(view, view.once(lasting_of_workers if view.once(_workers_share) else lasting))
+
+
+def _loading_ms(view: DeviceView) -> float | Missing:
+    """What one process takes for a batch: where the step waits for workers, it waits for all of them."""
+    if not view.once(_workers_share):
+        return view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
+    workers = view.once(_workers)
     return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns)
 
 
-def _wait_ns(view: DeviceView, ranges: pl.DataFrame) -> int:
-    return int(waits(view, ranges).sum())
+def _rest_ms(view: DeviceView) -> float:
+    return view.per_step_ms(view.total_ns - int(waits(view, _input(view)).sum()))
 
 
 def _epoch_part(view: DeviceView) -> float:
@@ -243,9 +92,9 @@ def _epoch_part(view: DeviceView) -> float:
     return float(beyond.clip(0).sum() / waited.sum())
 
 
-def _calls(view: DeviceView, loading: Union) -> str:
+def _calls(view: DeviceView) -> str:
     """`PIL.resize (61 %)`: what of the loading has the most time of its own, other than the loader's ranges."""
-    loading = loading & Union.of(view.starts, view.ends)
+    loading = view.once(_loaded)
     rows = times_by_name(view, loading).filter(
         pl.col("name").is_not_null() & (pl.col("self_ns") > _LITTLE * loading.total)
     )
@@ -255,7 +104,8 @@ def _calls(view: DeviceView, loading: Union) -> str:
     return f"{name} ({percent(own_ns / loading.total)})"
 
 
-def _thread_part(view: DeviceView, loading: Union) -> float:
+def _thread_part(view: DeviceView) -> float:
+    loading = view.once(_loaded)
     takes = view.once(training_ops).filter(pl.col("kind") == "python", matches(_TAKES))
     return (spans(takes) & loading).total / max(1, loading.total)
 
@@ -267,14 +117,19 @@ def _workers(view: DeviceView) -> int | Missing:
     return 0 if view.host_like(OWN_LOADING, "input").height else Missing("no_loader")
 
 
-def _work_ms(view: DeviceView, at_once: int, loading_ms: float | Missing, rest_ms: float, cores: int) -> float:
-    """What all cores run in a step; where it was not noted, as if nothing waited.
+def _cores(view: DeviceView) -> int:
+    return view.process.get("cpus") or (_FEWEST_CORES if view.device is None else _FEW_CORES)
+
+
+def _cores_ms(view: DeviceView) -> float:
+    """What the cores together take for all that they run in a step; where it was not noted, as if nothing waited.
 
     So it is, too, where other programs delayed the job: loading that gets no core does not wait for a disk.
     """
-    loaded_ms = 0.0 if isinstance(loading_ms, Missing) else at_once * loading_ms
+    loading_ms, cores = view.once(_loading_ms), _cores(view)
+    loaded_ms = 0.0 if isinstance(loading_ms, Missing) else view.once(_at_once) * loading_ms
     noted_ms = view.process.get("cpu_ms") if delayed_part(view, "run_delay_ms") < _DELAYED else None
-    return float(noted_ms or loaded_ms + rest_ms * (cores if view.device is None else 1))
+    return float(noted_ms or loaded_ms + view.once(_rest_ms) * (cores if view.device is None else 1)) / cores
 
 
 def _is_ready(view: DeviceView) -> bool:
@@ -287,28 +142,39 @@ def _is_ready(view: DeviceView) -> bool:
     return requests.height > 0 and int(requests["dur_ns"].sum()) <= _HAND_OVER_NS * requests.height + delayed_ns
 
 
-def _few_cores(view: DeviceView) -> int:
-    return _FEWEST_CORES if view.device is None else _FEW_CORES
-
-
-def _needed(loading_ms: float | Missing, pace_ms: float) -> int | Missing | None:
+def _processes(loading_ms: float | Missing, pace_ms: float) -> int | Missing | None:
     """Processes that together load a batch in `pace_ms`."""
     if isinstance(loading_ms, Missing):
         return loading_ms
     return ceil(loading_ms / pace_ms * (1 - _ROUNDING)) if pace_ms > 0 else None
 
 
-def _pace_ms(loading_ms: float | Missing, advised: int | Missing | None, cores_ms: float) -> float | Missing | None:
+def _needed(view: DeviceView) -> int | Missing | None:
+    return view.once(_workers) if view.once(_is_ready) else _processes(view.once(_loading_ms), view.once(_rest_ms))
+
+
+def _factor(view: DeviceView) -> float | None:
+    waiting = view.once(_workers_share)
+    return 1.0 if view.once(_is_ready) else 1 / (1 - waiting) if waiting < 1 else None
+
+
+def _advised(view: DeviceView) -> int | Missing | None:
+    advised = view.once(_needed)
+    if view.process.get("cpus") and advised and not view.once(_is_ready):
+        advised = _processes(view.once(_loading_ms), max(view.once(_rest_ms), view.once(_cores_ms)))
+    return min(_MOST_WORKERS, advised) if isinstance(advised, int) else advised
+
+
+def _pace_ms(view: DeviceView) -> float | Missing | None:
+    loading_ms, advised = view.once(_loading_ms), view.once(_advised)
     if isinstance(loading_ms, Missing) or not isinstance(advised, int):
         return loading_ms if isinstance(loading_ms, Missing) else advised
-    return max(loading_ms / max(1, advised), cores_ms)
+    return max(loading_ms / max(1, advised), view.once(_cores_ms))
 
 
 def _most_input(view: DeviceView) -> str:
     """The name of the input ranges with the most time; empty where there are none."""
-    asks = view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect()
-    inputs = asks.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    return str(inputs.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
+    return longest_name(view.used_host.filter(pl.col("kind") == "input").select("name", "dur_ns").collect())
 
 
 def _file_input(view: DeviceView) -> str:
@@ -322,3 +188,139 @@ def _unnamed(view: DeviceView) -> str:
         return ""
     frame = re.fullmatch(PYTHON_CALL, most)
     return f"{frame[2]} ({frame[1]})" if frame else most
+
+
+measure(
+    "unnamed_input",
+    "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
+    "name of the input ranges with the most time in the used steps, if it holds none of "
+    "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
+    _unnamed,
+    source="JAX has no loader: the reader tells it by its place before the first dispatch of a step",
+    unit="text",
+)
+measure(
+    "file_input",
+    "The function that reads files for the longest in the steps' own thread, where no data loader was recorded; else "
+    "empty.",
+    "name of the input ranges with the most time in the used steps, if it is such a function: numpy, PIL, torch.load, "
+    "h5py, pandas, pyarrow, gzip, zipfile, json.load, torchvision.io, soundfile, cv2",
+    _file_input,
+    source="PyTorch's profiler with_stack=True; where each step reads, outside of modules and ops",
+    unit="text",
+)
+measure(
+    "single_process_input_share",
+    "Part of the step in which the main process itself loads the next batch and nothing else goes on; batches of short "
+    "iterators are in short_iterator_share.",
+    "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
+    lambda view: _wait_share(view, view.once(lasting)),
+    source="the range that PyTorch's DataLoader records when num_workers is 0; without ranges its function fetch",
+    where=lambda view: places(view, view.once(lasting)),
+)
+measure(
+    "worker_input_share",
+    "Part of the step that waits for the DataLoader's worker processes and nothing else goes on; batches of short "
+    "iterators are in short_iterator_share.",
+    "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
+    lambda view: view.once(_workers_share),
+    source="the range that PyTorch's DataLoader records when num_workers is above 0",
+    where=lambda view: places(view, view.once(lasting_of_workers)),
+)
+measure(
+    "loading_ms",
+    "Time that one process takes to load what a step takes of one loader.",
+    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
+    "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
+    "workers, loader_workers x step time",
+    lambda view: view.once(_loading_ms),
+    source="n workers that are waited for deliver a batch per step: each takes n steps for one",
+)
+measure(
+    "batches_at_once",
+    "Batches that a step asks for before a model runs on any of them; 0 where it asks for one.",
+    "median number of requests in a step without ops of layers or of a backward pass between them",
+    lambda view: at_once if (at_once := view.once(_at_once)) > 1 else 0,
+    source="zip(loader_a, loader_b) asks for two",
+    unit="count",
+)
+measure(
+    "loader_workers",
+    "Worker processes that the DataLoader has.",
+    "0 where the main process loads; else as advisor record notes it",
+    lambda view: view.once(_workers),
+    source="torch.utils.data.DataLoader.num_workers",
+    unit="count",
+)
+measure(
+    "workers_needed",
+    "Loader processes that keep up with the rest of the step.",
+    "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
+    "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
+    lambda view: view.once(_needed),
+    source="a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 "
+    "ms: own measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two "
+    "cores)",
+    unit="count",
+)
+measure(
+    "workers_factor",
+    "How many times as many worker processes keep up with the rest of the step.",
+    "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed",
+    _factor,
+    source="the range that PyTorch's DataLoader records when num_workers is above 0",
+    unit="ratio",
+)
+measure(
+    "workers_advised",
+    "Loader processes that the advice names.",
+    "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
+    "can run all work of a step: loading_ms / (that work / cpus), rounded up, with the work as in workers_pace_ms",
+    lambda view: view.once(_advised),
+    source="16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no "
+    "core",
+    unit="count",
+)
+measure(
+    "workers_pace_ms",
+    "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
+    "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
+    "processes of the job ran in a recorded step, as advisor record notes, if other programs delayed it by less than a "
+    "fifth; else max(1, batches_at_once) x loading_ms + step time - wait for the loader, the latter on all cores "
+    "without a device. Where the cores are not known: four, without a device two",
+    _pace_ms,
+    source="own model: no core idles; without the noted work, both compute all the time, and without a device the "
+    "framework's threads take all cores",
+)
+measure(
+    "loading_calls",
+    "What takes most of the loading in the main process, as far as it was recorded; empty where nothing was.",
+    "the range with the most time outside those within it in the loader's ranges, with its part of their time",
+    _calls,
+    source="Python's calls with with_stack=True, else framework ops",
+    unit="text",
+)
+measure(
+    "loading_thread_part",
+    "How much of the loading is a wait for another thread or process, which loads already.",
+    "time of calls in the loader's ranges that take from a queue, a future or a pipe of Python's library / time of the "
+    "loader's ranges in the used steps; 0 where Python's calls were not recorded",
+    _thread_part,
+    source="queue.Queue.get, threading.Condition.wait, concurrent.futures.Future.result, multiprocessing.connection",
+)
+measure(
+    "cpus",
+    "Cores that the process may use.",
+    "cores of its affinity and of its container's quota / processes of the job on this host, as advisor record notes",
+    lambda view: view.process.get("cpus") or Missing("machine_unknown"),
+    unit="count",
+)
+measure(
+    "epoch_wait_part",
+    "Part of the wait for worker processes that passes where an epoch ends and the next one begins.",
+    "steps of the host with more requests for a batch than most: their wait beyond the others' median / all wait for "
+    "workers",
+    _epoch_part,
+    source="the last request of an epoch ends it, and the next one starts the workers anew without "
+    "persistent_workers=True",
+)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -12,15 +11,12 @@ from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.old import Metric, Values, measures, time_of
+from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
-_GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
-_NOT_RECORDED: Final = Missing("no_iterators")
 # What can be done about a transformation, after the guide's classes; the first that matches.
 _CLASSES: Final = (
     ("source", r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|Csv|ListFiles|MatchingFiles)"),
@@ -30,131 +26,64 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
     ("ahead", r"^Prefetch$"),
 )
+_GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
 _PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
 _MOSTLY: Final = 0.5
 
 
 def _slowest_calls(view: DeviceView) -> pl.DataFrame:
-    slowest = bottleneck(view.once(iterators))
     name = pl.col("name").cast(pl.String).str.replace_all(r"\[\d+\]", "")
-    calls = view.host.filter(pl.col("kind") == "pipeline").filter(name == slowest) if slowest else view.host.clear()
+    calls = view.host.filter(pl.col("kind") == "pipeline").filter(name == view.once(_slowest).get("iterator", ""))
     return as_places(calls, "host_ops", op="id")
 
 
-TF_DATA_BOTTLENECK = Metric(
-    "tf_data_bottleneck",
-    "The transformation of tf.data that holds up the others.",
-    "the iterator with the most blocking time of its own",
-    _GUIDE,
-    unit="text",
-)
-TF_DATA_CLASS = Metric(
-    "tf_data_class",
-    "What kind of transformation that is, by what can be done: source, python, pyfunc, replica, map, parallel, "
-    "batch, ahead, other.",
-    "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
-    "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
-    "runs one is a map",
-    _GUIDE,
-    unit="text",
-)
-TF_DATA_PATH = Metric(
-    "tf_data_path",
-    "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
-    "the parts of the iterator's long name",
-    _GUIDE,
-    unit="text",
-)
-TF_DATA_SHARE = Metric(
-    "tf_data_share",
-    "Part of the step that passes waiting for that transformation itself.",
-    "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
-    "asks it is at work, and none that it asks is, on any thread / step time",
-    _GUIDE,
-    where=_slowest_calls,
-)
-TF_DATA_PART = Metric(
-    "tf_data_part", "How much of the waiting for input that is.", "the same / all such waiting", _GUIDE
-)
-TF_DATA_PYTHON_SHARE = Metric(
-    "tf_data_python_share",
-    "How much of the waiting for input passes while Python functions of the pipeline run.",
-    "waiting for input in which a PyFunc op is open on any thread / all such waiting",
-    _GUIDE,
-)
-TF_DATA_PYTHON_CALLS = Metric(
-    "tf_data_python_calls",
-    "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
-    "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
-)
-TF_DATA_MS = time_of("tf_data_ms", TF_DATA_SHARE, "tf_data_share x step_mean_ms")
-TF_DATA_PARALLELISM = Metric(
-    "tf_data_parallelism",
-    "How many calls of the bottleneck run at once.",
-    "parallelism as recorded; 1 where it has none",
-)
-TF_DATA_SLOW_CALLS_PER_STEP = Metric(
-    "tf_data_slow_calls_per_step",
-    "Calls of whole pipelines per step that take more than 50 µs.",
-    "calls of top iterators of more than 50 µs / steps of the recording",
-    _GUIDE,
-)
+def _unrecorded(view: DeviceView) -> Missing | None:
+    """Why no iterator is known, though a step asks tf.data for input."""
+    asks = (pl.col("kind") == "input") & matches("IteratorGetNext")
+    is_silent = not view.once(iterators).height and view.host.select(asks.any()).item()
+    return Missing("no_iterators") if is_silent else None
 
 
-@measures(
-    TF_DATA_BOTTLENECK,
-    TF_DATA_CLASS,
-    TF_DATA_PATH,
-    TF_DATA_SHARE,
-    TF_DATA_PART,
-    TF_DATA_PYTHON_SHARE,
-    TF_DATA_PYTHON_CALLS,
-    TF_DATA_MS,
-    TF_DATA_PARALLELISM,
-    TF_DATA_SLOW_CALLS_PER_STEP,
-)
-def pipeline(view: DeviceView) -> Values:
-    """The iterator that holds up the steps; where nothing waits, its share is zero."""
+def _slowest(view: DeviceView) -> dict[str, Any]:
+    """The row of the iterator that holds up the steps; empty where nothing waits, or there is no pipeline."""
     rows = view.once(iterators)
-    if not rows.height and _asks(view):
-        return _NOT_RECORDED
-    slow = int(rows.filter(pl.col("parent").is_null())["slow_calls"].sum()) / max(1, view.complete.height)
     slowest = bottleneck(rows)
-    values = _no_waiting() if slowest is None else _waiting(view, rows.filter(pl.col("iterator") == slowest))
-    return {**values, TF_DATA_SLOW_CALLS_PER_STEP: slow}
+    return rows.row(by_predicate=pl.col("iterator") == slowest, named=True) if slowest else {}
 
 
-def _no_waiting() -> dict[Metric, Value]:
-    """No time is waited; there may be no pipeline at all."""
-    texts = (TF_DATA_BOTTLENECK, TF_DATA_CLASS, TF_DATA_PATH, TF_DATA_PARALLELISM)
-    zeros = (TF_DATA_SHARE, TF_DATA_PART, TF_DATA_PYTHON_SHARE, TF_DATA_PYTHON_CALLS, TF_DATA_MS)
-    return {**dict.fromkeys(texts, Missing("no_tf_data_wait")), **dict.fromkeys(zeros, 0.0)}
+def _no_wait(view: DeviceView) -> Missing | None:
+    return view.once(_unrecorded) or (None if view.once(_slowest) else Missing("no_tf_data_wait"))
 
 
-def _waiting(view: DeviceView, iterator: pl.DataFrame) -> dict[Metric, Value]:
-    """What the steps wait for: the one iterator of these rows."""
-    row = iterator.row(0, named=True)
-    waiting = waits(view)
-    python_share = (_ops(view, _PYTHON_OPS) & waiting).total / waiting.total
-    inner = ["PyFunc"] if python_share >= _MOSTLY else []
-    return {
-        TF_DATA_BOTTLENECK: row["transformation"],
-        TF_DATA_CLASS: _class(view, row["transformation"], row["parallelism"] or 1, python_share),
-        TF_DATA_PATH: " > ".join([*path_to(row["iterator"]), *inner]),
-        TF_DATA_SHARE: row["waited_ns"] / view.total_ns,
-        TF_DATA_PART: row["waited_ns"] / waiting.total,
-        TF_DATA_PYTHON_SHARE: python_share,
-        TF_DATA_PYTHON_CALLS: _at_once(view, _PYTHON_OPS) if python_share else 0.0,
-        TF_DATA_MS: view.per_step_ms(row["waited_ns"]),
-        TF_DATA_PARALLELISM: float(row["parallelism"] or 1),
-    }
+def _waited_ns(view: DeviceView) -> int:
+    return int(view.once(_slowest).get("waited_ns", 0))
 
 
-def _class(view: DeviceView, transformation: str, parallelism: int, python_share: float) -> str:
+def _parallelism(view: DeviceView) -> int:
+    return view.once(_slowest)["parallelism"] or 1
+
+
+def _python_share(view: DeviceView) -> float:
+    waiting = view.once(waits)
+    return (_ops(view, _PYTHON_OPS) & waiting).total / waiting.total if view.once(_slowest) else 0.0
+
+
+def _path(view: DeviceView) -> str:
+    inner = ["PyFunc"] if view.once(_python_share) >= _MOSTLY else []
+    return " > ".join([*path_to(view.once(_slowest)["iterator"]), *inner])
+
+
+def _slow_calls(view: DeviceView) -> float:
+    top = view.once(iterators).filter(pl.col("parent").is_null())
+    return int(top["slow_calls"].sum()) / max(1, view.complete.height)
+
+
+def _class(view: DeviceView) -> str:
+    python_share = view.once(_python_share)
     if python_share >= _MOSTLY:
         return "pyfunc"
-    kind = _class_of_name(transformation, parallelism)
+    kind = _class_of_name(view.once(_slowest)["transformation"], _parallelism(view))
     return "replica" if kind == "python" and not python_share and _ops(view, _PER_REPLICA).total else kind
 
 
@@ -176,64 +105,9 @@ def _at_once(view: DeviceView, name: str) -> float:
     return busy_ns / spans(ops).total if busy_ns else 0.0
 
 
-def _asks(view: DeviceView) -> bool:
-    """Whether a step asks tf.data for input."""
-    asks = (pl.col("kind") == "input") & matches("IteratorGetNext")
-    return bool(view.host.select(asks.any()).item())
-
-
-STAGES_MS: Final = {
-    stage: Metric(
-        f"{stage.replace(' ', '_')}_ms",
-        f"Time per step of the whole recording that tf.data's iterators spend on {meaning}, all threads together.",
-        f"sum of the iterators' own time, of stage {stage} / steps",
-        "XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
-    )
-    for stage, meaning in zip(
-        STAGES,
-        ("reading files when asked to", "reading files ahead of being asked", "everything but reading files"),
-        strict=True,
-    )
-}
-PIPELINE_BUILD_PART = Metric(
-    "pipeline_build_part",
-    "How much of the compilation builds functions of tf.data pipelines: map, filter and their like trace theirs anew.",
-    "time of tf.function-graph_building after which the thread's next eager op makes a dataset "
-    "(EagerLocalExecute: MapDataset) / time of all compilation; 0 without any",
-    "TensorFlow traces a function of a dataset when the dataset is made; a tf.function that is traced is run next",
-)
-
-
-@measures(PIPELINE_BUILD_PART)
-def pipelines_built(view: DeviceView) -> Values:
-    """Pipelines that are made anew, as `model.predict` in a callback does at each call."""
-    return {PIPELINE_BUILD_PART: view.once(builds).total / max(1, view.host_spans("compile").total)}
-
-
-ENQUEUE_SHARE = Metric(
-    "enqueue_share",
-    "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
-    "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
-    "makes by itself are none of batches",
-    "XProf's input pipeline analyzer, device side: host to device",
-    ("device_ops",),
-    where=lambda view: as_places(_to_device(view.used_ops), "device_ops", op="op"),
-)
-
-
-@measures(*STAGES_MS.values(), ENQUEUE_SHARE)
-def stages(view: DeviceView) -> Values:
-    """The four stages of the host's side of input."""
-    return {**_host_stages(view), ENQUEUE_SHARE: _enqueue_share(view)}
-
-
-def _host_stages(view: DeviceView) -> Mapping[Metric, Value]:
-    rows = view.once(iterators)
-    if not rows.height and _asks(view):
-        return dict.fromkeys(STAGES_MS.values(), _NOT_RECORDED)
-    steps = max(1, view.complete.height)
-    times_ns = dict(rows.group_by("stage").agg(pl.sum("self_ns")).rows())
-    return {metric: times_ns.get(stage, 0) / 1e6 / steps for stage, metric in STAGES_MS.items()}
+def _stage_ms(view: DeviceView, stage: str) -> float:
+    times_ns = view.once(iterators).filter(pl.col("stage") == stage)["self_ns"]
+    return int(times_ns.sum()) / 1e6 / max(1, view.complete.height)
 
 
 def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
@@ -271,34 +145,138 @@ def iterator_table(view: DeviceView) -> pl.DataFrame:
     )
 
 
-INPUT_DURING_LAUNCH_SHARE = Metric(
+def _launches(view: DeviceView) -> pl.DataFrame:
+    executes = matches("^ExecutorState::Process")
+    return view.host.filter(pl.col("kind").is_in(DRIVER_CALLS) | executes)
+
+
+def _launching(view: DeviceView) -> Union:
+    idle = spans(view.once(_launches)) - (view.busy | view.host_spans("input"))
+    return idle & Union.of(view.starts, view.ends)
+
+
+def _contended(view: DeviceView) -> Union:
+    return view.once(_launching) & view.host_spans("pipeline")
+
+
+of_bottleneck = of_devices(__name__, source=_GUIDE, unknown=_no_wait)
+of_pipelines = of_devices(__name__, source=_GUIDE, unknown=_unrecorded)
+of_bottleneck(
+    "tf_data_bottleneck",
+    "The transformation of tf.data that holds up the others.",
+    "the iterator with the most blocking time of its own",
+    lambda view: view.once(_slowest)["transformation"],
+    unit="text",
+)
+of_bottleneck(
+    "tf_data_class",
+    "What kind of transformation holds up the others, by what can be done: source, python, pyfunc, replica, map, "
+    "parallel, batch, ahead, other.",
+    "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
+    "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
+    "runs one is a map",
+    _class,
+    unit="text",
+)
+of_bottleneck(
+    "tf_data_path",
+    "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
+    "the parts of the iterator's long name",
+    _path,
+    unit="text",
+)
+of_bottleneck(
+    "tf_data_parallelism",
+    "How many calls of the bottleneck run at once.",
+    "parallelism as recorded; 1 where it has none",
+    _parallelism,
+    source="",
+)
+of_pipelines(
+    "tf_data_share",
+    "Part of the step that waits for the transformation of tf.data that holds up the others.",
+    "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
+    "asks it is at work, and none that it asks is, on any thread / step time",
+    lambda view: _waited_ns(view) / view.total_ns,
+    where=_slowest_calls,
+)
+of_pipelines(
+    "tf_data_ms",
+    "Time per step that waits for the transformation of tf.data that holds up the others.",
+    "tf_data_share x step_mean_ms",
+    lambda view: view.per_step_ms(_waited_ns(view)),
+)
+of_pipelines(
+    "tf_data_part",
+    "How much of the waiting for input passes in the transformation that holds up the others.",
+    "the same / all such waiting",
+    lambda view: _waited_ns(view) / max(1, view.once(waits).total),
+)
+of_pipelines(
+    "tf_data_python_share",
+    "How much of the waiting for input passes while Python functions of the pipeline run.",
+    "waiting for input in which a PyFunc op is open on any thread / all such waiting",
+    lambda view: view.once(_python_share),
+)
+of_pipelines(
+    "tf_data_python_calls",
+    "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
+    "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
+    lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0,
+    source="",
+)
+of_pipelines(
+    "tf_data_slow_calls_per_step",
+    "Calls of whole pipelines per step that take more than 50 µs.",
+    "calls of top iterators of more than 50 µs / steps of the recording",
+    _slow_calls,
+)
+for _stage, _work in zip(
+    STAGES,
+    ("reading files when asked to", "reading files ahead of being asked", "everything but reading files"),
+    strict=True,
+):
+    of_pipelines(
+        f"{_stage.replace(' ', '_')}_ms",
+        f"Time per step of the whole recording that tf.data's iterators spend on {_work}, all threads together.",
+        f"sum of the iterators' own time, of stage {_stage} / steps",
+        lambda view, stage=_stage: _stage_ms(view, stage),  # type: ignore[misc]  # the stage is bound here
+        source="XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
+    )
+
+measure = of_devices(__name__)
+measure(
+    "pipeline_build_part",
+    "How much of the compilation builds functions of tf.data pipelines: map, filter and their like trace theirs anew.",
+    "time of tf.function-graph_building after which the thread's next eager op makes a dataset "
+    "(EagerLocalExecute: MapDataset) / time of all compilation; 0 without any",
+    lambda view: view.once(builds).total / max(1, view.host_spans("compile").total),
+    source="TensorFlow traces a function of a dataset when the dataset is made; a tf.function that is traced is run "
+    "next",
+)
+measure(
+    "enqueue_share",
+    "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
+    "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
+    "makes by itself are none of batches",
+    _enqueue_share,
+    source="XProf's input pipeline analyzer, device side: host to device",
+    needs=("device_ops",),
+    where=lambda view: as_places(_to_device(view.used_ops), "device_ops", op="op"),
+)
+
+of_launches = of_devices(__name__, unknown=lambda view: Missing("no_device_used") if view.device is None else None)
+of_launches(
     "input_during_launch_share",
     "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
     "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",
-    "XProf's overview page: kernel launch may be held up by tf.data; here seen on the threads",
-    where=lambda view: places(view, view.host.filter(_launching())),
+    lambda view: view.once(_contended).total / view.total_ns,
+    source="XProf's overview page: kernel launch may be held up by tf.data; here seen on the threads",
+    where=lambda view: places(view, view.once(_launches)),
 )
-INPUT_DURING_LAUNCH_PART = Metric(
+of_launches(
     "input_during_launch_part",
     "How much of TensorFlow's launching passes while tf.data works on other threads.",
     "the same / idle time in calls and `ExecutorState::Process`",
+    lambda view: view.once(_contended).total / max(1, view.once(_launching).total),
 )
-
-
-@measures(INPUT_DURING_LAUNCH_SHARE, INPUT_DURING_LAUNCH_PART)
-def contention(view: DeviceView) -> Values:
-    """Launching that competes with tf.data for processors."""
-    if view.device is None:
-        return Missing("no_device_used")
-    waits = spans(view.host.filter(_launching())) - (view.busy | view.host_spans("input"))
-    launching = waits & Union.of(view.starts, view.ends)
-    both = (launching & view.host_spans("pipeline")).total
-    return {
-        INPUT_DURING_LAUNCH_SHARE: both / view.total_ns,
-        INPUT_DURING_LAUNCH_PART: both / launching.total if launching.total else 0.0,
-    }
-
-
-def _launching() -> pl.Expr:
-    executes = matches("^ExecutorState::Process")
-    return pl.col("kind").is_in(DRIVER_CALLS) | executes

@@ -9,71 +9,59 @@ import polars as pl
 from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
-_AHEAD: Final = r"^Prefetch"
-_PARALLEL: Final = r"^(?:Parallel(?:Map|Interleave|Filter|Batch)|MapAndBatch|LegacyParallelInterleave)"
-_SERIAL: Final = r"^Map(?:V\d+)?$"
-_SEVERAL: Final = 2
+_AHEAD: Final = pl.col("transformation").str.contains(r"^Prefetch")
+_ABLE: Final = pl.col("transformation").str.contains(
+    r"^(?:Parallel(?:Map|Interleave|Filter|Batch)|MapAndBatch|LegacyParallelInterleave)"
+)
+_AT_ONCE: Final = pl.col("parallelism").fill_null(1) > 1
+_SERIAL: Final = pl.col("transformation").str.contains(r"^Map(?:V\d+)?$") | (_ABLE & ~_AT_ONCE)
 
 
-TF_FUNCTION_CALLS_PER_STEP = Metric(
+def _function_calls(view: DeviceView) -> int:
+    return view.used_host.select("details").filter(matches(FUNCTION_CALL, "details")).collect().height
+
+
+of_tensorflow = of_devices(__name__, framework="tensorflow")
+of_tensorflow(
     "tf_function_calls_per_step",
     "Calls of tf.functions per step.",
     "host ranges with a tf_function_call in the used steps / steps",
+    lambda view: _function_calls(view) / view.steps.height,
 )
-JITTED_CALLS_PER_STEP = Metric(
+of_jax = of_devices(__name__, framework="jax")
+of_jax(
     "jitted_calls_per_step",
     "Calls of jitted functions per step; jnp's own functions are jitted too.",
     "host ranges PjitFunction(...) in the used steps / steps",
+    lambda view: view.used_like(JIT_CALL).height / view.steps.height,
 )
-TF_DATA_PREFETCHES = Metric(
+of_pipelines = of_devices(
+    __name__,
+    needs_steps=False,
+    unknown=lambda view: None if view.once(iterators).height else Missing("no_tf_data"),
+)
+of_pipelines(
     "tf_data_prefetches",
     "Iterators of tf.data that prefetch, in all pipelines.",
     "iterators whose transformation is Prefetch",
+    lambda view: view.once(iterators).filter(_AHEAD).height,
     unit="count",
 )
-TF_DATA_PARALLEL_MAPS = Metric(
+of_pipelines(
     "tf_data_parallel_maps",
     "Transformations of tf.data that run several calls at once.",
     "iterators called Parallel* or MapAndBatch whose recorded parallelism is above 1",
+    lambda view: view.once(iterators).filter(_ABLE & _AT_ONCE).height,
     unit="count",
 )
-TF_DATA_SERIAL_MAPS = Metric(
+of_pipelines(
     "tf_data_serial_maps",
     "Maps of tf.data that run one call at a time.",
     "iterators called Map, and those that could run several calls at once but run one",
+    lambda view: view.once(iterators).filter(_SERIAL).height,
     unit="count",
 )
-_PIPELINE: Final = (TF_DATA_PREFETCHES, TF_DATA_PARALLEL_MAPS, TF_DATA_SERIAL_MAPS)
-
-
-@measures(TF_FUNCTION_CALLS_PER_STEP, JITTED_CALLS_PER_STEP)
-def functions(view: DeviceView) -> Values:
-    """Calls of compiled functions."""
-    framework, steps = view.process.get("framework"), max(1, view.steps.height)
-    functions = view.used_host.select("details").filter(matches(FUNCTION_CALL, "details"))
-    return {
-        TF_FUNCTION_CALLS_PER_STEP: functions.collect().height / steps
-        if framework == "tensorflow"
-        else Missing("tensorflow_only"),
-        JITTED_CALLS_PER_STEP: view.used_like(JIT_CALL).height / steps if framework == "jax" else Missing("jax_only"),
-    }
-
-
-@measures(*_PIPELINE, needs_steps=False)
-def pipelines(view: DeviceView) -> Values:
-    """What the tree of tf.data's iterators holds."""
-    rows = view.once(iterators)
-    if not rows.height:
-        return Missing("no_tf_data")
-    transformation, at_once = pl.col("transformation"), pl.col("parallelism").fill_null(1) >= _SEVERAL
-    able = transformation.str.contains(_PARALLEL)
-    tests = (
-        transformation.str.contains(_AHEAD),
-        able & at_once,
-        transformation.str.contains(_SERIAL) | (able & ~at_once),
-    )
-    return {metric: rows.filter(test).height for metric, test in zip(_PIPELINE, tests, strict=True)}

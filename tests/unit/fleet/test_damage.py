@@ -13,6 +13,7 @@ from advisor.config import Config
 from advisor.errors import ReadError, StoreError
 from advisor.fleet import engines
 from advisor.fleet import ingest as room
+from advisor.fleet import verify as verifying
 from advisor.fleet.columns import TABLES
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
@@ -115,13 +116,55 @@ def test_rows_that_do_not_belong_together_are_told(store):
     store.write({"reports": nothing}, "run_id", runs[:1])
     store.write({"workers": store.collect(store.scan("workers").head(0))}, "run_id", runs[1:2])
     text = " ".join(verify(store)[1])
-    assert "reports: none of 1 checked run;" in text
-    assert "workers: none of 1 checked run;" in text
+    assert "reports: no row of 1 run;" in text
+    assert "workers: no row of 1 run;" in text
 
 
 def test_a_commit_that_is_lost_is_told(store):
     log(store, "workers").write_bytes(b"")
-    assert "workers: none of 3 checked runs; restore" in " ".join(verify(store)[1])
+    assert "workers: no row of 3 runs; `advisor fleet ingest` of the same roots" in " ".join(verify(store)[1])
+
+
+def state(store: Store) -> dict[str, list[tuple[object, ...]]]:
+    """Every row, but for when it was written."""
+    tables = {name: store.collect(store.scan(name).drop("ingested", strict=False)) for name in TABLES}
+    return {name: sorted(rows.rows(), key=str) for name, rows in tables.items()}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_table_of_earlier_is_no_good_news_and_ingest_mends_it(filled, store, name, monkeypatch):
+    """A table whose last commit is missing, as a backup of an hour ago has it."""
+    monkeypatch.setattr(verifying, "_MOMENT_S", 0.0)
+    before = state(store)
+    log(store, name).unlink()
+    with pytest.raises(StoreError, match=f"disagree: 2026-W47: {'reports: rows of 3' if name == 'runs' else name}"):
+        weekly(store, Config().fleet)
+    assert verify(store)[1]
+    ingest([str(filled / "root")], store, Here(), today=TODAY)
+    assert state(store) == before
+    assert verify(store)[1] == []
+    weekly(store, Config().fleet)
+
+
+def test_what_a_writer_is_about_to_complete_is_no_damage(filled, store, monkeypatch):
+    log(store, "findings").unlink()
+
+    def written(_: float) -> None:
+        ingest([str(filled / "root")], store, Here(), today=TODAY)
+
+    monkeypatch.setattr(verifying.time, "sleep", written)
+    assert weekly(store, Config().fleet).coverage.runs == 3
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_copied_over_another_is_an_error(store, name):
+    other = TABLES[TABLES.index(name) - 1]
+    shutil.rmtree(Path(store.uri, name))
+    shutil.copytree(Path(store.uri, other), Path(store.uri, name))
+    with pytest.raises(StoreError, match=f"its table {name}: another table lies in its place; "):
+        store.scan(name)
+    with pytest.raises(StoreError, match="another table lies in its place"):
+        weekly(store, Config().fleet)
 
 
 def test_the_command_says_all_problems_and_ends_with_three(store):

@@ -173,7 +173,7 @@ echo "Submitted batch job $!"
 """
 
 
-@pytest.mark.soak  # test_faults.py has a cluster
+@pytest.mark.soak
 @pytest.mark.network_server
 def test_the_slurm_recipe_with_a_batch_system_that_starts_jobs_here(tmp_path, shell):
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")

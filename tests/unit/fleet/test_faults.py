@@ -20,18 +20,21 @@ import deltalake
 import polars as pl
 import pytest
 
+from advisor.fleet import examine
 from advisor.fleet import ingest as room
-from advisor.fleet.engines import Local, engine
+from advisor.fleet.engines import KILLED, Killed, engine
 from advisor.fleet.ingest import Ingested, ingest
+from advisor.fleet.recordings import Job
 from advisor.fleet.store import Store
 from advisor.fleet.verify import verify
 from tests.command import advisor
-from tests.fleet import Here, broken, examine_or_die, trace
+from tests.fleet import Here, broken, trace
 
 ROOT = Path(__file__).parents[3]
 TODAY = date(2026, 11, 21)
 PATIENCE_S = 120
-KILLS = int(os.environ.get("FLEET_KILLS", "2"))  # `make soak` has fifty
+KILLS = int(os.environ.get("FLEET_KILLS", "50"))
+ROUNDS = max(1, KILLS // 5)  # of four writers at once
 
 
 def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
@@ -170,6 +173,22 @@ def test_writers_that_meet_on_the_same_rows(tmp_path):
     exact(store, 3)
 
 
+def again_and_again(folder: Path) -> Path:
+    """A script that does an `advisor` command until it is killed, and says when it has begun."""
+    script = folder / "again.py"
+    script.write_text(
+        "import sys\n"
+        "from advisor.cli import main\n"
+        "from advisor.fleet import ingest, rejudge, store\n"
+        "print('begun', flush=True)\n"
+        "while True:\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert not end.code, end.code\n"
+    )
+    return script
+
+
+@pytest.mark.soak  # what a lost commit leaves is in test_damage.py
 def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
     """Some come before the first write, some between two tables, some in a commit."""
     root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
@@ -180,15 +199,71 @@ def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
         for one in both:
             with suppress(subprocess.TimeoutExpired):
                 one.wait(chance.uniform(0.5, 3.0))
+            kills += one.poll() is None
             kill(one)
             one.communicate()
-        kills += len(both)
         now = store.collect(store.scan("runs").select(pl.len())).item() if store.exists() else 0
         assert now >= height  # a kill takes back nothing
         height = now
+        if store.exists() and now == 5:
+            exact(store, 4, 1)
+            shutil.rmtree(store.uri)
+            height = 0
     assert fleet_command(*words[1:]).returncode == 0
     exact(store, 4, 1)
     assert verify(store)[1] == []
+
+
+@pytest.mark.parametrize(
+    "command", [("compact",), ("rejudge", "--all", "--processes", "1")], ids=lambda words: words[0]
+)
+def test_kills_at_random_moments_of_what_works_on_a_store(tmp_path, command):
+    """It is exact after each of them: every state in between is one of before or after."""
+    root, store, chance = fleet(tmp_path / "root", 5, bad=1), Store(str(tmp_path / "store")), random.Random(KILLS)  # noqa: S311 - moments
+    script = again_and_again(tmp_path)
+    ingest([str(root)], store, Here(), today=TODAY)
+    for _ in range(KILLS):
+        one = spawned(script, "fleet", *command, "--store", store.uri)
+        assert one.stdout.readline() == "begun\n"
+        with suppress(subprocess.TimeoutExpired):
+            one.wait(chance.uniform(0.0, 1.5))
+        assert one.poll() is None
+        kill(one)
+        one.communicate()
+        exact(store, 4, 1)
+        assert verify(store)[1] == []
+    assert fleet_command(*command, "--store", store.uri).returncode == 0
+    exact(store, 4, 1)
+
+
+@pytest.mark.soak  # two at once are above
+def test_four_writers_at_once_again_and_again(tmp_path):
+    """Two ingests of one root, one of a root that has runs of it, and one that judges all again."""
+    script = flushing(tmp_path)
+    for number in range(ROUNDS):
+        root, store = tmp_path / f"root{number}", Store(str(tmp_path / f"store{number}"))
+        fleet(root / "a", 3, bad=1, start=10 * number)
+        fleet(root / "b", 2, start=10 * number + 3)
+        ingest([str(root / "b")], store, Here(), today=TODAY)
+        end = ("--store", store.uri, "--processes", "1")
+        works = [
+            ("ingest", root, *end),
+            ("ingest", root, *end),
+            ("ingest", root / "a", *end),
+            ("rejudge", "--all", *end),
+        ]
+        for one in [spawned(script, "fleet", *words) for words in works]:
+            one.communicate(timeout=PATIENCE_S)
+            assert one.returncode == 0
+        exact(store, 4, 1)
+        assert verify(store)[1] == []
+
+
+def examine_or_die(job: Job) -> examine.Done:
+    """As `examine`, but the process that reads the run called killer is killed; test_engines.py kills one."""
+    if "killer" in job.source.path:
+        raise Killed(KILLED)
+    return examine.examine(job)
 
 
 def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch):
@@ -196,7 +271,7 @@ def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch)
     trace(root / "killer", 99)
     with monkeypatch.context() as patch:
         patch.setattr(room, "examine", examine_or_die)
-        assert ingest([str(root)], store, Local(1), today=TODAY).runs == 2
+        assert ingest([str(root)], store, Here(), today=TODAY).runs == 2
     runs = store.collect(store.scan("runs"))
     assert runs["status"].value_counts().sort("status")["count"].to_list() == [2, 1]
     assert "killed" in runs.filter(status="killed")["reason"].item()
@@ -271,6 +346,7 @@ def until(true, patience_s=PATIENCE_S):
         time.sleep(0.05)
 
 
+@pytest.mark.soak  # what becomes of a task whose process dies is in test_engines.py
 @pytest.mark.network_server
 def test_a_cluster_that_loses_a_worker(tmp_path):
     distributed = pytest.importorskip("distributed")

@@ -13,6 +13,7 @@ from advisor.metrics import METRICS, dtypes, evaluate, metric
 from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric
 from advisor.model.missing import Missing
+from advisor.whatif import loss
 from tests.tables import V100, kernel, measured, on_host, profile, step, union, view
 
 STEP = [step(1, 0, 100)]
@@ -91,6 +92,19 @@ def test_a_metric_needs_what_all_that_are_declared_with_it_need_and_what_it_need
         ("device_ops", "devices"),
     ]
     assert [of.name for of in metric.topics()["host"]] == ["one_ms", "other_ms"]
+
+
+def test_a_source_that_all_share_is_said_once_and_one_may_have_another(declare):
+    measure = declare(source="a book")
+    measure("one_ms", "x", "x", lambda _: 1)
+    measure("other_ms", "x", "x", lambda _: 1, source="a paper")
+    assert [metric.METRICS[name].source for name in ("one_ms", "other_ms")] == ["a book", "a paper"]
+
+
+def test_a_gain_is_what_a_change_saves_at_most(declare):
+    declare().gain("rain", "Step time saved without rain.", "x", lambda _: loss(10_000, 25_000))
+    gain = metric.METRICS["rain_gain_ms"]
+    assert (gain.value(view(PLAIN)), gain.unit, gain.source) == (pytest.approx(0.025), "ms", "advisor.whatif.replay")
 
 
 def test_a_reason_that_several_share_is_looked_for_once(declare):

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from advisor.metrics.options import pytorch, xla
 from advisor.model.missing import Missing
-from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 STEPS = [step(1, 0, 100), step(2, 100, 200)]
 
@@ -33,14 +32,14 @@ def ops(*names: str) -> list[Row]:
     ],
 )
 def test_compiled_regions_are_counted_once_each(names: list[str], calls: float):
-    values = pytorch.uses(of_framework("pytorch", ops(*names)))
-    assert values[pytorch.COMPILED_CALLS_PER_STEP] == calls
+    values = metrics_of(of_framework("pytorch", ops(*names)))
+    assert values["compiled_calls_per_step"] == calls
 
 
 def test_kernels_of_inductor_show_compiled_code_where_no_region_was_recorded():
     device = [kernel(0, 20, 0, name="triton_poi_fused_add_0"), kernel(20, 40, 20, name="triton_softmax_of_mine")]
-    values = pytorch.uses(of_framework("pytorch", ops("aten::mm"), device))
-    assert values[pytorch.COMPILED_CALLS_PER_STEP] == 0.5
+    values = metrics_of(of_framework("pytorch", ops("aten::mm"), device))
+    assert values["compiled_calls_per_step"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_kernels_of_inductor_show_compiled_code_where_no_region_was_recorded():
     ],
 )
 def test_the_optimizer_s_form_is_told_by_its_ops(names: list[str], form: str):
-    assert pytorch.uses(of_framework("pytorch", ops(*names)))[pytorch.OPTIMIZER_FORM] == form
+    assert metrics_of(of_framework("pytorch", ops(*names)))["optimizer_form"] == form
 
 
 def test_the_optimizer_with_the_most_time_names_the_class():
@@ -62,23 +61,24 @@ def test_the_optimizer_with_the_most_time_names_the_class():
         on_host("annotation", at, at + dur, name=f"Optimizer.step#{name}.step")
         for at, dur, name in ((0, 30, "RMSprop"), (40, 5, "AdamW"))
     ]
-    values = pytorch.uses(of_framework("pytorch", [*ops("aten::mm"), *updates]))
-    assert values[pytorch.OPTIMIZER_CLASS] == "RMSprop"
-    without = pytorch.uses(of_framework("pytorch", ops("aten::mm")))
-    assert without[pytorch.OPTIMIZER_CLASS] == Missing("no_optimizer_range")
+    values = metrics_of(of_framework("pytorch", [*ops("aten::mm"), *updates]))
+    assert values["optimizer_class"] == "RMSprop"
+    without = metrics_of(of_framework("pytorch", ops("aten::mm")))
+    assert without["optimizer_class"] == Missing("no_optimizer_range")
 
 
 def test_where_no_op_was_recorded_nothing_is_known_to_be_unused():
-    assert pytorch.uses(of_framework("pytorch", [on_host("annotation", 0, 10)])) == Missing("no_host_op")
-    assert pytorch.uses(of_framework("jax", ops("aten::mm"))) == Missing("pytorch_only")
+    unrecorded = of_framework("pytorch", [on_host("annotation", 0, 10)])
+    assert metrics_of(unrecorded)["optimizer_form"] == Missing("no_host_op")
+    assert metrics_of(of_framework("jax", ops("aten::mm")))["optimizer_form"] == Missing("pytorch_only")
 
 
 def test_graphs_are_counted_where_calls_were_recorded():
     calls = [on_host("runtime", at, at + 5, name="cudaGraphLaunch") for at in (0, 100)]
-    assert pytorch.graphs(of_framework("cuda", calls))[pytorch.GRAPH_LAUNCHES_PER_STEP] == 1
-    assert pytorch.graphs(of_framework("cuda", []))[pytorch.GRAPH_LAUNCHES_PER_STEP] == 0  # of the kernel alone
+    assert metrics_of(of_framework("cuda", calls))["graph_launches_per_step"] == 1
+    assert metrics_of(of_framework("cuda", []))["graph_launches_per_step"] == 0  # of the kernel alone
     nothing = view(profile([kernel(0, 90)], [], STEPS))
-    assert isinstance(pytorch.graphs(nothing)[pytorch.GRAPH_LAUNCHES_PER_STEP], Missing)
+    assert isinstance(metrics_of(nothing)["graph_launches_per_step"], Missing)
 
 
 def iterator(path: str, parallelism: int | None = None) -> Row:
@@ -96,19 +96,19 @@ def iterator(path: str, parallelism: int | None = None) -> Row:
     ],
 )
 def test_the_tree_of_iterators_shows_prefetching_and_parallel_maps(rows: list[Row], counts: tuple[int, int, int]):
-    values = xla.pipelines(of_framework("tensorflow", rows))
-    metrics = (xla.TF_DATA_PREFETCHES, xla.TF_DATA_PARALLEL_MAPS, xla.TF_DATA_SERIAL_MAPS)
+    values = metrics_of(of_framework("tensorflow", rows))
+    metrics = ("tf_data_prefetches", "tf_data_parallel_maps", "tf_data_serial_maps")
     assert tuple(values[metric] for metric in metrics) == counts
 
 
 def test_without_tf_data_nothing_of_it_is_known():
-    assert xla.pipelines(of_framework("jax", [])) == Missing("no_tf_data")
+    assert metrics_of(of_framework("jax", []))["tf_data_prefetches"] == Missing("no_tf_data")
 
 
 def test_calls_of_functions_are_per_step():
     calls = ops("PjitFunction(train_step)", "PjitFunction(add)")
-    assert xla.functions(of_framework("jax", calls))[xla.JITTED_CALLS_PER_STEP] == 2
-    assert xla.functions(of_framework("jax", calls))[xla.TF_FUNCTION_CALLS_PER_STEP] == Missing("tensorflow_only")
+    assert metrics_of(of_framework("jax", calls))["jitted_calls_per_step"] == 2
+    assert metrics_of(of_framework("jax", calls))["tf_function_calls_per_step"] == Missing("tensorflow_only")
 
 
 def test_the_part_of_the_reductions_in_sixteen_bits_is_of_their_bytes():
@@ -117,8 +117,6 @@ def test_the_part_of_the_reductions_in_sixteen_bits_is_of_their_bytes():
     calls += [made | {"op": "all_gather", "dtype": "BFloat16", "bytes": 500}, made | {"dtype": None, "bytes": 7}]
     ops = [on_device("collective", 10 * at, 10 * at + 5) for at in range(len(calls))]
     rows = [call | {"device_op": number} for number, call in enumerate(calls)]
-    shares = pytorch.reductions(view(profile(ops, [], STEPS, collectives=rows)))
-    assert shares[pytorch.SIXTEEN_BIT_REDUCTION_SHARE] == pytest.approx(0.75)
-    assert pytorch.reductions(of_framework("pytorch", []))[pytorch.SIXTEEN_BIT_REDUCTION_SHARE] == Missing(
-        "no_reductions"
-    )
+    shares = metrics_of(view(profile(ops, [], STEPS, collectives=rows)))
+    assert shares["sixteen_bit_reduction_share"] == pytest.approx(0.75)
+    assert metrics_of(of_framework("pytorch", []))["sixteen_bit_reduction_share"] == Missing("no_reductions")

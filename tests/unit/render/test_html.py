@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from advisor.render import html
 from advisor.text import one_line
+from advisor.vocabulary.severities import GRADES
 from tests import pages
 from tests.effort import examples, soak
 from tests.render_samples import (
@@ -120,8 +121,9 @@ def test_an_interval_stays_on_one_line_and_hides_no_markup():
 
 def test_severity_is_told_by_a_word_and_a_shape():
     made = pages.page("many-workers")
-    for severity, shape in {"medium": "<path", "low": "<circle"}.items():
-        assert re.search(rf'<li class="severity {severity}"><svg[^>]*>{shape}[^>]*></svg>{severity}</li>', made)
+    for severity in ("medium", "low"):
+        shape = f'<path d="{GRADES[severity].outline}"/>'
+        assert re.search(rf'<li class="severity {severity}"><svg[^>]*>{re.escape(shape)}</svg>{severity}</li>', made)
 
 
 def test_the_saving_is_drawn_to_scale():

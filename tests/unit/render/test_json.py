@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from advisor.errors import ReadError
-from advisor.render.json import load, render, schema
+from advisor.render.json import kind_of, load, render, schema
 from tests.effort import examples
 from tests.render_samples import RESNET, SAMPLES, SHAPES, changed, hostile, report
 
@@ -125,3 +125,20 @@ def test_the_schema_describes_what_is_written():
     broken = json.loads(render(report(RESNET)))
     broken["runs"][0]["findings"][0]["severity"] = "terrible"
     assert not validator.is_valid(broken)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"schema_version": 1, "advisor_version": "1", "runs": [{"verdict": "x"}]}', "report"),
+        ('{"base": {}, "advisor_version": "1", "verdict": "same"}', "comparison"),
+        ('{"advisor_version": "1", "week": "2026-W47", "runs": []}', "week"),
+        ('{"kind": "week", "verdict": "same"}', "week"),
+        ('{"kind": "trials", "verdict": "same"}', "trials"),
+        ("[1]", "report"),
+        ("{", "report"),
+        (b"\xff", "report"),
+    ],
+)
+def test_a_document_is_told_by_its_kind_or_its_keys(text: str | bytes, kind: str):
+    assert kind_of(text) == kind

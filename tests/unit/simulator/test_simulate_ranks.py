@@ -141,6 +141,7 @@ class TestCoupledTimeline:
         assert op.args.items() >= nccl(machine)[0].args.items()
 
 
+@pytest.mark.soak  # jobs of two ranks are simulated, read and judged in tests/golden/test_ranks.py
 class TestConservation:
     @pytest.mark.parametrize("name", soak(NCCL, unless=QUICK.__contains__))
     def test_a_collective_ends_together_and_starts_with_its_last(self, name: str) -> None:
@@ -226,6 +227,7 @@ class TestConservation:
                 assert ratio == pytest.approx(1 / made.fault.severity(made.seed)["link_share"], rel=0.12)
 
 
+@pytest.mark.soak
 class TestPipeline:
     def test_a_message_leaves_when_both_are_there(self) -> None:
         sent = [nccl(trace.machine) for trace in case("pipeline-bubbles").faulty.processes]
@@ -252,6 +254,7 @@ class TestPipeline:
             assert first == sorted(first)
 
 
+@pytest.mark.soak
 class TestFaults:
     @pytest.mark.parametrize(("name", "gpu"), soak(PAIRS, unless=lambda pair: pair[0] in QUICK and pair[1] == "a100"))
     def test_a_fault_costs_time_and_its_repair_gives_it_back(self, name: str, gpu: str) -> None:
@@ -282,6 +285,7 @@ class TestFaults:
             assert all(later - sooner > 1_000_000 for sooner, later in itertools.pairwise(starts))
 
 
+@pytest.mark.soak
 class TestFiles:
     def test_the_header_says_which_rank_it_is(self) -> None:
         for rank, (name, text) in enumerate(case("slow-rank").files()):

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from advisor.inputs.chrome_json.parallel import Parallel
 
 FORMAT: Final = "kineto"
-MEMORY_PER_BYTE: Final = 2.5  # measured on the shortest events there are: 800,000 in 65 MB
-NEEDS_PATH: Final = False
-SPLITS: Final = True
 _RECORD: Final = (
     "a schedule without `repeat=1` ends with such a file; else, torch.profiler records the thread that starts it: "
     "start it in the thread that does the work, or give it "

@@ -44,11 +44,9 @@ from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile, join
+from advisor.text import one_line
 
 FORMAT: Final = "nsys"
-MEMORY_PER_BYTE: Final = 3.0  # rows are columns of 64-bit numbers in memory, and varints on disk
-NEEDS_PATH: Final = True
-SPLITS: Final = False
 
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
@@ -57,6 +55,7 @@ _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
 _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
+_MOST_NAMES: Final = 8
 _NOTICEABLE_NS: Final = 100_000_000
 _FIRST_CALLS: Final = (
     r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
@@ -315,6 +314,12 @@ def _producer(export: Export) -> str:
 
 
 def _notes(export: Export, device: pl.DataFrame) -> Iterator[Clause]:
+    if names := export.secret_variables():
+        yield Note(
+            "holds_secrets",
+            names=", ".join(one_line(name, 60) for name in names[:_MOST_NAMES]),
+            **({"more": len(names) - _MOST_NAMES} if len(names) > _MOST_NAMES else {}),
+        )
     if unsound := device["dur_ns"].null_count():
         yield Note("unsound_ops", rows=unsound, ops=device.height)
     if (share := _nameless_share(device)) > _FEW_SHARE:

@@ -22,6 +22,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.inputs.secrets import secret_variables
 from advisor.system.file_size import too_large
 
 Types = Mapping[str, DataTypeClass]
@@ -34,7 +35,7 @@ _WORD_BYTES: Final = 8
 _BROKEN: Final = (
     "the database is damaged or cut short; export it again with `nsys export --type=sqlite`, or copy it again"
 )
-_PRIVATE: Final = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "ProcessStreams")  # they can hold secrets
+PRIVATE: Final = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "ProcessStreams")  # they can hold secrets
 
 
 class Tables(Protocol):
@@ -63,7 +64,7 @@ class Export:
             where: Which rows, in SQL.
         """
         for name in table.split("|"):
-            if name in _PRIVATE:
+            if name in PRIVATE:
                 raise ValueError(f"{name} may hold secrets")
             there = self._tables.columns(name)
             columns = {column: dtype for column, dtype in types.items() if column in there}
@@ -72,6 +73,14 @@ class Export:
                 absent = [pl.lit(None, dtype).alias(c) for c, dtype in types.items() if c not in there]
                 return rows.with_columns(absent).select(list(types))
         return pl.DataFrame(schema=dict(types))
+
+    def secret_variables(self) -> list[str]:
+        """Names of the variables of the profiled process's environment that are called like secrets; never values."""
+        types: dict[str, DataTypeClass] = {"name": pl.String, "value": pl.String}
+        tables = [name for name in PRIVATE if self._tables.columns(name).issuperset(types)]
+        texts = [row for name in tables for row in self._tables.select(name, types, None).rows()]
+        variables = (secret_variables(f"{name}={value}\n{value}".encode()) for name, value in texts)
+        return sorted({variable for of_row in variables for variable in of_row})
 
     def strings(self, *columns: pl.Series) -> pl.DataFrame:
         """Id and value of the texts that these columns refer to."""

@@ -49,9 +49,6 @@ from advisor.model.notes import FRAGMENT, Note
 from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, matches
 
 FORMAT: Final = "xplane"
-MEMORY_PER_BYTE: Final = 12.0  # measured on events without stats, 13 bytes each; stats take less per byte
-NEEDS_PATH: Final = False
-SPLITS: Final = False
 
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"

@@ -5,9 +5,8 @@ import math
 import pytest
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share
-from advisor.metrics.host.host_work import HOST_OPS_SHARE, host_work
 from advisor.metrics.steps.accounting import accounting
-from tests.tables import Row, on_host, profile, step, view
+from tests.tables import Row, metrics_of, on_host, profile, step, view
 
 LONG_US = 5_000
 MANY = 2_000
@@ -75,4 +74,4 @@ def test_the_accounting_names_the_least_of_the_waits():
     shares = dict(accounting(sampled).select("part", "share").rows())
     least = cpu_waits(sampled).least_share
     assert shares == {"operators": pytest.approx(1 - least, abs=1e-6), "no_cpu": pytest.approx(least, abs=1e-6)}
-    assert host_work(sampled)[HOST_OPS_SHARE] == pytest.approx(1 - least)
+    assert metrics_of(sampled)["host_ops_share"] == pytest.approx(1 - least)

@@ -5,20 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor.analysis.device.tf_data import STAGES, bottleneck, iterators, path_to
-from advisor.metrics.input.tf_data import (
-    STAGES_MS,
-    TF_DATA_BOTTLENECK,
-    TF_DATA_CLASS,
-    TF_DATA_PARALLELISM,
-    TF_DATA_PATH,
-    TF_DATA_SHARE,
-    iterator_table,
-    pipeline,
-    stages,
-)
+from advisor.analysis.device.tf_data import bottleneck, iterators, path_to
+from advisor.metrics.input.tf_data import iterator_table
 from advisor.model.missing import Missing
-from tests.tables import Row, kernel, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 
 ROOT, MAP, SOURCE = "Iterator::Root", "Iterator::Root::Map", "Iterator::Root::Map::TFRecord"
 
@@ -106,10 +96,10 @@ def test_instances_of_a_parallel_interleave_are_one_and_the_model_is_not_to_blam
 def test_what_can_be_done_goes_by_the_transformation(name: str, parallelism: int | None, kind: str):
     details = f'{{"id":1,"parallelism":{parallelism}}}' if parallelism else None
     host = [request(0, 500), call(f"Iterator::{name}", 0, 500, details=details)]
-    values = pipeline(view(profile((), host, [step(1, 0, 1000, device=None)])))
-    assert (values[TF_DATA_BOTTLENECK], values[TF_DATA_CLASS]) == (name, kind)
-    assert values[TF_DATA_SHARE] == pytest.approx(0.5)
-    assert values[TF_DATA_PARALLELISM] == (parallelism or 1)
+    values = metrics_of(view(profile((), host, [step(1, 0, 1000, device=None)])))
+    assert (values["tf_data_bottleneck"], values["tf_data_class"]) == (name, kind)
+    assert values["tf_data_share"] == pytest.approx(0.5)
+    assert values["tf_data_parallelism"] == (parallelism or 1)
 
 
 @pytest.mark.parametrize(
@@ -124,14 +114,15 @@ def test_what_runs_on_other_threads_while_the_step_waits_tells_what_an_iterator_
     op: str, until: int, kind: str, path: str
 ):
     host = [request(0, 500), call("Iterator::Generator", 0, 500), on_host("op", 0, until, name=op, thread=2)]
-    values = pipeline(view(profile((), host, [step(1, 0, 1000, device=None)])))
-    assert (values[TF_DATA_CLASS], values[TF_DATA_PATH]) == (kind, path)
+    values = metrics_of(view(profile((), host, [step(1, 0, 1000, device=None)])))
+    assert (values["tf_data_class"], values["tf_data_path"]) == (kind, path)
 
 
 def test_stages_and_the_table():
     ahead = "Iterator::Prefetch::TFRecord"
     recording = view(profile((), [*SERIAL, call(ahead, 600, 700)], [step(1, 0, 1000, device=None)]))
-    assert [stages(recording)[STAGES_MS[stage]] for stage in STAGES] == pytest.approx([0.15, 0.1, 0.33])
+    names = ("demanded_read_ms", "advanced_read_ms", "preprocessing_ms")
+    assert [metrics_of(recording)[name] for name in names] == pytest.approx([0.15, 0.1, 0.33])
     table = iterator_table(recording)
     assert table.filter("critical")["iterator"].to_list() == [ROOT, MAP]
     assert table.filter("bottleneck")["iterator"].to_list() == [MAP]
@@ -139,8 +130,8 @@ def test_stages_and_the_table():
 
 def test_without_iterators_nothing_is_waited_for_unless_they_were_not_recorded():
     steps = [step(1, 0, 1000, device=None)]
-    unused = pipeline(view(profile((), [on_host("op", 0, 10)], steps)))
-    assert unused[TF_DATA_SHARE] == 0
-    assert isinstance(unused[TF_DATA_BOTTLENECK], Missing)
-    unrecorded = pipeline(view(profile((), [request(0, 10)], steps)))
-    assert isinstance(unrecorded, Missing)
+    unused = metrics_of(view(profile((), [on_host("op", 0, 10)], steps)))
+    assert unused["tf_data_share"] == 0
+    assert isinstance(unused["tf_data_bottleneck"], Missing)
+    unrecorded = metrics_of(view(profile((), [request(0, 10)], steps)))
+    assert unrecorded["tf_data_share"] == unrecorded["tf_data_bottleneck"] == Missing("no_iterators")

@@ -1,6 +1,14 @@
 from __future__ import annotations
 
-from advisor.analysis.device.time_by_name import in_words, times_by_name, times_by_range
+import polars as pl
+
+from advisor.analysis.device.time_by_name import (
+    in_words,
+    longest_in_words,
+    longest_name,
+    times_by_name,
+    times_by_range,
+)
 from advisor.model.intervals import EMPTY
 from tests.tables import US, kernel, on_host, profile, step, union, view
 
@@ -65,3 +73,14 @@ def test_a_built_in_function_is_called_by_its_name_whatever_object_it_is_of():
 def test_no_time_has_no_words():
     trace = view(profile(DEVICE, steps=STEPS))
     assert in_words(trace, times_by_name(trace, EMPTY)) == ""
+
+
+def test_three_names_with_the_most_time_per_step_are_in_words_and_equal_ones_by_name():
+    trace = view(profile(DEVICE, steps=[step(1, 0, 660), step(2, 660, 1320)]))
+    rows = pl.DataFrame({"name": ["c", "b", "a", "d", "a"], "ns": [40_000, 40_000, 10_000, 2_000, 80_000]})
+    assert longest_in_words(trace, rows, "; ") == "a (45 µs); b (20 µs); c (20 µs)"
+
+
+def test_the_longest_name_is_that_with_the_most_time_of_all_its_rows():
+    rows = pl.DataFrame({"name": ["b", "a", "a"], "dur_ns": [5, 3, 3]})
+    assert (longest_name(rows), longest_name(rows.clear())) == ("a", "")

@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.device.view import Selection, by_start, outermost, positions
+from advisor.analysis.device.view import Selection, by_start, outermost, positions, spent_ns
 from advisor.errors import UsageError
 from advisor.inputs.links import steps as windows
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
-from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, span, step, view
+from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, span, step, union, view
 
 
 def of_lengths(*lengths: float, **more: Sequence[Row]) -> Profile:
@@ -610,3 +610,9 @@ def test_host_ops_are_told_by_their_names_in_the_order_of_the_table():
     assert made.host_like("^b", "op")["id"].to_list() == [0, 3]
     assert made.used_like("^b", "op").select("id", "window").rows() == [(0, 0)]
     assert made.host_like("^c").is_empty()
+
+
+def test_of_each_op_the_time_within_a_union_counts():
+    ops = pl.DataFrame([span(0, 10), span(20, 50), span(60, 70)])
+    assert spent_ns(ops, union((5, 30), (40, 45))).to_list() == [5_000, 15_000, 0]
+    assert spent_ns(ops.clear(), union((5, 30))).to_list() == []

@@ -14,9 +14,8 @@ from advisor.metrics.copies.pinned_copies import (
     EXPOSED_COPY_SHARE,
     prefetch,
 )
-from advisor.metrics.input.tf_data import ENQUEUE_SHARE, stages
 from advisor.model.missing import Missing
-from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 PINNED = {"copy_kind": "HtoD", "source_memory": "pinned", "target_memory": "device", "bytes": 2_000_000}
 
@@ -104,7 +103,7 @@ def test_what_a_program_of_xla_fetches_by_itself_is_kept_in_host_memory_and_in_n
 
 @pytest.mark.parametrize(("module", "share"), [(None, 0.3), ("jit_f", 0)])
 def test_what_a_program_of_xla_fetches_by_itself_is_no_batch(module, share):
-    assert stages(with_kernels(pinned(hlo_module=module)))[ENQUEUE_SHARE] == pytest.approx(share)
+    assert metrics_of(with_kernels(pinned(hlo_module=module)))["enqueue_share"] == pytest.approx(share)
 
 
 def test_a_copy_of_no_telling_range_is_of_unknown_content():

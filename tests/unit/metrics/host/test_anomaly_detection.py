@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host import anomaly_detection as of
-from advisor.metrics.host.anomaly_detection import anomaly_detection
-from tests.tables import kernel, on_host, profile, step, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
 ENGINE = "autograd::engine::evaluate_function: MulBackward0"
 TWO = [step(1, 0, 100, device=None), step(2, 100, 200, device=None)]
@@ -19,24 +17,24 @@ CHECKED = [
 
 
 def test_the_engine_s_own_searches_for_nan_are_anomaly_detection():
-    values = anomaly_detection(view(profile([], CHECKED, TWO)))
-    assert values[of.ANOMALY_CHECKS_PER_STEP] == 0.5
-    assert values[of.ANOMALY_MS] == values[of.ANOMALY_GAIN_MS] == pytest.approx(0.020)
-    assert values[of.ANOMALY_STACKS_MS] == 0  # no forward op bears a node's number
+    values = metrics_of(view(profile([], CHECKED, TWO)))
+    assert values["anomaly_checks_per_step"] == 0.5
+    assert values["anomaly_ms"] == values["anomaly_gain_ms"] == pytest.approx(0.020)
+    assert values["anomaly_stacks_ms"] == 0  # no forward op bears a node's number
 
 
 def test_without_the_checks_their_kernels_and_calls_are_gone():
     # the check's 30 us hold its call and its kernel: the last kernel starts 30 us earlier
     device = [kernel(5, 20, 2, op=0), kernel(60, 70, 57), kernel(90, 110, 87)]
     check = [on_host("op", 0, 80, name=ENGINE), on_host("op", 50, 80, name="aten::isnan", parent=0)]
-    values = anomaly_detection(view(profile(device, check, [step(1, 0, 110)])))
-    assert values[of.ANOMALY_GAIN_MS] == pytest.approx(0.030)
+    values = metrics_of(view(profile(device, check, [step(1, 0, 110)])))
+    assert values["anomaly_gain_ms"] == pytest.approx(0.030)
 
 
 def test_a_model_without_anomaly_detection_has_no_checks():
-    values = anomaly_detection(view(profile([], CHECKED[:3], [step(1, 0, 100, device=None)])))
-    assert values[of.ANOMALY_CHECKS_PER_STEP] == 0
-    assert values[of.ANOMALY_MS] == values[of.ANOMALY_GAIN_MS] == 0
+    values = metrics_of(view(profile([], CHECKED[:3], [step(1, 0, 100, device=None)])))
+    assert values["anomaly_checks_per_step"] == 0
+    assert values["anomaly_ms"] == values["anomaly_gain_ms"] == 0
 
 
 # us   0    30 40    100 110        200          300
@@ -58,28 +56,28 @@ NODES = [
 
 def test_forward_ops_that_make_a_node_note_the_stack_in_the_time_that_they_take_themselves():
     # the view 27 us, of which 17 are more than a view takes; addmm 56, of which it may be all
-    values = anomaly_detection(view(profile([], FORWARD + NODES, STEP)))
-    assert values[of.ANOMALY_STACKS_MS] == pytest.approx(0.027 + 0.056)
-    assert values[of.ANOMALY_GAIN_MS] == pytest.approx(0.010 + 0.083)
+    values = metrics_of(view(profile([], FORWARD + NODES, STEP)))
+    assert values["anomaly_stacks_ms"] == pytest.approx(0.027 + 0.056)
+    assert values["anomaly_gain_ms"] == pytest.approx(0.010 + 0.083)
     # the check takes 10 us, less one for its recording
-    assert values[of.ANOMALY_LEAST_GAIN_MS] == pytest.approx((0.009 + 2 * 0.017) / 2)
+    assert values["anomaly_least_gain_ms"] == pytest.approx((0.009 + 2 * 0.017) / 2)
 
 
 def test_without_a_view_notes_may_take_nothing():
-    values = anomaly_detection(view(profile([], [*FORWARD[2:], *NODES[:1], *_under(NODES[1:2], 2)], STEP)))
-    assert values[of.ANOMALY_LEAST_GAIN_MS] == pytest.approx(0.009 / 2)
-    assert values[of.ANOMALY_GAIN_MS] > values[of.ANOMALY_LEAST_GAIN_MS]
+    values = metrics_of(view(profile([], [*FORWARD[2:], *NODES[:1], *_under(NODES[1:2], 2)], STEP)))
+    assert values["anomaly_least_gain_ms"] == pytest.approx(0.009 / 2)
+    assert values["anomaly_gain_ms"] > values["anomaly_least_gain_ms"]
 
 
 def test_recorded_stacks_show_the_notes_themselves():
     frame = on_host("python", 45, 85, name="torch/fx/traceback.py(498): format_stack", parent=3)
-    values = anomaly_detection(view(profile([], [*FORWARD, *NODES, frame], STEP)))
-    assert values[of.ANOMALY_LEAST_GAIN_MS] == pytest.approx((0.009 + 0.040) / 2)
+    values = metrics_of(view(profile([], [*FORWARD, *NODES, frame], STEP)))
+    assert values["anomaly_least_gain_ms"] == pytest.approx((0.009 + 0.040) / 2)
 
 
 def test_a_job_without_checks_notes_nothing():
-    values = anomaly_detection(view(profile([], [*FORWARD, *NODES[:1]], STEP)))
-    assert values[of.ANOMALY_STACKS_MS] == values[of.ANOMALY_GAIN_MS] == 0
+    values = metrics_of(view(profile([], [*FORWARD, *NODES[:1]], STEP)))
+    assert values["anomaly_stacks_ms"] == values["anomaly_gain_ms"] == 0
 
 
 def _under(rows, parent):

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from advisor.metrics.host import blocking_calls
-from advisor.metrics.host.blocking_calls import synchronous_copies, synchronous_memsets
-from advisor.metrics.metric import METRICS, Metric, Value
+from advisor.metrics.metric import METRICS, Value
 from advisor.model.missing import Missing
-from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 # us       0     20    30    100        130  140       200
 # kernels  =======                           ===========     launched at 0 and 138
@@ -29,18 +29,18 @@ def set_(memory: str) -> Row:
     return on_device("memset", 30, 100, launch=0, target_memory=memory)
 
 
-def copies(op: Row, call: Row) -> dict[Metric, Value]:
-    return dict(synchronous_copies(view(profile([*KERNELS, op], [call], STEP))))
+def copies(op: Row, call: Row) -> Mapping[str, Value]:
+    return metrics_of(view(profile([*KERNELS, op], [call], STEP)))
 
 
 def test_the_call_the_copy_and_the_idle_time_after_it_are_its_cost():
     values = copies(copied(name="Memcpy HtoD"), called())
-    assert values[blocking_calls.SYNC_COPIES_PER_STEP] == 1
-    assert values[blocking_calls.SYNC_COPY_BYTES_PER_STEP] == 1_000_000
+    assert values["sync_copies_per_step"] == 1
+    assert values["sync_copy_bytes_per_step"] == 1_000_000
     # from 20, when the call begins, to 140
-    assert values[blocking_calls.SYNC_COPY_COST_SHARE] == pytest.approx(120 / 200)
-    assert values[blocking_calls.SYNC_COPY_CALLS] == "cudaMemcpy, Memcpy HtoD (70 µs)"
-    least, most = values[blocking_calls.SYNC_COPY_LEAST_GAIN_MS], values[blocking_calls.SYNC_COPY_GAIN_MS]
+    assert values["sync_copy_cost_share"] == pytest.approx(120 / 200)
+    assert values["sync_copy_calls"] == "cudaMemcpy, Memcpy HtoD (70 µs)"
+    least, most = values["sync_copy_least_gain_ms"], values["sync_copy_gain_ms"]
     assert isinstance(least, float)
     assert isinstance(most, float)
     assert 0 <= least < most <= 0.12
@@ -48,8 +48,8 @@ def test_the_call_the_copy_and_the_idle_time_after_it_are_its_cost():
 
 def test_copies_without_sizes_copy_an_unknown_number_of_bytes():
     values = copies(copied(bytes=None), called())
-    assert values[blocking_calls.SYNC_COPIES_PER_STEP] == 1
-    assert isinstance(values[blocking_calls.SYNC_COPY_BYTES_PER_STEP], Missing)
+    assert values["sync_copies_per_step"] == 1
+    assert isinstance(values["sync_copy_bytes_per_step"], Missing)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,9 @@ def test_copies_without_sizes_copy_an_unknown_number_of_bytes():
 )
 def test_copies_that_do_not_block_cost_nothing(columns: dict[str, object], name: str):
     values = copies(copied(**columns), called(name))
-    assert set(values.values()) == {0, ""}
+    names = ("sync_copies_per_step", "sync_copy_cost_share", "sync_copy_bytes_per_step", "sync_copy_calls")
+    assert [values[name] for name in names] == [0, 0, 0, ""]
+    assert values["sync_copy_least_gain_ms"] == values["sync_copy_gain_ms"] == 0
 
 
 @pytest.mark.parametrize(
@@ -78,19 +80,19 @@ def test_copies_that_do_not_block_cost_nothing(columns: dict[str, object], name:
     ],
 )
 def test_copies_that_block_are_counted(columns: dict[str, object], name: str):
-    assert copies(copied(**columns), called(name))[blocking_calls.SYNC_COPIES_PER_STEP] == 1
+    assert copies(copied(**columns), called(name))["sync_copies_per_step"] == 1
 
 
 def test_what_kernels_cover_is_no_cost():
     covering = kernel(20, 90, stream=9)
-    values = synchronous_copies(view(profile([*KERNELS, covering, copied()], [called()], STEP)))
-    assert values[blocking_calls.SYNC_COPY_COST_SHARE] == pytest.approx(50 / 200)
+    values = metrics_of(view(profile([*KERNELS, covering, copied()], [called()], STEP)))
+    assert values["sync_copy_cost_share"] == pytest.approx(50 / 200)
 
 
 def test_a_long_gap_after_the_copy_is_the_host_s_own():
     late = [KERNELS[0], kernel(2_000, 2_100, 1_990), copied()]
-    values = synchronous_copies(view(profile(late, [called()], [step(1, 0, 2_100)])))
-    assert values[blocking_calls.SYNC_COPY_COST_SHARE] == pytest.approx(85 / 2_100)  # the call alone
+    values = metrics_of(view(profile(late, [called()], [step(1, 0, 2_100)])))
+    assert values["sync_copy_cost_share"] == pytest.approx(85 / 2_100)  # the call alone
 
 
 @pytest.mark.parametrize(
@@ -103,9 +105,9 @@ def test_a_long_gap_after_the_copy_is_the_host_s_own():
     ],
 )
 def test_only_memsets_of_host_and_managed_memory_block(memory: str, name: str, number: int):
-    values = synchronous_memsets(view(profile([*KERNELS, set_(memory)], [called(name, "runtime")], STEP)))
-    assert values[blocking_calls.SYNC_MEMSETS_PER_STEP] == number
-    assert values[blocking_calls.SYNC_MEMSET_COST_SHARE] == pytest.approx(number * 120 / 200)
+    values = metrics_of(view(profile([*KERNELS, set_(memory)], [called(name, "runtime")], STEP)))
+    assert values["sync_memsets_per_step"] == number
+    assert values["sync_memset_cost_share"] == pytest.approx(number * 120 / 200)
 
 
 def test_places_name_the_call_the_range_and_the_idle_time_that_follows():
@@ -116,8 +118,3 @@ def test_places_name_the_call_the_range_and_the_idle_time_that_follows():
     (row,) = where(view(profile([*KERNELS, copied(name="Memcpy HtoD")], [call, around], STEP))).to_dicts()
     assert row["name"] == "Memcpy HtoD by cudaMemcpy, then the device idles for 40 µs"
     assert row["op"] == 1
-
-
-def test_without_a_step_nothing_is_known():
-    trace = view(profile([*KERNELS, copied()], [called()], [step(1, 0, 200, incomplete="cut")]))
-    assert synchronous_copies(trace) == synchronous_memsets(trace) == {}

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host import blocking_launches as measured
-from tests.tables import Row, kernel, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 
-blocking_launches = measured.blocking_launches
 STEPS = [step(1, 0, 200)]
 # Kernels of 20 us whose launches of 30 us return 5 us after the kernels' end.
 BLOCKING = [kernel(5, 25), kernel(55, 75), kernel(105, 125)]
@@ -17,35 +15,30 @@ def launched(kernels: list[Row], calls: list[Row]) -> list[Row]:
 
 
 def test_a_launch_that_returns_after_its_kernel_s_end_blocks():
-    values = blocking_launches(view(profile(launched(BLOCKING, CALLS), CALLS, STEPS)))
-    assert values[measured.BLOCKING_LAUNCH_SHARE] == 1
-    assert values[measured.LAUNCHED_KERNELS_PER_STEP] == 3
+    values = metrics_of(view(profile(launched(BLOCKING, CALLS), CALLS, STEPS)))
+    assert values["blocking_launch_share"] == 1
+    assert values["launched_kernels_per_step"] == 3
 
 
 def test_a_launch_that_returns_before_does_not():
     short = [CALLS[0] | {"dur_ns": 24_999}, CALLS[1] | {"dur_ns": 25_000}, CALLS[2]]
-    values = blocking_launches(view(profile(launched(BLOCKING, short), short, STEPS)))
-    assert values[measured.BLOCKING_LAUNCH_SHARE] == pytest.approx(2 / 3)
+    values = metrics_of(view(profile(launched(BLOCKING, short), short, STEPS)))
+    assert values["blocking_launch_share"] == pytest.approx(2 / 3)
 
 
 def test_graph_launches_and_kernels_without_launch_are_not_judged():
     calls = [CALLS[0], CALLS[1] | {"name": "cudaGraphLaunch"}]
-    values = blocking_launches(view(profile(launched(BLOCKING, calls), calls, STEPS)))
-    assert values[measured.LAUNCHED_KERNELS_PER_STEP] == 1
+    values = metrics_of(view(profile(launched(BLOCKING, calls), calls, STEPS)))
+    assert values["launched_kernels_per_step"] == 1
 
 
 def test_launches_that_do_not_block_let_the_host_run_ahead():
     # the calls at 0, 20 and 40 (20 us of host work between them), the kernels 1.2 us apart: 5-25, 26.2-46.2, 47.4-67.4
     trace = profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 130)])
-    assert blocking_launches(view(trace))[measured.BLOCKING_GAIN_MS] == pytest.approx(0.130 - 0.0674)
+    assert metrics_of(view(trace))["blocking_gain_ms"] == pytest.approx(0.130 - 0.0674)
 
 
 def test_without_kernels_nothing_blocks():
-    values = blocking_launches(view(profile([], [on_host("op", 0, 9)], [step(1, 0, 10, device=None)])))
-    metrics = (measured.BLOCKING_LAUNCH_SHARE, measured.LAUNCHED_KERNELS_PER_STEP, measured.BLOCKING_GAIN_MS)
+    values = metrics_of(view(profile([], [on_host("op", 0, 9)], [step(1, 0, 10, device=None)])))
+    metrics = ("blocking_launch_share", "launched_kernels_per_step", "blocking_gain_ms")
     assert [values[metric] for metric in metrics] == [0, 0, 0]
-
-
-def test_without_a_step_nothing_is_known():
-    trace = view(profile(launched(BLOCKING, CALLS), CALLS, [step(1, 0, 125, incomplete="cut")]))
-    assert blocking_launches(trace) == {}

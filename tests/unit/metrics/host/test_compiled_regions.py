@@ -7,25 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.host.compiled_regions import (
-    BETWEEN_REGIONS_GAIN_MS,
-    BETWEEN_REGIONS_SHARE,
-    COMPILED_FRAMES,
-    COMPILED_REGIONS_PER_STEP,
-    GUARD_MS,
-    GUARD_SHARE,
-    LATE_LOADS_PER_STEP,
-    LATE_LOADS_SHARE,
-    LATE_LOADS_STEPS_SHARE,
-    LATER_VERSIONS,
-    breaks,
-    late_loads,
-    regions,
-)
 from advisor.model.missing import Missing
-from tests.tables import Row, by_metric, kernel, on_host, profile, step, view
-
-breaks, late_loads, regions = map(by_metric, (breaks, late_loads, regions))
+from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 
 
 def region(number: str, start: float, end: float) -> Row:
@@ -43,9 +26,9 @@ FIRST, SECOND = region("0/0", 50, 200), region("1/0", 600, 800)
 
 
 def test_what_lies_between_regions_of_different_frames_makes_the_device_wait():
-    values = breaks(compiled(FIRST, SECOND))
-    assert values[BETWEEN_REGIONS_SHARE] == pytest.approx(0.3)  # 300 to 600 us
-    assert values[BETWEEN_REGIONS_GAIN_MS] == pytest.approx(0.4)  # all of the host's work between them
+    values = metrics_of(compiled(FIRST, SECOND))
+    assert values["between_regions_share"] == pytest.approx(0.3)  # 300 to 600 us
+    assert values["between_regions_gain_ms"] == pytest.approx(0.4)  # all of the host's work between them
 
 
 @pytest.mark.parametrize(
@@ -60,34 +43,34 @@ def test_what_lies_between_regions_of_different_frames_makes_the_device_wait():
     ],
 )
 def test_what_is_no_break(ranges: Sequence[Row]):
-    assert breaks(compiled(*ranges))[BETWEEN_REGIONS_SHARE] == 0
+    assert metrics_of(compiled(*ranges))["between_regions_share"] == 0
 
 
 def test_without_marks_two_regions_may_be_of_two_iterations():
-    assert breaks(compiled(region("0/0", 95, 200), SECOND, marks=False))[BETWEEN_REGIONS_SHARE] == 0
+    assert metrics_of(compiled(region("0/0", 95, 200), SECOND, marks=False))["between_regions_share"] == 0
 
 
 def test_frames_and_versions_are_counted():
-    values = regions(compiled(FIRST, SECOND, region("1/2", 810, 820), region("1/2", 830, 840)))
-    assert values[COMPILED_REGIONS_PER_STEP] == 4
-    assert values[COMPILED_FRAMES] == 2
-    assert values[LATER_VERSIONS] == 1
-    assert regions(compiled(FIRST, framework="jax"))[COMPILED_FRAMES] == Missing("pytorch_only")
+    values = metrics_of(compiled(FIRST, SECOND, region("1/2", 810, 820), region("1/2", 830, 840)))
+    assert values["compiled_regions_per_step"] == 4
+    assert values["compiled_frames"] == 2
+    assert values["later_versions"] == 1
+    assert metrics_of(compiled(FIRST, framework="jax"))["compiled_frames"] == Missing("pytorch_only")
 
 
 def test_guards_count_where_the_device_waits_for_them():
     lookups = [on_host("op", start, start + 90, name="TorchDynamo Cache Lookup", thread=2) for start in (10, 500)]
-    values = breaks(compiled(*lookups))
-    assert values[GUARD_MS] == pytest.approx(0.18)
-    assert values[GUARD_SHARE] == pytest.approx(0.18)  # before the first kernel and between the two
-    assert breaks(compiled(on_host("op", 150, 240, name="TorchDynamo Cache Lookup", thread=2)))[GUARD_SHARE] == 0
+    values = metrics_of(compiled(*lookups))
+    assert values["guard_ms"] == pytest.approx(0.18)
+    assert values["guard_share"] == pytest.approx(0.18)  # before the first kernel and between the two
+    assert metrics_of(compiled(on_host("op", 150, 240, name="TorchDynamo Cache Lookup", thread=2)))["guard_share"] == 0
 
 
 def test_loads_count_where_nothing_runs():
     loads = [on_host("runtime", start, start + 60, name="cuLibraryLoadData", thread=2) for start in (200, 400)]
-    values = late_loads(compiled(*loads))
-    assert values[LATE_LOADS_PER_STEP] == 2
-    assert values[LATE_LOADS_SHARE] == pytest.approx(0.06)
-    assert values[LATE_LOADS_STEPS_SHARE] == 1
-    assert late_loads(compiled())[LATE_LOADS_SHARE] == 0
-    assert late_loads(compiled(*loads, marks=False))[LATE_LOADS_SHARE] == Missing("no_marks")
+    values = metrics_of(compiled(*loads))
+    assert values["late_loads_per_step"] == 2
+    assert values["late_loads_share"] == pytest.approx(0.06)
+    assert values["late_loads_steps_share"] == 1
+    assert metrics_of(compiled())["late_loads_share"] == 0
+    assert metrics_of(compiled(*loads, marks=False))["late_loads_share"] == Missing("no_marks")

@@ -5,14 +5,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.metrics.host import eager as measured
 from advisor.model.missing import Missing
 from advisor.model.profile import table
-from tests.tables import by_metric, kernel, of_tensorflow, on_host, profile, step, view
-
-eager = by_metric(measured.eager)
-settings = by_metric(measured.settings)
-eager_gains, placement = measured.eager_gains, measured.placement
+from tests.tables import kernel, metrics_of, of_tensorflow, on_host, profile, step, view
 
 
 def test_eager_ops_count_once_however_they_nest():
@@ -22,11 +17,11 @@ def test_eager_ops_count_once_however_they_nest():
         on_host("op", 40, 50, name="model/Relu:Relu", eager=False, step=1),
         on_host("op", 60, 90, name="of the pipeline:Cast", eager=True),  # asked for by no step
     ]
-    values = eager(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
-    assert values[measured.HOST_EAGER_SHARE] == pytest.approx(0.75)
-    assert values[measured.EAGER_OPS_PER_STEP] == 1
-    values = eager(view(profile((), host, [step(1, 0, 100, device=None)])))
-    assert isinstance(values[measured.HOST_EAGER_SHARE], Missing)
+    values = metrics_of(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert values["host_eager_share"] == pytest.approx(0.75)
+    assert values["eager_ops_per_step"] == 1
+    values = metrics_of(view(profile((), host, [step(1, 0, 100, device=None)])))
+    assert isinstance(values["host_eager_share"], Missing)
 
 
 def test_a_tf_function_saves_dispatch_and_the_python_between_eager_ops_on_a_cpu():
@@ -34,9 +29,9 @@ def test_a_tf_function_saves_dispatch_and_the_python_between_eager_ops_on_a_cpu(
     # 946 / 4 at least. Mul takes 50 us each time, so that 0.9 x 150 of it go, and 0.5 x 400 of the product.
     ops = [("Mul", 0, 50), ("Mul", 100, 150), ("MatMul", 200, 600), ("Mul", 2100, 2150)]
     host = [on_host("op", *times, name=f"EagerLocalExecute: {of}", eager=True, step=1) for of, *times in ops]
-    values = eager_gains(of_tensorflow(view(profile((), host, [step(1, 0, 3000, device=None)]))))
-    assert values[measured.EAGER_LEAST_GAIN_MS] == pytest.approx(0.2365)
-    assert values[measured.EAGER_GAIN_MS] == pytest.approx(2.785)
+    values = metrics_of(of_tensorflow(view(profile((), host, [step(1, 0, 3000, device=None)]))))
+    assert values["eager_least_gain_ms"] == pytest.approx(0.2365)
+    assert values["eager_gain_ms"] == pytest.approx(2.785)
 
 
 @pytest.mark.parametrize(
@@ -54,15 +49,15 @@ def test_a_tf_function_saves_dispatch_and_the_python_between_eager_ops_on_a_cpu(
 )
 def test_the_loop_of_keras_is_known_by_its_functions_and_its_mark(kind, name, number):
     of_pytorch = view(profile((), [on_host(kind, 0, 50, name=name)], [step(1, 0, 100, device=None)]))
-    assert settings(of_tensorflow(of_pytorch))[measured.KERAS_FIT_RANGES] == number
-    assert isinstance(settings(of_pytorch)[measured.KERAS_FIT_RANGES], Missing)
+    assert metrics_of(of_tensorflow(of_pytorch))["keras_fit_ranges"] == number
+    assert isinstance(metrics_of(of_pytorch)["keras_fit_ranges"], Missing)
 
 
 def test_threads_that_only_launch_are_known_by_their_pool():
     worker = of_tensorflow(view(profile((), [on_host("op", 0, 50)], [step(1, 0, 100, device=None)])))
     threads = pl.DataFrame({"worker": [0] * 4, "name": ["tf_Compute", "tf_gpu_private_4", "tf_gpu_private_6", None]})
-    assert settings(replace(worker, threads=table("threads", threads)))[measured.PRIVATE_LAUNCH_THREADS] == 2
-    assert settings(worker)[measured.PRIVATE_LAUNCH_THREADS] == 0
+    assert metrics_of(replace(worker, threads=table("threads", threads)))["private_launch_threads"] == 2
+    assert metrics_of(worker)["private_launch_threads"] == 0
 
 
 def test_calls_of_functions_that_trace():
@@ -70,14 +65,14 @@ def test_calls_of_functions_that_trace():
         on_host("annotation", 0, 30, details='{"tf_function_call":"traced-nonXla","tracing_count":2}'),
         on_host("annotation", 40, 50, details='{"tf_function_call":"notTraced-nonXla","tracing_count":2}'),
     ]
-    values = eager(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
-    assert values[measured.FUNCTION_TRACING_SHARE] == pytest.approx(0.75)
+    values = metrics_of(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert values["function_tracing_share"] == pytest.approx(0.75)
 
 
 def test_ops_on_the_device_are_those_that_launch_something_there():
     # one op encloses another; of the three innermost, one launches
     host = [on_host("op", 0, 30), on_host("op", 5, 25, parent=0), on_host("op", 40, 50), on_host("op", 60, 70)]
     trace = profile([kernel(30, 40, 10, op=1)], host, [step(1, 0, 100)])
-    assert placement(view(trace))[measured.DEVICE_OP_SHARE] == pytest.approx(1 / 3)
-    values = placement(view(profile([kernel(30, 40, 10)], steps=[step(1, 0, 100)])))
-    assert isinstance(values[measured.DEVICE_OP_SHARE], Missing)
+    assert metrics_of(view(trace))["device_op_share"] == pytest.approx(1 / 3)
+    values = metrics_of(view(profile([kernel(30, 40, 10)], steps=[step(1, 0, 100)])))
+    assert isinstance(values["device_op_share"], Missing)

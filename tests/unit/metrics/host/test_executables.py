@@ -4,13 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.metrics.host import executables as programs
-from advisor.metrics.host.executables import executables
 from advisor.model.missing import Missing
-from tests.tables import by_metric, kernel, of_tensorflow, on_host, profile, step, view
-
-executables = by_metric(executables)
-compilation = by_metric(programs.compilation)
+from tests.tables import kernel, metrics_of, of_tensorflow, on_host, profile, step, view
 
 
 def trace(modules: list[str], framework: str = "jax", steps: int = 1):
@@ -22,17 +17,17 @@ def trace(modules: list[str], framework: str = "jax", steps: int = 1):
 
 
 def test_op_by_op_every_kernel_is_a_program_of_its_own():
-    values = executables(trace(["jit_add", "jit_multiply", "jit_sqrt", "jit_tanh"] * 5))
-    assert values[programs.EXECUTABLES_PER_STEP] == 20
-    assert values[programs.EXECUTABLE_KINDS] == 4
-    assert values[programs.KERNELS_PER_EXECUTABLE] == 1
-    assert values[programs.EXECUTABLE_NAMES] == "jit_add (5), jit_multiply (5), jit_sqrt (5), jit_tanh (5)"
+    values = metrics_of(trace(["jit_add", "jit_multiply", "jit_sqrt", "jit_tanh"] * 5))
+    assert values["executables_per_step"] == 20
+    assert values["executable_kinds"] == 4
+    assert values["kernels_per_executable"] == 1
+    assert values["executable_names"] == "jit_add (5), jit_multiply (5), jit_sqrt (5), jit_tanh (5)"
 
 
 def test_a_compiled_step_is_one_program():
-    values = executables(trace(["jit_step"] * 40))
-    assert values[programs.EXECUTABLES_PER_STEP] == 1
-    assert values[programs.KERNELS_PER_EXECUTABLE] == 40
+    values = metrics_of(trace(["jit_step"] * 40))
+    assert values["executables_per_step"] == 1
+    assert values["kernels_per_executable"] == 40
 
 
 def test_without_a_device_the_function_called_last_runs_the_program():
@@ -42,15 +37,15 @@ def test_without_a_device_the_function_called_last_runs_the_program():
     runs = [on_host("annotation", at, at + 5, name="PjRtCpuExecutable::ExecuteHelper") for at in (20, 70)]
     ops = [on_host("op", at, at + 2) for at in (21, 71)]
     recorded = view(profile([], [*host, *runs, *ops], [step(0, 0, 100, device=None)], devices=()))
-    values = executables(replace(recorded, process={**recorded.process, "framework": "jax"}, _computed={}))
-    assert values[programs.EXECUTABLE_NAMES] == "dot_general (1), tanh (1)"
-    assert values[programs.EXECUTABLES_PER_STEP] == 2
-    assert values[programs.KERNELS_PER_EXECUTABLE] == 1
+    values = metrics_of(replace(recorded, process={**recorded.process, "framework": "jax"}, _computed={}))
+    assert values["executable_names"] == "dot_general (1), tanh (1)"
+    assert values["executables_per_step"] == 2
+    assert values["kernels_per_executable"] == 1
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
 def test_other_frameworks_have_no_such_programs(framework: str):
-    assert isinstance(executables(trace(["jit_step"], framework))[programs.EXECUTABLES_PER_STEP], Missing)
+    assert isinstance(metrics_of(trace(["jit_step"], framework))["executables_per_step"], Missing)
 
 
 def test_what_xla_left_out():
@@ -59,9 +54,9 @@ def test_what_xla_left_out():
         kernel(0, 30, op=0, hlo_module="jit_f"),
         kernel(40, 50, op=1, framework_op="a/c:Mul"),
     ]
-    values = compilation(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
-    assert values[programs.XLA_SHARE] == pytest.approx(0.75)
-    assert values[programs.OUTSIDE_COMPILATION_SHARE] == pytest.approx(0.25)
-    assert values[programs.OUTSIDE_COMPILATION_OPS] == "Mul (10 µs)"
-    unknown = compilation(of_tensorflow(view(profile([kernel(0, 30)], steps=[step(1, 0, 100)]))))
-    assert unknown[programs.OUTSIDE_COMPILATION_SHARE] == 0
+    values = metrics_of(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
+    assert values["xla_share"] == pytest.approx(0.75)
+    assert values["outside_compilation_share"] == pytest.approx(0.25)
+    assert values["outside_compilation_ops"] == "Mul (10 µs)"
+    unknown = metrics_of(of_tensorflow(view(profile([kernel(0, 30)], steps=[step(1, 0, 100)]))))
+    assert unknown["outside_compilation_share"] == 0

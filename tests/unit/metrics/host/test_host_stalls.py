@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host import host_stalls, python
-from advisor.metrics.host.host_stalls import host_ops, logging, saving, stalling
 from advisor.model.missing import Missing
-from tests.tables import Row, by_metric, kernel, measured, on_device, on_host, profile, step, view
+from tests.tables import Row, kernel, measured, metrics_of, on_device, on_host, profile, step, values_of, view
 
-host_ops = by_metric(host_ops)
-stalling = by_metric(stalling)
+host_ops = metrics_of
+stalling = metrics_of
 
 # us        0 1  5      25                101 105    125
 # host      ||                             |      110        calls of 1 us, 4 us before their kernels start
@@ -17,24 +15,22 @@ DEVICE = [kernel(5, 25, 2), kernel(105, 125, 102)]
 STEPS = [step(1, 0, 125, host=(0, 110))]
 RANDOM = on_host("op", 20, 90, name="aten::normal_", thread=2)
 
-python_bound = by_metric(python.python_bound)
-
 
 def on_cpu(*host: Row):
-    return host_ops(view(profile(DEVICE, host, STEPS)))
+    return metrics_of(view(profile(DEVICE, host, STEPS)))
 
 
 def test_an_op_without_calls_that_the_device_waits_for_ran_on_the_cpu():
     values = on_cpu(RANDOM)
-    assert values[host_stalls.HOST_OP_SHARE] == pytest.approx(65 / 125)  # the first 5 us of it are hidden
-    assert values[host_stalls.HOST_OP_NAMES] == "aten::normal_ (65 µs)"
+    assert values["host_op_share"] == pytest.approx(65 / 125)  # the first 5 us of it are hidden
+    assert values["host_op_names"] == "aten::normal_ (65 µs)"
 
 
 def test_without_it_the_next_launch_comes_so_much_earlier():
     # 99 us before the call become 29, or with a quarter left 46.5: the kernel starts at 35 or 52.5 instead of 105
     values = on_cpu(RANDOM)
-    assert values[host_stalls.HOST_OP_GAIN_MS] == pytest.approx(0.070)
-    assert values[host_stalls.HOST_OP_LEAST_GAIN_MS] == pytest.approx(0.0525)
+    assert values["host_op_gain_ms"] == pytest.approx(0.070)
+    assert values["host_op_least_gain_ms"] == pytest.approx(0.0525)
 
 
 @pytest.mark.parametrize(
@@ -49,21 +45,21 @@ def test_without_it_the_next_launch_comes_so_much_earlier():
     ids=["short", "view", "allocation", "not aten", "another thread"],
 )
 def test_what_does_not_compute_on_the_launching_thread_is_left_out(other):
-    assert on_cpu(other)[host_stalls.HOST_OP_SHARE] == 0
+    assert on_cpu(other)["host_op_share"] == 0
 
 
 def test_the_op_that_holds_another_is_not_counted_beside_it():
     values = on_cpu(on_host("op", 15, 95, name="aten::randn", thread=2), RANDOM | {"parent": 0})
-    assert values[host_stalls.HOST_OP_NAMES] == "aten::normal_ (65 µs)"
+    assert values["host_op_names"] == "aten::normal_ (65 µs)"
 
 
 def test_an_op_with_a_call_in_it_launches():
     values = on_cpu(RANDOM, on_host("runtime", 30, 31, name="cudaMemcpyAsync", thread=2, parent=0))
-    assert values[host_stalls.HOST_OP_SHARE] == 0
+    assert values["host_op_share"] == 0
 
 
 def test_the_data_loader_s_ops_are_its_own():
-    assert on_cpu(RANDOM, on_host("input", 10, 95, thread=2))[host_stalls.HOST_OP_SHARE] == 0
+    assert on_cpu(RANDOM, on_host("input", 10, 95, thread=2))["host_op_share"] == 0
 
 
 def test_places_are_the_ops_on_the_cpu():
@@ -77,7 +73,7 @@ def copy(kind: str, at: float, size: int | None) -> Row:
 
 def bounced(*copies: Row):
     steps = [step(1, 0, 100), step(2, 100, 200)]
-    return host_ops(view(profile([kernel(0, 200, 0), *copies], steps=steps)))[host_stalls.BOUNCED_COPIES_PER_STEP]
+    return metrics_of(view(profile([kernel(0, 200, 0), *copies], steps=steps)))["bounced_copies_per_step"]
 
 
 def test_a_copy_there_and_one_of_the_same_size_back_bounce():
@@ -100,9 +96,9 @@ LATE_STEPS = [step(n, at, at + 2125, host=(at, at + 2110)) for n, at in enumerat
 
 def test_a_stall_is_named_by_what_ran():
     host = [on_host("annotation", at + 100, at + 1600, name="validate", thread=2) for at in BEGINS]
-    values = stalling(view(profile(LATE, host, LATE_STEPS)))
+    values = metrics_of(view(profile(LATE, host, LATE_STEPS)))
     causes = "validate (1.5 ms), time in which nothing was recorded (0.58 ms)"  # the launch, 1 us, is next to nothing
-    assert values[host_stalls.STALL_CAUSES] == causes
+    assert values["stall_causes"] == causes
 
 
 def test_a_stall_inside_an_optimizer_s_step_is_an_update():
@@ -110,49 +106,49 @@ def test_a_stall_inside_an_optimizer_s_step_is_an_update():
     names = ("offload", "Optimizer.step#DeepSpeedCPUAdam.step")
     spans = zip(names, ((0, 1063), (1063, 2110)), strict=True)
     host = [on_host("annotation", start, end, name=name, thread=2) for name, (start, end) in spans]
-    values = stalling(view(profile(LATE[:2], host, LATE_STEPS[:1])))
-    assert values[host_stalls.STALL_UPDATE_PART] == pytest.approx(0.5, abs=0.001)
+    values = metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))
+    assert values["stall_update_part"] == pytest.approx(0.5, abs=0.001)
 
 
 def test_without_the_stall_the_next_kernel_follows():
     # 2,099 us before the call, 2,076 of them idle, become 23 (or half of the idle ones more): the call at 25 or 1063
     host = [on_host("annotation", 0, 2110, name="loop", thread=2)]
-    values = stalling(view(profile(LATE[:2], host, LATE_STEPS[:1])))
-    assert values[host_stalls.STALL_GAIN_MS] == pytest.approx(2.076)
-    assert values[host_stalls.STALL_LEAST_GAIN_MS] == pytest.approx(1.038)
+    values = metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))
+    assert values["stall_gain_ms"] == pytest.approx(2.076)
+    assert values["stall_least_gain_ms"] == pytest.approx(1.038)
 
 
 def test_an_op_is_named_and_not_the_views_it_consists_of():
     host = [on_host("annotation", 0, 2110, name="forward", thread=2)]
     host += [on_host("op", 100, 1500, name="aten::unflatten_dense_tensors", thread=2, parent=0)]
     host += [on_host("op", 100 * i, 100 * i + 95, name="aten::view", thread=2, parent=1) for i in range(1, 15)]
-    values = stalling(view(profile(LATE[:2], host, LATE_STEPS[:1])))
-    assert values[host_stalls.STALL_CAUSES].startswith("forward (2.1 ms)")  # all of it is in the stall
+    values = metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))
+    assert values["stall_causes"].startswith("forward (2.1 ms)")  # all of it is in the stall
     host[0] |= {"dur_ns": 5_000_000}
-    values = stalling(view(profile(LATE[:2], host, LATE_STEPS[:1])))
-    assert values[host_stalls.STALL_CAUSES].startswith("aten::unflatten_dense_tensors (1.4 ms), forward (0.68 ms)")
+    values = metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))
+    assert values["stall_causes"].startswith("aten::unflatten_dense_tensors (1.4 ms), forward (0.68 ms)")
 
 
 def test_a_single_long_launch_is_a_kernel_s_first_use():
     slow = [kernel(at + 2105, at + 2125, at + 2102) for at in BEGINS]
     for at, row in zip(BEGINS, slow, strict=True):
         row["call"] |= {"start_ns": (at + 102) * 1000, "dur_ns": 2_000_000}
-    values = stalling(view(profile([LATE[0], slow[0], LATE[2], slow[1]], steps=LATE_STEPS)))
-    assert values[host_stalls.STALL_FIRST_USE_PART] == pytest.approx(0.96, abs=0.01)
-    values = stalling(view(profile(LATE, steps=LATE_STEPS)))
-    assert values[host_stalls.STALL_FIRST_USE_PART] == pytest.approx(0, abs=0.001)
+    values = metrics_of(view(profile([LATE[0], slow[0], LATE[2], slow[1]], steps=LATE_STEPS)))
+    assert values["stall_first_use_part"] == pytest.approx(0.96, abs=0.01)
+    values = metrics_of(view(profile(LATE, steps=LATE_STEPS)))
+    assert values["stall_first_use_part"] == pytest.approx(0, abs=0.001)
 
 
 def test_the_op_right_around_a_launch_belongs_to_its_first_use():
     op = on_host("op", 100, 2103, name="aten::addmm", thread=2)
     call = on_host("runtime", 2101, 2102, name="cudaLaunchKernel", thread=2, parent=0)
     trace = profile([LATE[0], LATE[1] | {"call": None, "launch": 1}], [op, call], LATE_STEPS[:1])
-    assert stalling(view(trace))[host_stalls.STALL_FIRST_USE_PART] == pytest.approx(0.96, abs=0.01)
+    assert metrics_of(view(trace))["stall_first_use_part"] == pytest.approx(0.96, abs=0.01)
 
 
 @pytest.mark.parametrize("steps", [[], [step(1, 0, 4250, host=(0, 4240))]])
 def test_where_nothing_was_recorded_and_no_second_step_is_marked_the_host_s_work_is_not_known(steps):
-    causes = stalling(view(profile(LATE, steps=steps)))[host_stalls.STALL_CAUSES]
+    causes = metrics_of(view(profile(LATE, steps=steps)))["stall_causes"]
     assert isinstance(causes, Missing)
     assert (causes.code, round(causes.values["share"], 2)) == ("silent_host", 0.98)
 
@@ -160,33 +156,34 @@ def test_where_nothing_was_recorded_and_no_second_step_is_marked_the_host_s_work
 def test_without_marks_a_host_that_waits_for_a_socket_may_have_nothing_to_do():
     names = ("selectors.py(451): select", "<built-in method poll of select.epoll object at 0x7f>")
     host = [on_host("python", 0, 4240, name=name, thread=2) for name in names]
-    causes = stalling(view(profile(LATE, host)))[host_stalls.STALL_CAUSES]
+    causes = metrics_of(view(profile(LATE, host)))["stall_causes"]
     assert isinstance(causes, Missing)
     assert (causes.code, causes.values["range"]) == ("thread_wait", "selectors.py(451): select")
-    marked = stalling(view(profile(LATE, host, LATE_STEPS)))[host_stalls.STALL_CAUSES]
+    marked = metrics_of(view(profile(LATE, host, LATE_STEPS)))["stall_causes"]
     assert str(marked).startswith("selectors.py")
 
 
 def test_in_one_step_too_what_was_recorded_on_the_host_tells_what_it_did():
     host = [on_host("annotation", 0, 4240, name="validate", thread=2)]
-    values = stalling(view(profile(LATE, host, [step(1, 0, 4250, host=(0, 4240))])))
-    assert str(values[host_stalls.STALL_CAUSES]).startswith("validate (4.2 ms)")
+    values = metrics_of(view(profile(LATE, host, [step(1, 0, 4250, host=(0, 4240))])))
+    assert str(values["stall_causes"]).startswith("validate (4.2 ms)")
 
 
 def test_short_gaps_are_no_stall():
-    assert stalling(view(profile(DEVICE, steps=STEPS))) == {
-        host_stalls.STALL_CAUSES: "",
-        host_stalls.STALL_FIRST_USE_PART: 0,
-        host_stalls.STALL_UPDATE_PART: 0,
-        host_stalls.STALL_LEAST_GAIN_MS: 0,
-        host_stalls.STALL_GAIN_MS: 0,
+    expected = {
+        "stall_causes": "",
+        "stall_first_use_part": 0,
+        "stall_update_part": 0,
+        "stall_least_gain_ms": 0,
+        "stall_gain_ms": 0,
     }
+    assert values_of(expected, view(profile(DEVICE, steps=STEPS))) == expected
 
 
 def test_without_launches_the_host_s_part_is_not_known():
     trace = view(profile([kernel(0, 20), kernel(60, 80)], steps=[step(1, 0, 80)]))
     known = {
-        name: value for name, value in (host_ops(trace) | stalling(trace)).items() if not isinstance(value, Missing)
+        name: value for name, value in (metrics_of(trace) | metrics_of(trace)).items() if not isinstance(value, Missing)
     }
     assert known == {}
 
@@ -196,12 +193,12 @@ LOG = on_host("python", 40, 70, name="logging/__init__.py(1517): debug", thread=
 
 def test_logging_counts_while_the_device_idles():
     early = LOG | {"start_ns": 15_000}  # 10 of its 30 us are hidden
-    assert logging(view(profile(DEVICE, [early], STEPS)))[host_stalls.LOGGING_SHARE] == pytest.approx(20 / 125)
+    assert metrics_of(view(profile(DEVICE, [early], STEPS)))["logging_share"] == pytest.approx(20 / 125)
 
 
 def test_logging_counts_always_on_a_cpu():
     trace = view(profile([], [on_host("step", 0, 100), LOG], [step(1, 0, 100, device=None)]))
-    assert logging(trace)[host_stalls.LOGGING_SHARE] == pytest.approx(0.3)
+    assert metrics_of(trace)["logging_share"] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
@@ -220,8 +217,8 @@ def test_saving_is_told_by_the_function_and_is_not_called_python(name: str, *, c
     frame = on_host("python", 20, 80, name=name)
     trace = view(profile([], [on_host("step", 0, 100), on_host("op", 0, 20), frame], [step(1, 0, 100, device=None)]))
     share = 0.6 if counts else 0.0
-    assert saving(trace)[host_stalls.SAVING_SHARE] == pytest.approx(share)
-    assert python_bound(trace)[python.PYTHON_BOUND_SHARE] == pytest.approx(0.8 - share)
+    assert metrics_of(trace)["saving_share"] == pytest.approx(share)
+    assert metrics_of(trace)["python_bound_share"] == pytest.approx(0.8 - share)
 
 
 @pytest.mark.parametrize(
@@ -237,18 +234,13 @@ def test_saving_is_told_by_the_function_and_is_not_called_python(name: str, *, c
     ],
 )
 def test_frames_of_loggers_are_told_by_name(name, counts):
-    values = logging(view(profile(DEVICE, [LOG | {"name": name}], STEPS)))
-    assert (values[host_stalls.LOGGING_SHARE] > 0) == counts
+    values = metrics_of(view(profile(DEVICE, [LOG | {"name": name}], STEPS)))
+    assert (values["logging_share"] > 0) == counts
 
 
 def test_without_stacks_logging_is_not_known():
-    values = logging(view(profile(DEVICE, steps=STEPS)))
-    assert values[host_stalls.LOGGING_SHARE] == Missing("no_python_calls")
-
-
-def test_without_a_step_nothing_is_known():
-    trace = view(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
-    assert host_ops(trace) == stalling(trace) == logging(trace) == {}
+    values = metrics_of(view(profile(DEVICE, steps=STEPS)))
+    assert values["logging_share"] == Missing("no_python_calls")
 
 
 @pytest.mark.parametrize(("until", "cause"), [(2_000, "result_wait"), (1_500, "")])
@@ -257,5 +249,5 @@ def test_a_wait_for_a_result_is_no_work_of_the_host(until: float, cause: str):
     frames = [(100, until, "$api.py:12 block_until_ready"), (until, 3_090, "$load.py:3 load")]
     host = [on_host("python", start, end, name=name, thread=2) for start, end, name in frames]
     made = profile([kernel(0, 100, 0), kernel(3_100, 3_200, 3_095)], host, [step(1, 0, 3_200, host=(0, 3_100))])
-    gain = stalling(view(made))[host_stalls.STALL_GAIN_MS]
+    gain = metrics_of(view(made))["stall_gain_ms"]
     assert (gain.code if isinstance(gain, Missing) else "") == cause

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from advisor.metrics.host.needless_autograd import (
-    recomputed,
-    repeated_backward,
-    unused_graph,
-)
-from tests.tables import by_name, cpu_steps, kernel, on_host, profile, step, view
+from tests.tables import cpu_steps, kernel, on_host, profile, step, values_of, view
 
 NODE = "autograd::engine::evaluate_function: "
 
-again = by_name(recomputed)
-repeated = by_name(repeated_backward)
-graph = by_name(unused_graph)
+again = partial(values_of, ("recomputed_share", "recomputations_per_step", "recomputed_gain_ms"))
+repeated = partial(values_of, ("repeated_backward_share", "repeated_backward_gain_ms"))
+graph = partial(
+    values_of, ("graph_ops_per_step", "unused_forward_share", "unused_forward_steps_share", "graph_gain_ms")
+)
 
 
 def op(start: int, end: int, name: str, sequence: int | None = None, shapes: str | None = None):

@@ -6,13 +6,10 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.host import python, python_loops
-from advisor.metrics.host.launching import capturing
-from advisor.metrics.host.python import python_bound
 from advisor.model.missing import Missing
-from tests.tables import by_metric, kernel, on_host, profile, step, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
 
-python_bound = by_metric(python_bound)
+python_bound = metrics_of
 
 # us        0 1  5      25             101 105    125
 # host        |                         |      110        calls of 1 us, 4 us before their kernels start
@@ -22,36 +19,45 @@ STEPS = [step(1, 0, 125, host=(0, 110))]
 OTHERS = [on_host("op", 0, 1, thread=9)]  # ops are recorded, these of a thread that launches nothing
 CPU_STEP = step(1, 0, 100, device=None)
 CPU = [on_host("step", 0, 100), on_host("op", 10, 40), on_host("op", 50, 58)]
+OF_PYTHON = (
+    "python_bound_share",
+    "python_bound_part",
+    "python_least_gain_ms",
+    "python_gain_ms",
+    "python_calls",
+    "python_unrecorded_part",
+    "python_silent_share",
+)
 
 
 def test_the_gaps_in_which_python_works_are_python_bound():
     # Python works from 2 to 101, the device idles before 5 and from 25 to 105
-    values = python_bound(view(profile(DEVICE, OTHERS, STEPS)))
-    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(79 / 125)
-    assert values[python.PYTHON_BOUND_PART] == pytest.approx(79 / 85)
-    assert values[python.PYTHON_CALLS] == "time in which nothing was recorded (79 µs)"
+    values = metrics_of(view(profile(DEVICE, OTHERS, STEPS)))
+    assert values["python_bound_share"] == pytest.approx(79 / 125)
+    assert values["python_bound_part"] == pytest.approx(79 / 85)
+    assert values["python_calls"] == "time in which nothing was recorded (79 µs)"
 
 
 def test_without_python_the_second_kernel_follows_the_first():
     # its call is made at 2, so that it starts 1.2 us after the first one's end: 26.2 to 46.2
-    values = python_bound(view(profile(DEVICE, OTHERS, STEPS)))
-    assert values[python.PYTHON_GAIN_MS] == pytest.approx(0.125 - 0.0462)
-    assert values[python.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.75 * (0.125 - 0.0462))
+    values = metrics_of(view(profile(DEVICE, OTHERS, STEPS)))
+    assert values["python_gain_ms"] == pytest.approx(0.125 - 0.0462)
+    assert values["python_least_gain_ms"] == pytest.approx(0.75 * (0.125 - 0.0462))
 
 
 FRAME = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
 
 
 def test_python_s_frames_are_named():
-    values = python_bound(view(profile(DEVICE, [FRAME, on_host("op", 0, 1, thread=2)], STEPS)))
-    assert values[python.PYTHON_CALLS] == "train.py(7): regroup (65 µs), time in which nothing was recorded (14 µs)"
-    assert values[python.PYTHON_UNRECORDED_PART] == pytest.approx(13.8 / 78.8, abs=0.01)
+    values = metrics_of(view(profile(DEVICE, [FRAME, on_host("op", 0, 1, thread=2)], STEPS)))
+    assert values["python_calls"] == "train.py(7): regroup (65 µs), time in which nothing was recorded (14 µs)"
+    assert values["python_unrecorded_part"] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 
 @pytest.mark.parametrize("host", [[], [FRAME], [on_host("annotation", 0, 100, thread=2)]])
 def test_where_no_op_was_recorded_their_dispatch_is_not_called_python(host: list[dict[str, object]]):
     """Recorded with `activities=[CUDA]`: a function or a range does not tell its own work from that of ops in it."""
-    values = python_bound(view(profile(DEVICE, host, steps=STEPS)))
+    values = values_of(OF_PYTHON, view(profile(DEVICE, host, steps=STEPS)))
     assert set(values.values()) == {Missing("no_framework_op")}
 
 
@@ -60,23 +66,23 @@ def test_python_that_calls_programs_of_jax_is_that_of_the_launching_thread():
     # recorded from 1 to 125: the device idles from 25 until the launch at 101, and the call takes 10 of these 76
     call = on_host("annotation", 30, 40, name="PjitFunction(dot)", thread=3)
     made = profile(DEVICE, [call, on_host("python", 40, 95, name="$loop.py:7 make", thread=3)])
-    values = python_bound(view(replace(made, workers=made.workers.with_columns(framework=pl.lit("jax")))))
-    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(66 / 124)
-    assert values[python.PYTHON_CALLS] == "$loop.py:7 make (55 µs), time in which nothing was recorded (11 µs)"
+    values = metrics_of(view(replace(made, workers=made.workers.with_columns(framework=pl.lit("jax")))))
+    assert values["python_bound_share"] == pytest.approx(66 / 124)
+    assert values["python_calls"] == "$loop.py:7 make (55 µs), time in which nothing was recorded (11 µs)"
 
 
 def test_a_busy_device_is_not_bound_by_python():
-    values = python_bound(view(profile([kernel(0, 60, 0), kernel(60, 125, 50)], OTHERS, STEPS)))
-    assert values[python.PYTHON_BOUND_SHARE] == 0
-    assert values[python.PYTHON_BOUND_PART] == 0
+    values = metrics_of(view(profile([kernel(0, 60, 0), kernel(60, 125, 50)], OTHERS, STEPS)))
+    assert values["python_bound_share"] == 0
+    assert values["python_bound_part"] == 0
 
 
 def test_on_a_cpu_python_and_tiny_ops_count():
     # 62 us outside ops and 8 in one of under 10; two ops were recorded, for 2 us
-    values = python_bound(view(profile([], CPU, [CPU_STEP])))
-    assert values[python.PYTHON_BOUND_SHARE] == values[python.PYTHON_BOUND_PART] == pytest.approx(0.70)
-    assert values[python.PYTHON_GAIN_MS] == pytest.approx(0.035)
-    assert values[python.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.25 * 0.068)
+    values = metrics_of(view(profile([], CPU, [CPU_STEP])))
+    assert values["python_bound_share"] == values["python_bound_part"] == pytest.approx(0.70)
+    assert values["python_gain_ms"] == pytest.approx(0.035)
+    assert values["python_least_gain_ms"] == pytest.approx(0.25 * 0.068)
 
 
 NODE = "autograd::engine::evaluate_function: "
@@ -95,10 +101,10 @@ def passes(count: int, weight: str = "AddmmBackward0") -> list[dict[str, object]
 def test_a_loop_over_samples_may_save_all_but_one_of_its_passes():
     # of 400 us 130 without an op; ten passes: the rest is 270 us of ops under 100, of which a tenth remains
     trace = profile([], passes(10), [step(1, 0, 400, device=None)], workers=PYTORCH)
-    values = python_bound(view(trace))
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: 10}
-    assert values[python.PYTHON_GAIN_MS] == pytest.approx(0.130 + 0.9 * 0.270)
-    assert values[python.PYTHON_LEAST_GAIN_MS] == pytest.approx(0.9 * 0.25 * (0.130 - 0.020))
+    values = metrics_of(view(trace))
+    assert metrics_of(view(trace))["passes_per_step"] == 10
+    assert values["python_gain_ms"] == pytest.approx(0.130 + 0.9 * 0.270)
+    assert values["python_least_gain_ms"] == pytest.approx(0.9 * 0.25 * (0.130 - 0.020))
 
 
 @pytest.mark.parametrize(("calls", "passes", "gain_us"), [(8, 8, 7 / 8 * (400 - 130)), (7, 1, 0.5 * 190)])
@@ -111,8 +117,8 @@ def test_a_jitted_function_that_a_step_calls_in_a_loop_may_save_all_but_one_call
     host += [on_host("python", 300, 350, name="$array.py:615 _value")]
     jax = [{"worker": 0, "framework": "jax"}]
     made = view(profile([], host, [step(1, 0, 400, device=None)], workers=jax))
-    assert python_loops.passes(made) == {python_loops.PASSES_PER_STEP: passes}
-    assert python_bound(made)[python.PYTHON_GAIN_MS] * 1000 == pytest.approx(gain_us)
+    assert metrics_of(made)["passes_per_step"] == passes
+    assert metrics_of(made)["python_gain_ms"] * 1000 == pytest.approx(gain_us)
 
 
 def pair(at: float, number: int) -> list[dict[str, object]]:
@@ -130,14 +136,14 @@ def test_a_tf_function_that_a_step_calls_in_a_loop_is_a_loop(names: list[str], p
     host = [on_host("annotation", 9 * n, 9 * n + 5, name=of, details=details) for n, of in enumerate(names)]
     tensorflow = [{"worker": 0, "framework": "tensorflow"}]
     made = view(profile([], host, [step(1, 0, 100, device=None)], workers=tensorflow))
-    assert python_loops.passes(made) == {python_loops.PASSES_PER_STEP: passes}
+    assert metrics_of(made)["passes_per_step"] == passes
 
 
 @pytest.mark.parametrize(("eager", "tiny_us"), [(True, 8), (None, 0)])
 def test_tiny_ops_of_a_graph_of_tensorflow_are_not_python(*, eager: bool | None, tiny_us: float):
     ops = [row | {"eager": eager} for row in CPU]  # 8 of the 38 us in ops are of one under 10; 62 are between them
     made = profile([], ops, [CPU_STEP], workers=[{"worker": 0, "framework": "tensorflow"}])
-    assert python_bound(view(made))[python.PYTHON_BOUND_SHARE] == pytest.approx((62 + tiny_us) / 100)
+    assert metrics_of(view(made))["python_bound_share"] == pytest.approx((62 + tiny_us) / 100)
 
 
 def loss(rows: int, layers: int) -> list[dict[str, object]]:
@@ -158,7 +164,7 @@ def loss(rows: int, layers: int) -> list[dict[str, object]]:
 def test_nodes_that_come_more_often_than_layers_are_of_a_loop(rows, layers, count):
     nodes = loss(rows, layers)
     trace = profile([], nodes, [step(1, 0, 9 * len(nodes), device=None)], workers=PYTORCH)
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: count}
+    assert metrics_of(view(trace))["passes_per_step"] == count
 
 
 def by_row(rows: int, layers: int) -> DeviceView:
@@ -176,21 +182,21 @@ def by_row(rows: int, layers: int) -> DeviceView:
 
 def test_gradients_that_a_loop_fills_row_by_row_may_be_saved_but_for_one():
     made = by_row(64, 4)
-    assert python_loops.passes(made) == {python_loops.PASSES_PER_STEP: 64}
-    assert python_loops.gradients_of_rows(made) == {python_loops.ROW_GRADIENTS_MS: pytest.approx(64 * 0.210)}
-    values = python_bound(made)
+    assert metrics_of(made)["passes_per_step"] == 64
+    assert metrics_of(made)["row_gradients_ms"] == pytest.approx(64 * 0.210)
+    values = metrics_of(made)
     tiny, small, fills = 64 * 8 + 4 * 8, 64 * (10 + 5 + 7), 64 * 200  # us: 5 and 7 from node to node
-    assert values[python.PYTHON_GAIN_MS] == pytest.approx((tiny + 63 / 64 * (small + fills)) / 1e3)
+    assert values["python_gain_ms"] == pytest.approx((tiny + 63 / 64 * (small + fills)) / 1e3)
     dispatch = tiny - (3 * 64 + 4)  # 1 us for each op recorded
-    assert values[python.PYTHON_LEAST_GAIN_MS] == pytest.approx(63 / 64 * 0.25 * (dispatch + fills) / 1e3)
+    assert values["python_least_gain_ms"] == pytest.approx(63 / 64 * 0.25 * (dispatch + fills) / 1e3)
 
 
 @pytest.mark.parametrize(("rows", "layers"), [(64, 5), (12, 12)])
 def test_a_row_for_each_layer_is_no_loop(rows: int, layers: int):
     """Two kinds of nodes, as many as each other, may be a block's; each layer may use one row of its own input."""
     made = by_row(rows, layers)
-    assert python_loops.passes(made) == {python_loops.PASSES_PER_STEP: 1}
-    assert python_loops.gradients_of_rows(made) == {python_loops.ROW_GRADIENTS_MS: 0}
+    assert metrics_of(made)["passes_per_step"] == 1
+    assert metrics_of(made)["row_gradients_ms"] == 0
 
 
 @pytest.mark.parametrize(("rows", "ms"), [(20, 20 * 0.008), (7, 0)])
@@ -200,7 +206,7 @@ def test_a_loop_of_few_passes_fills_a_row_in_each(rows: int, ms: float):
     end = 9 * len(nodes)
     nodes += [on_host("op", end + 9 * n, end + 9 * n + 8, name=NODE + "SelectBackward0") for n in range(rows)]
     made = view(profile([], nodes, [step(1, 0, end + 9 * rows, device=None)], workers=PYTORCH))
-    assert python_loops.gradients_of_rows(made) == {python_loops.ROW_GRADIENTS_MS: pytest.approx(ms)}
+    assert metrics_of(made)["row_gradients_ms"] == pytest.approx(ms)
 
 
 def test_an_op_that_a_busy_machine_stops_is_as_small_as_others_of_its_kind():
@@ -214,7 +220,7 @@ def test_an_op_that_a_busy_machine_stops_is_as_small_as_others_of_its_kind():
     ops.append(on_host("op", at, at + 200, name=NODE + "SubBackward0", shapes="[[9999]]"))
     made = view(profile([], ops, [step(1, 0, at + 200, device=None)], workers=PYTORCH))
     small = (64 * 3 - 1) * 20 + 3_000
-    assert python_bound(made)[python.PYTHON_GAIN_MS] == pytest.approx(63 / 64 * small / 1e3, rel=0.02)
+    assert metrics_of(made)["python_gain_ms"] == pytest.approx(63 / 64 * small / 1e3, rel=0.02)
 
 
 def test_layers_whose_weights_are_frozen_are_no_loop():
@@ -222,18 +228,18 @@ def test_layers_whose_weights_are_frozen_are_no_loop():
     nodes = [on_host("op", 9 * n, 9 * n + 8, name=NODE + kind) for n, kind in enumerate(kinds)]
     nodes.append(on_host("op", 900, 901, name=NODE + "torch::autograd::AccumulateGrad"))
     trace = profile([], nodes, [step(1, 0, 902, device=None)], workers=PYTORCH)
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: 1}
+    assert metrics_of(view(trace))["passes_per_step"] == 1
 
 
 def test_a_loop_is_python_however_long_nothing_was_recorded():
     nodes = loss(64, 1)
     end = 9 * len(nodes)
     loop, other = (
-        python_bound(view(profile([], rows, [step(1, 0, end + 5_000, device=None)], workers=PYTORCH)))
+        metrics_of(view(profile([], rows, [step(1, 0, end + 5_000, device=None)], workers=PYTORCH)))
         for rows in (nodes, nodes[-40:])
     )
-    assert loop[python.PYTHON_BOUND_SHARE] == pytest.approx((end - 3 * 64) / (end + 5_000), rel=0.2)
-    assert other[python.PYTHON_BOUND_SHARE] == Missing("silent_host", share=pytest.approx(1, abs=0.1))
+    assert loop["python_bound_share"] == pytest.approx((end - 3 * 64) / (end + 5_000), rel=0.2)
+    assert other["python_bound_share"] == Missing("silent_host", share=pytest.approx(1, abs=0.1))
 
 
 def test_reading_of_files_is_no_python_that_could_be_written_anew():
@@ -241,15 +247,15 @@ def test_reading_of_files_is_no_python_that_could_be_written_anew():
     # op    ==========
     # load            =======================          it reads; the rest is Python
     host = [on_host("op", 0, 40), on_host("python", 40, 90, name="numpy/lib/_npyio_impl.py(311): load")]
-    values = python_bound(view(profile([], host, [step(1, 0, 100, device=None)], workers=PYTORCH)))
-    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(0.10)
+    values = metrics_of(view(profile([], host, [step(1, 0, 100, device=None)], workers=PYTORCH)))
+    assert values["python_bound_share"] == pytest.approx(0.10)
 
 
 def test_what_eager_ops_need_may_not_be_saved_at_all():
     trace = profile([], passes(2), [step(1, 0, 80, device=None)], workers=PYTORCH)
-    values = python_bound(view(trace))
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: 1}  # two models in turns make two
-    assert (values[python.PYTHON_LEAST_GAIN_MS], values[python.PYTHON_GAIN_MS]) == (0, pytest.approx(0.026))
+    values = metrics_of(view(trace))
+    assert metrics_of(view(trace))["passes_per_step"] == 1  # two models in turns make two
+    assert (values["python_least_gain_ms"], values["python_gain_ms"]) == (0, pytest.approx(0.026))
 
 
 def test_several_models_are_no_loop():
@@ -257,9 +263,7 @@ def test_several_models_are_no_loop():
     ops = passes(12)
     for number in range(12):
         ops += [on_host("op", 40 * number + 36 + i / 10, 40 * number + 36 + i / 10, name=NODE) for i in range(number)]
-    assert python_loops.passes(view(profile([], ops, [step(1, 0, 480, device=None)]))) == {
-        python_loops.PASSES_PER_STEP: 1
-    }
+    assert metrics_of(view(profile([], ops, [step(1, 0, 480, device=None)])))["passes_per_step"] == 1
 
 
 @pytest.mark.parametrize(("weights", "expected"), [(2, 12), (12, 1)])
@@ -268,7 +272,7 @@ def test_weights_that_a_backward_pass_uses_again_and_again_show_a_loop(weights: 
     names = [*["AddmmBackward0", "TBackward0", "SiluBackward0"] * 12, *["torch::autograd::AccumulateGrad"] * weights]
     ops = [on_host("op", 10 * i, 10 * i + 9, name=NODE + name) for i, name in enumerate(names)]
     trace = profile([], ops, [step(1, 0, 400, device=None)], workers=PYTORCH)
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: expected}
+    assert metrics_of(view(trace))["passes_per_step"] == expected
 
 
 def test_layers_beside_a_loop_do_not_hide_it():
@@ -277,13 +281,13 @@ def test_layers_beside_a_loop_do_not_hide_it():
     names += ["torch::autograd::AccumulateGrad"] * 6
     ops = [on_host("op", 10 * i, 10 * i + 9, name=NODE + name) for i, name in enumerate(names)]
     trace = profile([], ops, [step(1, 0, 5_000, device=None)], workers=PYTORCH)
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: 20}  # 121 // 6
+    assert metrics_of(view(trace))["passes_per_step"] == 20  # 121 // 6
 
 
 def test_batches_that_accumulate_are_a_loop_only_if_python_takes_long():
     # ten passes of 40 us: 13 of each without an op
     made = view(profile([], passes(10), [step(1, 0, 400, device=None)], workers=PYTORCH))
-    assert python_bound(made)[python.PYTHON_BOUND_PART] == pytest.approx(130 / 400)
+    assert metrics_of(made)["python_bound_part"] == pytest.approx(130 / 400)
 
 
 def test_calls_of_the_longest_module_show_a_loop():
@@ -291,7 +295,7 @@ def test_calls_of_the_longest_module_show_a_loop():
     inner = [on_host("module", 20 * i + 1, 20 * i + 9, name="nn.Module: Linear_0") for i in range(9)]
     inner += [on_host("module", 20 * i + 10, 20 * i + 14, name="nn.Module: Linear_0") for i in range(9)]
     trace = profile([], [*calls, *inner], [step(1, 0, 200, device=None)])
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: 9}
+    assert metrics_of(view(trace))["passes_per_step"] == 9
 
 
 def test_a_module_that_each_of_several_backward_passes_needs_is_no_loop():
@@ -299,7 +303,7 @@ def test_a_module_that_each_of_several_backward_passes_needs_is_no_loop():
     ops = [row | {"start_ns": row["start_ns"] * 2} for row in passes(5)]
     calls = [on_host("module", 80 * i + 2 * n, 80 * i + 2 * n + 1, name="Critic") for i in range(5) for n in (0, 1)]
     trace = profile([], [*ops, *calls], [step(1, 0, 400, device=None)])
-    assert python_loops.passes(view(trace)) == {python_loops.PASSES_PER_STEP: 1}
+    assert metrics_of(view(trace))["passes_per_step"] == 1
 
 
 @pytest.mark.parametrize(("pauses", "share"), [((3_000, 3_500), 0.3), ((3_000, 0), 0)])
@@ -310,21 +314,21 @@ def test_only_what_each_step_has_of_long_stretches_is_surely_python(pauses: tupl
     host += [on_host("python", at, at + us, name="a.py(1): f") for at, us in zip(starts, pauses, strict=True) if us]
     steps = [step(i, at, at + 10_000, device=None) for i, at in enumerate(starts)]
     made = view(profile([], host, steps, workers=PYTORCH))
-    assert python_loops.python_stretches(made) == {python_loops.PYTHON_STRETCH_SHARE: pytest.approx(share)}
+    assert metrics_of(made)["python_stretch_share"] == pytest.approx(share)
 
 
 def test_on_a_cpu_autograd_s_engine_is_not_python():
     node = "autograd::engine::evaluate_function: MmBackward0"
     nodes = [on_host("op", at, at + 15, name=node) for at in (10, 30, 50)]  # 5 us from one to the next
-    values = python_bound(view(profile([], [on_host("step", 0, 100), *nodes], [CPU_STEP])))
-    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(0.45)
+    values = metrics_of(view(profile([], [on_host("step", 0, 100), *nodes], [CPU_STEP])))
+    assert values["python_bound_share"] == pytest.approx(0.45)
 
 
 def test_on_a_cpu_a_long_stretch_without_ops_may_go_as_a_whole():
     # us: an op to 1000, 3000 of Python, an op to 5000, 500 without any: 3 ms as a whole, half of the rest
     host = [on_host("op", 0, 1000), on_host("python", 1000, 4000), on_host("op", 4000, 5000)]
-    values = python_bound(view(profile([], host, [step(1, 0, 5500, device=None)])))
-    assert values[python.PYTHON_GAIN_MS] == pytest.approx(3.25)
+    values = metrics_of(view(profile([], host, [step(1, 0, 5500, device=None)])))
+    assert values["python_gain_ms"] == pytest.approx(3.25)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +345,7 @@ def test_on_a_cpu_long_silence_between_marks_is_not_called_python(names: tuple[s
     spans = {"ProfilerStep#1": ("step", 0)} | dict.fromkeys(("fetch", "KernelAndDeviceFunc::Run"), ("annotation", 1000))
     ranges = [on_host(spans[name][0], spans[name][1], 4000, name=name) for name in names]
     made = profile([], [on_host("op", 0, 1000), *ranges], [step(1, 0, 4000, device=None)])
-    assert python_bound(view(made))[python.PYTHON_BOUND_SHARE] == why
+    assert metrics_of(view(made))["python_bound_share"] == why
 
 
 def test_on_a_cpu_waiting_for_a_thread_is_not_called_python():
@@ -350,43 +354,38 @@ def test_on_a_cpu_waiting_for_a_thread_is_not_called_python():
     frames = [on_host("python", at, 4_000, name=name) for at, name in zip((0, 1_000, 1_000), calls, strict=True)]
     made = profile([], [on_host("op", 0, 1_000), *frames], [step(1, 0, 4_000, device=None)])
     why = Missing("thread_wait", share=0.75, range="queue.py(154): get")
-    assert python_bound(view(made))[python.PYTHON_BOUND_SHARE] == why
+    assert metrics_of(view(made))["python_bound_share"] == why
 
 
 def test_on_a_cpu_without_steps_long_silence_may_be_a_loader_and_is_not_called_python():
     """Ops for 1 ms, then nothing for 3, then ops for 1 ms."""
     host = [on_host("op", start, start + 1_000) for start in (0, 4_000)]
-    assert python_bound(view(profile([], host)))[python.PYTHON_BOUND_SHARE] == Missing("silent_host", share=0.6)
+    assert metrics_of(view(profile([], host)))["python_bound_share"] == Missing("silent_host", share=0.6)
     host.append(on_host("python", 1_000, 4_000, name="train.py(3): augment"))
-    assert python_bound(view(profile([], host)))[python.PYTHON_BOUND_SHARE] == pytest.approx(0.6)
+    assert metrics_of(view(profile([], host)))["python_bound_share"] == pytest.approx(0.6)
     host[-1] |= {"dur_ns": 1_600_000}  # of Python, and 1.4 ms of silence, which it does not claim
-    assert python_bound(view(profile([], host)))[python.PYTHON_BOUND_SHARE] == pytest.approx(0.32)
+    assert metrics_of(view(profile([], host)))["python_bound_share"] == pytest.approx(0.32)
 
 
 def test_a_cpu_s_steps_without_a_single_op_tell_nothing_of_python():
-    values = python_bound(view(profile([], [on_host("step", 0, 100)], [CPU_STEP]))).values()
-    assert all(isinstance(value, Missing) for value in values)
+    values = values_of(OF_PYTHON, view(profile([], [on_host("step", 0, 100)], [CPU_STEP])))
+    assert all(isinstance(value, Missing) for value in values.values())
 
 
 def test_an_op_is_tiny_by_its_own_time():
     nested = [*CPU, on_host("op", 12, 36, parent=1)]  # leaves the first op 6 us of its own
-    assert python_bound(view(profile([], nested, [CPU_STEP])))[python.PYTHON_BOUND_SHARE] == pytest.approx(0.76)
+    assert metrics_of(view(profile([], nested, [CPU_STEP])))["python_bound_share"] == pytest.approx(0.76)
 
 
 def test_on_a_cpu_neither_loader_nor_optimizer_is_python():
     others = [on_host("input", 60, 80), on_host("annotation", 80, 95, name="Optimizer.step#SGD.step")]
-    values = python_bound(view(profile([], [*CPU, *others], [CPU_STEP])))
-    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(0.35)
+    values = metrics_of(view(profile([], [*CPU, *others], [CPU_STEP])))
+    assert values["python_bound_share"] == pytest.approx(0.35)
 
 
 def test_without_launches_the_host_s_part_is_not_known():
     trace = view(profile([kernel(0, 20), kernel(60, 80)], steps=[step(1, 0, 80)]))
-    assert all(isinstance(value, Missing) for value in python_bound(trace).values())
-
-
-def test_without_a_step_nothing_is_known():
-    trace = view(profile(DEVICE, steps=[step(1, 0, 125, incomplete="cut")]))
-    assert capturing(trace) == python_bound(trace) == {}
+    assert all(isinstance(value, Missing) for value in values_of(OF_PYTHON, trace).values())
 
 
 def test_work_on_other_threads_for_a_step_is_no_python():
@@ -394,9 +393,9 @@ def test_work_on_other_threads_for_a_step_is_no_python():
         on_host("step", 0, 100, name="train", step=1),
         on_host("annotation", 10, 95, name="ThunkExecutor::Execute", step=1, thread=2),
     ]
-    values = python_bound(view(profile((), host, [step(1, 0, 100, device=None)])))
-    assert values[python.PYTHON_BOUND_SHARE] == pytest.approx(0.15)
+    values = metrics_of(view(profile((), host, [step(1, 0, 100, device=None)])))
+    assert values["python_bound_share"] == pytest.approx(0.15)
     apart = [row | {"step": None} for row in host]
-    values = python_bound(view(profile((), apart, [step(1, 0, 100, device=None)])))
+    values = metrics_of(view(profile((), apart, [step(1, 0, 100, device=None)])))
     # nothing says that the other thread works for the step
-    assert isinstance(values[python.PYTHON_BOUND_SHARE], Missing)
+    assert isinstance(values["python_bound_share"], Missing)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from advisor.metrics.host.unused_gradients import unused_gradients
 from advisor.model.missing import Missing
-from tests.tables import by_name, cpu_steps, on_host, profile, step, view
+from tests.tables import cpu_steps, on_host, profile, step, values_of, view
 
 NODE = "autograd::engine::evaluate_function: "
 GRADIENT = "torch::autograd::AccumulateGrad"
 
-gradients = by_name(unused_gradients)
+NAMES = (
+    "unused_gradients",
+    "unused_gradients_cleared",
+    "unused_gradients_share",
+    "unused_gradients_least_gain_ms",
+    "unused_gradients_gain_ms",
+)
+gradients = partial(values_of, NAMES)
 
 
 def op(start: int, end: int, name: str, sequence: int | None = None, shapes: str | None = None):

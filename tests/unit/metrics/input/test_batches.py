@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input.batches import batches
-from tests.tables import by_name, on_host, profile, step, view
+from tests.tables import metrics_of, on_host, profile, step, values_of, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-
-measured = by_name(batches)
 
 
 def loop(samples: int, apart: int):
@@ -23,17 +20,16 @@ def loop(samples: int, apart: int):
 
 
 def test_samples_that_follow_each_other_are_taken_from_memory():
-    assert measured(loop(8, 50)) == pytest.approx(
-        {"batches_per_step": 2, "indexed_samples": 8, "collating_part": 0.1 / 3}
-    )
+    expected = {"batches_per_step": 2, "indexed_samples": 8, "collating_part": 0.1 / 3}
+    assert values_of(expected, loop(8, 50)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("samples", "apart"), [(8, 51), (7, 50)], ids=["work for each sample", "few samples"])
 def test_other_samples_are_not(samples: int, apart: int):
-    assert measured(loop(samples, apart))["indexed_samples"] == 0
+    assert metrics_of(loop(samples, apart))["indexed_samples"] == 0
 
 
 def test_without_a_loader_there_are_no_batches():
     host = [on_host("op", 10, 20, name="aten::select"), on_host("op", 20, 30, name="aten::stack")]
-    values = measured(view(profile((), host, [step(0, 0, 100, device=None)], devices=())))
-    assert set(values.values()) == {0}
+    values = metrics_of(view(profile((), host, [step(0, 0, 100, device=None)], devices=())))
+    assert {values[name] for name in ("batches_per_step", "indexed_samples", "collating_part")} == {0}

@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.iterators import lasting, short_requests
-from advisor.metrics.input.iterators import short_iterators
-from advisor.metrics.input.loader import loader
-from tests.tables import by_name, kernel, on_host, profile, step, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 SEED = ("aten::empty", "aten::random_", "aten::item")
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 
-measured = by_name(short_iterators)
-loading = by_name(loader)
+loading = metrics_of
 
 
 class Loop:
@@ -70,19 +67,18 @@ def validating(steps: int = 4, batches: int = 2, seed: tuple[str, ...] = SEED) -
 def test_a_validation_in_each_step_is_an_iterator_of_its_own():
     """Per step 4 ms for the training and 2.03 of 9.06 ms for the validation."""
     seen = validating().view()
-    assert measured(seen) == pytest.approx(
-        {
-            "short_iterators": 4,
-            "short_iterator_batches": 2,
-            "short_iterator_share": 2.03 / 9.06,
-            "short_iterator_gain_ms": 2.03,
-            "single_process_gain_ms": 4,
-            "first_batch_part": 0,
-            "iterators_drained": 1,
-            "iterators_of_workers": 0,
-            "iterators_train": 0,
-        }
-    )
+    expected = {
+        "short_iterators": 4,
+        "short_iterator_batches": 2,
+        "short_iterator_share": 2.03 / 9.06,
+        "short_iterator_gain_ms": 2.03,
+        "single_process_gain_ms": 4,
+        "first_batch_part": 0,
+        "iterators_drained": 1,
+        "iterators_of_workers": 0,
+        "iterators_train": 0,
+    }
+    assert values_of(expected, seen) == pytest.approx(expected)
     assert loading(seen)["single_process_input_share"] == pytest.approx(4 / 9.06)
     assert loading(seen)["loading_ms"] == pytest.approx(4)
 
@@ -94,18 +90,18 @@ def test_a_validation_in_each_step_is_an_iterator_of_its_own():
 )
 def test_numbers_that_the_program_draws_begin_no_iterator(seed: tuple[str, ...]):
     seen = validating(seed=seed).view()
-    assert measured(seen)["short_iterators"] == measured(seen)["short_iterator_share"] == 0
+    assert metrics_of(seen)["short_iterators"] == metrics_of(seen)["short_iterator_share"] == 0
     assert lasting(seen).height == 4 * 4
 
 
 def test_an_iterator_of_ten_batches_is_not_short():
-    assert measured(validating(batches=9).view())["short_iterators"] == 4
-    assert measured(validating(batches=10).view())["short_iterators"] == 0
+    assert metrics_of(validating(batches=9).view())["short_iterators"] == 4
+    assert metrics_of(validating(batches=10).view())["short_iterators"] == 0
 
 
 def test_a_recording_of_a_few_batches_is_one_loop():
     seen = validating(1, 5).view()
-    assert measured(seen)["short_iterators"] == 0
+    assert metrics_of(seen)["short_iterators"] == 0
     assert lasting(seen).height == 1 + 5 + 1
 
 
@@ -117,7 +113,7 @@ def test_workers_load_most_of_an_epoch_of_four_batches_ahead(batches: int, short
         for _ in range(batches):
             loop.ask().learn().end()
         loop.ask(30, 0)
-    values = measured(loop.end().view())
+    values = metrics_of(loop.end().view())
     assert (values["short_iterators"], values["first_batch_part"]) == (short, part)
 
 
@@ -126,7 +122,7 @@ def test_epochs_of_two_batches_are_iterators_that_train_and_all_requests_are_to_
     loop = Loop()
     for _ in range(4):
         loop.ask().learn().end().ask(30, 0).seed().ask().learn().end()
-    values = measured(loop.view())
+    values = metrics_of(loop.view())
     assert (values["short_iterators"], values["short_iterator_batches"], values["iterators_train"]) == (5, 2, 0.8)
     assert lasting(loop.view()).is_empty()
 
@@ -136,7 +132,7 @@ def test_an_iterator_for_each_batch_is_short_and_not_asked_for_all_of_its_batche
     loop = Loop()
     for _ in range(4):
         loop.seed().ask().learn().end()
-    values = measured(loop.view())
+    values = metrics_of(loop.view())
     assert (values["short_iterators"], values["short_iterator_batches"], values["iterators_drained"]) == (4, 1, 0)
     assert values["single_process_gain_ms"] == 0
 
@@ -147,7 +143,7 @@ def test_processes_that_start_for_each_batch_count_from_their_seed_to_the_next_o
     for _ in range(4):
         loop.seed().wait(5_000).seed().op("aten::randperm").ask(2_000, 2, WITH_WORKERS).wait(4_000).learn().end()
     seen = loop.view()
-    values = measured(seen)
+    values = metrics_of(seen)
     assert (values["short_iterators"], values["iterators_of_workers"], values["iterators_drained"]) == (4, 1, 0)
     assert values["short_iterator_gain_ms"] == pytest.approx(11.07)
     assert loading(seen)["worker_input_share"] == 0
@@ -167,7 +163,7 @@ def with_workers_that_stay(use: str = "aten::linear", after_end: int = 0) -> Loo
 def test_validations_by_workers_that_stay_begin_without_a_seed_and_end_without_a_batch():
     """The last has no request after it that shows its end. Of each step of 10.15 ms, 5.12 load its batches."""
     seen = with_workers_that_stay().view()
-    values = measured(seen)
+    values = metrics_of(seen)
     assert (values["short_iterators"], values["short_iterator_batches"]) == (3, 3)
     assert values["short_iterator_share"] == pytest.approx(3 * 5.12 / (4 * 10.15), rel=0.01)
     assert (values["iterators_of_workers"], values["iterators_drained"], values["iterators_train"]) == (1, 1, 0)
@@ -175,7 +171,7 @@ def test_validations_by_workers_that_stay_begin_without_a_seed_and_end_without_a
 
 @pytest.mark.parametrize(("use", "ops"), [("aten::mean", 0), ("aten::linear", 2)], ids=["no model", "no end"])
 def test_requests_to_workers_that_are_not_proven_to_end_begin_no_iterator(use: str, ops: int):
-    assert measured(with_workers_that_stay(use, ops).view())["short_iterators"] == 0
+    assert metrics_of(with_workers_that_stay(use, ops).view())["short_iterators"] == 0
 
 
 def test_epochs_that_train_with_new_processes_are_told_as_restarts():
@@ -183,7 +179,7 @@ def test_epochs_that_train_with_new_processes_are_told_as_restarts():
     for _ in range(4):
         loop.seed().wait(5_000).ask(2_000, 2, WITH_WORKERS).learn().end().ask(3_000, 0, WITH_WORKERS)
     seen = loop.end().view()
-    assert measured(seen)["short_iterators"] == 0
+    assert metrics_of(seen)["short_iterators"] == 0
     assert loading(seen)["worker_input_share"] > 0
 
 
@@ -192,7 +188,7 @@ def test_an_epoch_that_begins_once_is_of_unknown_length():
     for i in range(4):
         (loop.ask(30, 0).seed() if i == 1 else loop).ask().learn().end()
     assert short_requests(loop.view()).is_empty()
-    assert measured(loop.view())["first_batch_part"] == 0
+    assert metrics_of(loop.view())["first_batch_part"] == 0
 
 
 def test_the_device_s_work_hides_loading():
@@ -201,9 +197,10 @@ def test_the_device_s_work_hides_loading():
     seen = view(
         profile([kernel(7_530, 9_060), kernel(16_590, 18_120)], loop.rows, [step(0, 0, 9_060), step(1, 9_060, 18_120)])
     )
-    assert measured(seen)["short_iterator_share"] == pytest.approx(1 / 9.06)
+    assert metrics_of(seen)["short_iterator_share"] == pytest.approx(1 / 9.06)
 
 
 def test_without_a_loader_nothing_begins():
-    values = measured(Loop().op("aten::mm", 1_000).end().view())
+    names = ("short_iterators", "short_iterator_share", "short_iterator_gain_ms", "single_process_gain_ms")
+    values = values_of(names, Loop().op("aten::mm", 1_000).end().view())
     assert set(values.values()) == {0}

@@ -2,25 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input.loader import (
-    BATCHES_AT_ONCE,
-    CPUS,
-    EPOCH_WAIT_PART,
-    FILE_INPUT,
-    LOADER_WORKERS,
-    LOADING_MS,
-    LOADING_THREAD_PART,
-    SINGLE_PROCESS_INPUT_SHARE,
-    UNNAMED_INPUT,
-    WORKER_INPUT_SHARE,
-    WORKERS_ADVISED,
-    WORKERS_FACTOR,
-    WORKERS_NEEDED,
-    WORKERS_PACE_MS,
-    loader,
-)
 from advisor.model.missing import Missing
-from tests.tables import kernel, measured, on_host, profile, step, view
+from tests.tables import kernel, measured, metrics_of, on_host, profile, step, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -31,7 +14,7 @@ STEPS = [step(1, 0, 100)]
 def test_loading_counts_where_neither_device_nor_calls_are_busy():
     # 20 to 70, of which a kernel covers 10 and a call 5
     host = [on_host("input", 20, 70, name=ALONE), on_host("runtime", 40, 45)]
-    assert loader(view(profile(DEVICE, host, STEPS)))[SINGLE_PROCESS_INPUT_SHARE] == pytest.approx(0.35)
+    assert metrics_of(view(profile(DEVICE, host, STEPS)))["single_process_input_share"] == pytest.approx(0.35)
 
 
 @pytest.mark.parametrize(
@@ -43,19 +26,19 @@ def test_loading_counts_where_neither_device_nor_calls_are_busy():
 )
 def test_the_loader_s_functions_say_who_loads(name: str, alone: float, waiting: float):
     host = [on_host("input", 20, 70, name=name), on_host("runtime", 40, 45)]
-    values = loader(view(profile(DEVICE, host, STEPS)))
-    assert values[SINGLE_PROCESS_INPUT_SHARE] == pytest.approx(alone)
-    assert values[WORKER_INPUT_SHARE] == pytest.approx(waiting)
+    values = metrics_of(view(profile(DEVICE, host, STEPS)))
+    assert values["single_process_input_share"] == pytest.approx(alone)
+    assert values["worker_input_share"] == pytest.approx(waiting)
 
 
 def test_workers_load_in_processes_of_their_own():
     host = [on_host("input", 2_000, 7_000, name=WITH_WORKERS)]
     device = [kernel(0, 3_000, 0), kernel(8_000, 10_000, 8_000)]
-    values = loader(view(profile(device, host, [step(1, 0, 10_000)])))
-    assert values[SINGLE_PROCESS_INPUT_SHARE] == 0
-    assert values[WORKER_INPUT_SHARE] == pytest.approx(0.4)
-    assert values[WORKERS_FACTOR] == pytest.approx(1 / 0.6)
-    assert {values[metric] for metric in (LOADER_WORKERS, WORKERS_NEEDED)} == {Missing("workers_unknown")}
+    values = metrics_of(view(profile(device, host, [step(1, 0, 10_000)])))
+    assert values["single_process_input_share"] == 0
+    assert values["worker_input_share"] == pytest.approx(0.4)
+    assert values["workers_factor"] == pytest.approx(1 / 0.6)
+    assert {values[metric] for metric in ("loader_workers", "workers_needed")} == {Missing("workers_unknown")}
 
 
 @pytest.mark.parametrize(
@@ -70,9 +53,9 @@ def test_workers_whose_batches_may_be_ready_keep_up(waited_us: int, delay_ms: fl
     host = [on_host("input", 0, waited_us, name=WITH_WORKERS), on_host("op", waited_us, 20_000)]
     loading = view(profile([], host, [step(1, 0, 20_000, device=None)]))
     loading.process.update({"loader_workers": 1, "cpus": 2, "cpu_ms": 20.0, "run_delay_ms": delay_ms})
-    values = loader(loading)
-    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [needed, needed]
-    assert values[WORKERS_FACTOR] == pytest.approx(factor)
+    values = metrics_of(loading)
+    assert [values[metric] for metric in ("workers_needed", "workers_advised")] == [needed, needed]
+    assert values["workers_factor"] == pytest.approx(factor)
 
 
 def test_workers_that_are_waited_for_load_a_batch_in_as_many_steps_as_they_are():
@@ -80,8 +63,8 @@ def test_workers_that_are_waited_for_load_a_batch_in_as_many_steps_as_they_are()
     host = [on_host("input", 0, 15_000, name=WITH_WORKERS)]
     loading = view(profile([kernel(15_000, 39_000, 15_000)], host, [step(1, 0, 39_000)]))
     loading.process.update({"loader_workers": 4})
-    values = loader(loading)
-    metrics = (LOADING_MS, LOADER_WORKERS, WORKERS_NEEDED, WORKERS_ADVISED)
+    values = metrics_of(loading)
+    metrics = ("loading_ms", "loader_workers", "workers_needed", "workers_advised")
     assert [values[metric] for metric in metrics] == [pytest.approx(156), 4, 7, 7]
 
 
@@ -89,8 +72,8 @@ def test_no_more_workers_are_advised_than_there_are_cores():
     host = [on_host("input", 0, 400, name=ALONE)]
     loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
     loading.process.update({"cpus": 2})
-    values = loader(loading)
-    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED, CPUS)] == [5, 2, 2]
+    values = metrics_of(loading)
+    assert [values[metric] for metric in ("workers_needed", "workers_advised", "cpus")] == [5, 2, 2]
 
 
 def test_loading_that_waits_takes_no_core():
@@ -98,18 +81,18 @@ def test_loading_that_waits_takes_no_core():
     host = [on_host("input", 0, 400, name=ALONE)]
     loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
     loading.process.update({"cpus": 2, "cpu_ms": 0.09})
-    values = loader(loading)
-    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 5]
-    assert values[WORKERS_PACE_MS] == pytest.approx(0.08)
+    values = metrics_of(loading)
+    assert [values[metric] for metric in ("workers_needed", "workers_advised")] == [5, 5]
+    assert values["workers_pace_ms"] == pytest.approx(0.08)
 
 
 def test_of_a_job_that_other_programs_delay_loading_may_wait_for_a_core():
     """It was ready and did not run for 98 of 490 us: what ran is no measure of what loading takes."""
     host = [on_host("input", 0, 400, name=ALONE)]
-    loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
     for delay_ms, advised in ((0.098, 2), (0.097, 5)):
+        loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
         loading.process.update({"cpus": 2, "cpu_ms": 0.09, "run_delay_ms": delay_ms})
-        assert loader(loading)[WORKERS_ADVISED] == advised
+        assert metrics_of(loading)["workers_advised"] == advised
 
 
 def test_of_loading_that_computes_by_half_the_cores_deliver_a_batch_in_the_time_of_all_work():
@@ -117,15 +100,15 @@ def test_of_loading_that_computes_by_half_the_cores_deliver_a_batch_in_the_time_
     host = [on_host("input", 0, 400, name=ALONE)]
     loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
     loading.process.update({"cpus": 2, "cpu_ms": 0.29})
-    values = loader(loading)
-    assert [values[metric] for metric in (WORKERS_NEEDED, WORKERS_ADVISED)] == [5, 3]
-    assert values[WORKERS_PACE_MS] == pytest.approx(0.145)
+    values = metrics_of(loading)
+    assert [values[metric] for metric in ("workers_needed", "workers_advised")] == [5, 3]
+    assert values["workers_pace_ms"] == pytest.approx(0.145)
 
 
 def test_without_a_device_two_cores_are_taken_for_granted():
     host = [on_host("input", 0, 400, name=ALONE), on_host("op", 400, 500)]
     loading = view(profile([], host, [step(1, 0, 500, device=None)]))
-    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx((0.4 + 2 * 0.1) / 2)
+    assert metrics_of(loading)["workers_pace_ms"] == pytest.approx((0.4 + 2 * 0.1) / 2)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +123,7 @@ def test_workers_and_the_rest_of_the_step_share_the_cores(cpus: int | None, pace
     host = [on_host("input", 0, 400, name=ALONE)]
     loading = view(profile([kernel(400, 490, 400)], host, [step(1, 0, 490)]))
     loading.process.update({"cpus": cpus})
-    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx(pace_us / 1e3)
+    assert metrics_of(loading)["workers_pace_ms"] == pytest.approx(pace_us / 1e3)
 
 
 @pytest.mark.parametrize(
@@ -151,24 +134,20 @@ def test_so_many_workers_deliver_a_batch_in_the_time_of_the_rest(load: int, rest
     """Loading that a kernel of the step before hides is loading all the same: 400 us a batch, 90 us of work."""
     host = [on_host("input", 0, load, name=ALONE)]
     kernels = [kernel(0, hidden, 0)] if hidden else [kernel(load, load + rest, load)]
-    values = loader(view(profile(kernels, host, [step(1, 0, load + rest)])))
-    assert (values[LOADING_MS], values[WORKERS_NEEDED]) == (pytest.approx(load / 1e3), workers)
+    values = metrics_of(view(profile(kernels, host, [step(1, 0, load + rest)])))
+    assert (values["loading_ms"], values["workers_needed"]) == (pytest.approx(load / 1e3), workers)
 
 
 def test_on_a_cpu_it_counts_too():
     host = [on_host("input", 20, 70, name=ALONE)]
     recording = view(profile([], host, [step(1, 0, 100, device=None)]))
-    assert loader(recording)[SINGLE_PROCESS_INPUT_SHARE] == pytest.approx(0.5)
+    assert metrics_of(recording)["single_process_input_share"] == pytest.approx(0.5)
 
 
 def test_places_are_the_loader_s_ranges_in_used_steps():
     host = [on_host("input", at, at + 10, name=ALONE) for at in (35, 150)]
     values = measured(profile(DEVICE, host, STEPS)).places("single_process_input_share", 0)
     assert values.select("step", "start_ns").rows() == [(1, 35_000)]
-
-
-def test_without_a_step_nothing_is_known():
-    assert loader(view(profile(DEVICE, steps=[step(1, 0, 100, incomplete="cut")]))) == {}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +161,7 @@ def test_without_a_step_nothing_is_known():
 )
 def test_an_input_range_that_does_not_call_itself_a_loader_is_named(name: str, source: str):
     recording = profile([], [on_host("input", 10, 60, name=name)], [step(0, 0, 100, device=None)])
-    assert loader(view(recording))[UNNAMED_INPUT] == source
+    assert metrics_of(view(recording))["unnamed_input"] == source
 
 
 @pytest.mark.parametrize(("again", "part"), [((2,), 40 / 90), ((), 0.0)])
@@ -191,8 +170,8 @@ def test_where_an_epoch_ends_and_the_next_begins_a_step_asks_twice(again: tuple[
     asks = [on_host("input", 100 * i, 100 * i + (50 if i == 2 else 10), name=WITH_WORKERS) for i in range(5)]
     asks += [on_host("input", 100 * i + 60, 100 * i + 60, name=WITH_WORKERS) for i in again]
     steps = [step(i, 100 * i, 100 * i + 100) for i in range(5)]
-    values = loader(view(profile([kernel(100 * i + 90, 100 * i + 100) for i in range(5)], asks, steps)))
-    assert values[EPOCH_WAIT_PART] == pytest.approx(part)
+    values = metrics_of(view(profile([kernel(100 * i + 90, 100 * i + 100) for i in range(5)], asks, steps)))
+    assert values["epoch_wait_part"] == pytest.approx(part)
 
 
 @pytest.mark.parametrize(
@@ -208,15 +187,15 @@ def test_where_an_epoch_ends_and_the_next_begins_a_step_asks_twice(again: tuple[
 def test_a_loop_that_takes_from_a_queue_has_a_thread_that_loads(name: str, part: float):
     # the loader's range from 20 to 70, in which the call takes 40
     host = [on_host("input", 20, 70, name="$builtins next"), on_host("python", 25, 65, name=name)]
-    found = loader(view(profile(host_ops=host, steps=[step(1, 0, 100, device=None)])))
-    assert found[LOADING_THREAD_PART] == pytest.approx(part)
+    found = metrics_of(view(profile(host_ops=host, steps=[step(1, 0, 100, device=None)])))
+    assert found["loading_thread_part"] == pytest.approx(part)
 
 
 def test_the_rest_of_the_step_takes_all_cores_where_no_device_computes():
     """400 us of loading and 90 us of the rest on each of two cores: 580 us of work for two."""
     loading = view(profile((), [on_host("input", 0, 400, name=ALONE)], [step(1, 0, 490, device=None)], devices=()))
     loading.process.update({"cpus": 2})
-    assert loader(loading)[WORKERS_PACE_MS] == pytest.approx(0.29)
+    assert metrics_of(loading)["workers_pace_ms"] == pytest.approx(0.29)
 
 
 def zipped(apart: str, cpus: int | None = None):
@@ -227,7 +206,7 @@ def zipped(apart: str, cpus: int | None = None):
         host += [on_host("op", at + 290, at + 300, name=apart), on_host("op", at + 600, at + 1_000, name="aten::mm")]
     loading = view(profile([kernel(600, 1_000, 600), kernel(1_600, 2_000, 1_600)], host, [*map(_step, (0, 1_000))]))
     loading.process.update({"cpus": cpus})
-    return loader(loading)
+    return metrics_of(loading)
 
 
 def _step(at: int):
@@ -237,13 +216,13 @@ def _step(at: int):
 @pytest.mark.parametrize(("apart", "at_once", "loading_ms"), [("aten::to", 2, 0.29), ("aten::mm", 0, 0.58)])
 def test_a_worker_of_each_of_two_zipped_loaders_loads_what_a_step_takes_of_it(apart: str, at_once: int, loading_ms):
     values = zipped(apart)
-    assert (values[BATCHES_AT_ONCE], values[LOADING_MS]) == (at_once, pytest.approx(loading_ms))
+    assert (values["batches_at_once"], values["loading_ms"]) == (at_once, pytest.approx(loading_ms))
 
 
 def test_zipped_loaders_share_the_cores():
     """580 us of loading, and 420 us of the rest of the step, on two cores: one worker each."""
     values = zipped("aten::to", 2)
-    assert (values[WORKERS_ADVISED], values[WORKERS_PACE_MS]) == (1, pytest.approx(0.5))
+    assert (values["workers_advised"], values["workers_pace_ms"]) == (1, pytest.approx(0.5))
 
 
 def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():
@@ -252,7 +231,7 @@ def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():
     windows = [(0, 10), (10, 100), (100, 110), (110, 200)]
     steps = [step(i, *window, host=(50 * i, 50 * i + 50)) for i, window in enumerate(windows)]
     kernels = [kernel(start, start + 10, start) for start in (0, 90, 100, 190)]
-    assert loader(view(profile(kernels, asks, steps)))[EPOCH_WAIT_PART] == 0
+    assert metrics_of(view(profile(kernels, asks, steps)))["epoch_wait_part"] == 0
 
 
 @pytest.mark.parametrize(
@@ -265,5 +244,5 @@ def test_a_step_of_the_device_that_holds_two_requests_is_no_epoch():
 )
 def test_files_that_the_step_reads_itself_have_their_function_s_name(name: str, expected: str):
     host = [on_host("input", 0, 400, name=name), on_host("op", 400, 500)]
-    values = loader(view(profile([], host, [step(1, 0, 500, device=None)])))
-    assert (values[FILE_INPUT], values[UNNAMED_INPUT]) == (expected, "")
+    values = metrics_of(view(profile([], host, [step(1, 0, 500, device=None)])))
+    assert (values["file_input"], values["unnamed_input"]) == (expected, "")

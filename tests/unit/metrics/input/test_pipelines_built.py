@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input.tf_data import PIPELINE_BUILD_PART, pipelines_built
-from tests.tables import on_host, profile, step, view
+from tests.tables import metrics_of, on_host, profile, step, view
 
 BUILD = "tf.function-graph_building"
 
@@ -24,8 +23,8 @@ def test_a_graph_before_a_dataset_is_of_its_function(after: str, part: float):
         on_host("annotation", 80, 85, name="EagerLocalExecute: __inference_step_3"),
     ]
     made = profile(host_ops=host, steps=[step(1, 0, 100, device=None)])
-    assert pipelines_built(view(made))[PIPELINE_BUILD_PART] == pytest.approx(part)
+    assert metrics_of(view(made))["pipeline_build_part"] == pytest.approx(part)
 
 
 def test_without_compilation_there_is_none():
-    assert pipelines_built(view(profile(steps=[step(1, 0, 100, device=None)])))[PIPELINE_BUILD_PART] == 0
+    assert metrics_of(view(profile(steps=[step(1, 0, 100, device=None)])))["pipeline_build_part"] == 0

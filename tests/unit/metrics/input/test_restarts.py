@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input.restarts import worker_restarts
-from tests.tables import by_name, kernel, on_host, profile, step, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
 WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
-worker_restarts = by_name(worker_restarts)
+worker_restarts = metrics_of
 
 
 def measured(
@@ -38,7 +37,7 @@ def measured(
         at += 10_000
         steps.append(step(i, begin, at, device=None))
     made = view(profile((), rows, steps, devices=()), "steady")
-    return made.steps.height, worker_restarts(made)
+    return made.steps.height, metrics_of(made)
 
 
 def test_workers_that_each_epoch_starts_anew_are_counted_and_their_steps_are_used():
@@ -86,7 +85,7 @@ def test_the_device_s_work_hides_the_start_of_workers():
     """Workers end from 0 to 20 ms and start from 20 to 50 ms, and a kernel runs from 30 ms on."""
     asks = [on_host("input", begin, end, name=WITH_WORKERS) for begin, end in ((0, 20_000), (50_000, 55_000))]
     rows = [*asks, on_host("op", 20_000, 20_010, name="aten::random_")]
-    values = worker_restarts(view(profile([kernel(30_000, 50_000)], rows, [step(0, 0, 60_000)])))
+    values = metrics_of(view(profile([kernel(30_000, 50_000)], rows, [step(0, 0, 60_000)])))
     assert values["worker_restart_ms"] == pytest.approx(30)
     assert values["first_batch_wait_ms"] == pytest.approx(5)
 
@@ -100,5 +99,5 @@ def test_a_job_that_draws_in_each_step_starts_no_workers(beside: tuple[str, ...]
         rows += [on_host("op", at + 2_000, at + 4_000, name=name) for name in beside]
         rows.append(on_host("op", at + 3_000, at + 3_010, name="aten::random_"))
         steps.append(step(at, at, at + 10_000, device=None))
-    values = worker_restarts(view(profile((), rows, steps, devices=())))
+    values = metrics_of(view(profile((), rows, steps, devices=())))
     assert values["worker_restarts"] == values["worker_restart_ms"] == 0

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input import tf_data
 from advisor.metrics.input.tf_data import _at_once
 from advisor.model.profile import Profile
-from tests.tables import by_metric, kernel, on_host, profile, step, view
-
-contention = by_metric(tf_data.contention)
+from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
 
 def calls(*spans: tuple[int, int, int]) -> Profile:
@@ -28,6 +25,6 @@ def test_launching_while_tf_data_works():
         on_host("annotation", 0, 40, name="ExecutorState::Process", step=1),
         on_host("pipeline", 20, 90, name="Iterator::Map", thread=2),
     ]
-    values = contention(view(profile([kernel(30, 60)], host, [step(1, 0, 100)])))
-    assert values[tf_data.INPUT_DURING_LAUNCH_SHARE] == pytest.approx(0.1)  # 20 to 30
-    assert values[tf_data.INPUT_DURING_LAUNCH_PART] == pytest.approx(1 / 3)
+    values = metrics_of(view(profile([kernel(30, 60)], host, [step(1, 0, 100)])))
+    assert values["input_during_launch_share"] == pytest.approx(0.1)  # 20 to 30
+    assert values["input_during_launch_part"] == pytest.approx(1 / 3)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host.callbacks import CALLBACK_FUNCTION, CALLBACK_SHARE, callback_time
 from advisor.metrics.steps.accounting import accounting
 from advisor.model.profile import Profile
-from tests.tables import Row, kernel, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 
 # us          0    10        30             70        100
 # fusion.1    ======                                       the op before the callback
@@ -29,21 +28,21 @@ def jax(host: list[Row], *, framework: str = "jax", device: int | None = None) -
 
 def test_python_inside_an_op_is_a_loss_and_named_by_the_program_s_function():
     trace = view(jax(HOST))
-    assert callback_time(trace) == {
-        CALLBACK_SHARE: pytest.approx(0.40),
-        CALLBACK_FUNCTION: "f1_score (metrics.py:12)",
-    }
+    values = metrics_of(trace)
+    assert values["callback_share"] == pytest.approx(0.40)
+    assert values["callback_function"] == "f1_score (metrics.py:12)"
     parts = {row["part"]: row["time_ns"] // 1000 for row in accounting(trace).to_dicts()}
     assert parts == {"callback": 40, "between": 20, "operators": 40}
 
 
 def test_without_python_s_calls_the_op_s_name_tells():
     trace = view(jax([on_host("op", 0, 10, name="dot.4"), on_host("op", 10, 80, name="io_callback.2")]))
-    assert callback_time(trace) == {CALLBACK_SHARE: pytest.approx(0.70), CALLBACK_FUNCTION: ""}
+    values = metrics_of(trace)
+    assert (values["callback_share"], values["callback_function"]) == (pytest.approx(0.70), "")
 
 
 def test_neither_autograd_nor_a_pipeline_nor_a_device_s_step():
     inside = on_host("python", 20, 70, name="$augment.py:3 flip", parent=0)
     of_data = [on_host("op", 10, 80, name="map/fn:EagerPyFunc"), inside]
     for made in (jax(HOST, framework="pytorch"), jax(of_data), jax(HOST, device=0)):
-        assert callback_time(view(made))[CALLBACK_SHARE] == 0
+        assert metrics_of(view(made))["callback_share"] == 0

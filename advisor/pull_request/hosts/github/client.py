@@ -1,4 +1,4 @@
-"""GitHub and GitHub Enterprise, by PyGithub."""
+"""GitHub's API, by PyGithub."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from advisor.pull_request.host import Patience, Seal
 from advisor.pull_request.source import Annotation
 from advisor.pull_request.wire import SameHostAdapter, answering
 from advisor.text import one_line, shortened
+from advisor.vocabulary.severities import GRADES
 
 _MOST_COMMENT: Final = 65_536
 _MOST_SUMMARY: Final = 65_535
@@ -35,7 +36,6 @@ _FORBIDDEN: Final = 403
 _TRIED: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
 # `GET /user` is closed to the token of a workflow; this is open to every token.
 _WHO: Final = "query { viewer { login } }"
-_LEVELS: Final = {"high": "warning", "medium": "warning", "low": "notice"}
 
 logging.getLogger("github").setLevel(logging.CRITICAL)  # it prints what goes wrong, which is our error
 
@@ -175,7 +175,7 @@ def _annotation(remark: Annotation) -> dict[str, str | int]:
         "path": remark.path,
         "start_line": remark.line,
         "end_line": remark.line,
-        "annotation_level": _LEVELS[remark.severity],
+        "annotation_level": GRADES[remark.severity].annotation,
         "title": remark.title,
         "message": remark.message,
     }

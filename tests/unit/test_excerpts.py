@@ -10,12 +10,12 @@ import pytest
 from advisor.analysis.device.selection import select_steps
 from advisor.engine import check, excerpt, read
 from advisor.errors import UsageError
+from advisor.excerpts import excerpt as cut
+from advisor.excerpts import window
 from advisor.model.finding import Finding, Place
 from advisor.model.profile import table
-from advisor.runs.excerpts import excerpt as cut
-from advisor.runs.excerpts import window
 
-FIXTURE = Path(__file__).parents[3] / "fixtures" / "simulated-sync-a100"
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "simulated-sync-a100"
 
 
 @pytest.fixture(scope="module")

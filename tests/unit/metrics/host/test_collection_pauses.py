@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.host.garbage import pauses
 from advisor.model.missing import Missing
-from tests.tables import by_name, cpu_steps, kernel, on_host, profile, step, worker_row
+from tests.tables import cpu_steps, kernel, metrics_of, on_host, profile, step, values_of, worker_row
 
 CALLED = "<built-in function collect>"
 
@@ -34,9 +33,9 @@ def test_without_a_device_a_collection_counts_while_no_op_runs():
         on_host("gc", 20, 50, name=CALLED),
         on_host("gc", 60, 70, name="Python GC"),
     ]
-    assert by_name(pauses)(cpu_steps(ops, 3)) == pytest.approx(
-        {"gc_pause_ms": 0.020, "gc_pauses_ms": 0.030, "gc_recurring_ms": 0.070 / 3, "gc_called_part": 2 / 3}
-    )  # 90 us in three steps, 70 without the longest
+    # 90 us in three steps, 70 without the longest
+    expected = {"gc_pause_ms": 0.020, "gc_pauses_ms": 0.030, "gc_recurring_ms": 0.070 / 3, "gc_called_part": 2 / 3}
+    assert values_of(expected, cpu_steps(ops, 3)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +49,8 @@ def test_without_a_device_a_collection_counts_while_no_op_runs():
     ],
 )
 def test_pauses_are_unknown_where_they_may_lie_in_time_of_which_nothing_was_recorded(end_us, others, expected):
-    values = pauses(cpu_steps([on_host("op", 0, end_us, name="aten::mm"), *others], 3))
-    assert (
-        values
-        if isinstance(expected, Missing)
-        else {metric.name: value for metric, value in values.items()}["gc_pauses_ms"]
-    ) == expected
+    values = metrics_of(cpu_steps([on_host("op", 0, end_us, name="aten::mm"), *others], 3))
+    assert values["gc_pauses_ms"] == expected
 
 
 def test_without_collections_there_is_no_pause():

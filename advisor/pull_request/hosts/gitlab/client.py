@@ -1,4 +1,4 @@
-"""GitLab, on gitlab.com or one's own server, by python-gitlab."""
+"""GitLab's API, by python-gitlab."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_SUCH_PAGE: Final = 404
 _FORBIDDEN: Final = 403
 
 
-class Project:
+class Repository:
     """One project, and what a token may do there."""
 
     def __init__(self, url: str, project: str, token: str, patience: Patience) -> None:
@@ -76,7 +76,7 @@ class Thread:
 
     most = _MOST_NOTE
 
-    def __init__(self, project: Project, manager: Any, number: int) -> None:  # noqa: ANN401 - as lazily typed there
+    def __init__(self, project: Repository, manager: Any, number: int) -> None:  # noqa: ANN401 - as lazily typed there
         """The notes that `manager` reaches, of the merge request `number`."""
         self._manager, self._number = manager, number
         self.me = project.me

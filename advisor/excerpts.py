@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.timeline import thread_names
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.secrets import masked
 from advisor.model.finding import Finding
 from advisor.model.profile import END_NS, Profile
 from advisor.text import one_line
@@ -89,6 +90,11 @@ def _span(row: Mapping[str, int]) -> tuple[int, int]:
     return row["start_ns"], row["start_ns"] + row["dur_ns"]
 
 
+def _safe(text: str) -> str:
+    """A text of the recording, without secrets."""
+    return one_line(masked(text.encode()).decode(), _LONGEST)
+
+
 def _us(ns: int) -> float:
     return ns / 1000
 
@@ -111,7 +117,7 @@ def _names(device: pl.DataFrame, tids: Mapping[int, int], titles: Mapping[int, s
         yield _meta("thread_name", gpu, f"stream {stream}", stream or 0)
     yield _meta("process_name", _HOST_PID, "host")
     for thread, tid in tids.items():
-        yield _meta("thread_name", _HOST_PID, one_line(titles.get(thread, f"thread {thread}"), _LONGEST), tid)
+        yield _meta("thread_name", _HOST_PID, _safe(titles.get(thread, f"thread {thread}")), tid)
 
 
 def _findings(
@@ -154,14 +160,14 @@ def _host(ops: pl.DataFrame, tids: Mapping[int, int], zero: int) -> Iterator[Eve
     for thread, kind, name, at, dur, shapes in ops.select(
         "thread", "kind", "name", "start_ns", "dur_ns", "shapes"
     ).iter_rows():
-        args = {} if shapes is None else {"Input Dims": one_line(shapes, _LONGEST)}
+        args = {} if shapes is None else {"Input Dims": _safe(shapes)}
         yield _complete(_HOST_PID, tids.get(thread, 0), kind, name, at - zero, dur, args)
 
 
 def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
     pid: int, tid: int, kind: str, name: str | None, at: int, dur: int, args: Mapping[str, Any]
 ) -> Event:
-    text = one_line(name or "", _LONGEST)
+    text = _safe(name or "")
     return {"ph": "X", "cat": kind, "name": text, "pid": pid, "tid": tid, "ts": _us(at), "dur": _us(dur), "args": args}
 
 

@@ -1,0 +1,51 @@
+"""One package per code host: what others ask of it, and `client`, whose `Repository` is a `Host`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from advisor.errors import UsageError
+from advisor.pull_request.environment import CodeHost, Target, is_address
+from advisor.pull_request.hosts.github import GITHUB
+from advisor.pull_request.hosts.gitlab import GITLAB
+
+if TYPE_CHECKING:
+    from advisor.pull_request.host import Host, Patience
+
+HOSTS: Final[Mapping[str, CodeHost]] = {"github": GITHUB, "gitlab": GITLAB}
+"""By the name of the package; the first is meant where no CI is to be seen."""
+
+
+def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | int | None) -> Target:
+    """What to post to, by CI's environment and the options.
+
+    Args:
+        env: The environment variables.
+        kind: The host; by default the one whose CI this is, or the first.
+        **options: Other fields of the target, in place of what the environment tells; None leaves that.
+
+    Raises:
+        UsageError: the event cannot be read.
+    """
+    here = [name for name, host in HOSTS.items() if env.get(host.signal)]
+    target = HOSTS[kind or [*here, *HOSTS][0]].target(env)
+    return replace(target, **{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]  # the caller names fields
+
+
+def connected(target: Target, token: str, patience: Patience) -> Host:
+    """The target's repository, of which nothing is asked yet.
+
+    Raises:
+        UsageError: no web address, or the host's package is not installed.
+    """
+    if not is_address(target.api_url):
+        raise UsageError(f"--api-url {target.api_url}: no web address; write it as https://HOST")
+    try:
+        client = import_module(f"{__name__}.{target.kind}.client")
+    except ImportError as error:
+        raise UsageError(f"{error.name or 'a package'} is not installed: pip install 'gpu-advisor[bot]'") from None
+    repository: Host = client.Repository(target.api_url, target.repo, token, patience)
+    return repository

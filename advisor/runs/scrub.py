@@ -1,0 +1,284 @@
+"""A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import polars as pl
+
+from advisor.errors import ReadError, UsageError
+from advisor.inputs.chrome_json.source import Source
+from advisor.inputs.discover import discover
+from advisor.inputs.readers.kineto.fields import Header
+from advisor.inputs.readers.nsys.tables import PRIVATE
+from advisor.inputs.secrets import IN_JSON, OWNERS_IN_JSON, hints, masked, naming
+from advisor.system.file_size import most_bytes, too_large
+
+_MEMORY_PER_BYTE: Final = 4.0
+_LEVEL: Final = 6  # of gzip
+_DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
+_RECORDING: Final = "a file, or a folder of Parquet tables"
+_REPORTS: Final = (".nsys-rep", ".qdrep")
+_VIEWERS: Final = "highres-ticks"  # what tells the trace viewer's copy of an XPlane profile
+_STREAMS: Final = {"ProcessStreams": ("filenameId", "contentId"), "ANALYSIS_FILE": ("contentId",)}  # texts' ids
+_HOSTS: Final = "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'EXPORT_HOST', 'PROCESS_0:USER_NAME')"
+_NAMING_TABLES: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
+
+Fields: TypeAlias = Mapping[int, Any]
+"""Of a protobuf message: the fields that are texts (True), or messages with texts inside (their own fields)."""
+
+_STAT: Final[Fields] = {5: True, 6: True}
+_PLANE: Final[Fields] = {
+    2: True,
+    3: {2: True, 11: True, 4: {4: _STAT}},
+    4: {2: {2: True, 3: True, 4: True, 5: _STAT}},
+    5: {2: {2: True, 3: True}},
+    6: _STAT,
+}
+_SPACE: Final[Fields] = {1: _PLANE, 2: True, 3: True}  # openxla/xprof, xplane.proto
+_HOST_NAMES: Final = 4
+_LENGTHS: Final = {1: 8, 5: 4}  # of fixed fields, by wire type
+_VARINT, _BYTES = 0, 2
+
+
+def scrub(path: Path, target: Path) -> None:
+    """Write a copy of the recording at `path`, a file or a folder of Parquet tables, to `target`.
+
+    Raises:
+        ReadError: it is no recording, or damaged.
+        UsageError: it has to be exported first; or `target` is the recording, or cannot be written.
+    """
+    if path.suffix.lower() in _REPORTS:
+        raise UsageError(
+            f"{path}: a report of Nsight Systems cannot be rewritten; export it with `nsys export --type=sqlite`, "
+            "scrub the .sqlite, and pass on that alone"
+        )
+    runs, rejected = discover([str(path)])
+    if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
+        raise ReadError(rejected[0].why if rejected else f"give one recording: {_RECORDING}", path)
+    if (target.exists() and (target.samefile(path) or target.is_dir())) or target.resolve().is_relative_to(
+        path.resolve()
+    ):
+        raise UsageError(f"-o {target}: is the recording itself or a folder; give another name")
+    if path.is_dir():
+        copied = _parquet
+    elif runs[0].format == "nsys":
+        copied = _database
+    else:
+        copied = _planes if path.name.lower().endswith(".pb") else _chrome
+    with _placed(target) as partial_copy:
+        copied(path, partial_copy)
+
+
+@contextmanager
+def _placed(target: Path) -> Iterator[Path]:
+    """A path beside the target, which takes its place once it is complete, and else is gone."""
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield beside
+        beside.replace(target)
+    except OSError as error:
+        raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(beside) if beside.is_dir() else beside.unlink()
+
+
+def _content(path: Path) -> bytes:
+    """What is in a file, unpacked."""
+    most, pieces, size = most_bytes(_MEMORY_PER_BYTE), [], 0
+    with path.open("rb") as stream:
+        source = Source(stream)
+        for piece in source:
+            pieces.append(piece)
+            if (size := size + len(piece)) > most:
+                raise too_large(str(path), most)
+    if source.broken:
+        raise ReadError(_DAMAGED, path)
+    return b"".join(pieces)
+
+
+# ---------------------------------------------------------------------------------------------- Chrome traces
+
+
+def _chrome(path: Path, target: Path) -> None:
+    """The events, masked, and of the header what is read of it."""
+    text = _content(path)
+    owners = naming({match[1] for match in OWNERS_IN_JSON.finditer(text)})
+    text = masked(text, [IN_JSON, OWNERS_IN_JSON, *owners])
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ReadError(_DAMAGED, path) from None
+    if isinstance(fields, dict):
+        known = {*Header.__struct_fields__, "traceEvents", "displayTimeUnit"}
+        viewers = msgspec.json.decode(fields.get("metadata", b"{}"))
+        header: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
+        if isinstance(viewers, dict) and _VIEWERS in viewers:
+            header = {"metadata": {_VIEWERS: viewers[_VIEWERS]}, **header}
+        text = msgspec.json.encode(dict(sorted(header.items(), key=lambda field: field[0] == "traceEvents")))
+    target.write_bytes(gzip.compress(text, _LEVEL, mtime=0) if path.suffix.lower() == ".gz" else text)
+
+
+# ---------------------------------------------------------------------------------------------- XPlane
+
+
+def _planes(path: Path, target: Path) -> None:
+    """The same bytes, with the texts in them masked in place."""
+    data = path.read_bytes()
+    clean = bytearray(data)
+    try:
+        hosts = [data[start:end] for number, start, end in _fields(data, 0, len(data)) if number == _HOST_NAMES]
+        more = naming(hosts)
+        for start, end in _texts(data, 0, len(data), _SPACE, hints(data, hosts)):
+            clean[start:end] = masked(data[start:end], more)
+        for number, start, end in _fields(data, 0, len(data)):
+            if number == _HOST_NAMES:
+                clean[start:end] = b"x" * (end - start)
+    except (IndexError, KeyError):
+        raise ReadError(_DAMAGED, path) from None
+    target.write_bytes(clean)
+
+
+def _texts(data: bytes, start: int, end: int, fields: Fields, hits: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where the texts of a message lie that have one of `hits`, ascending, inside."""
+    for number, begin, stop in _fields(data, start, end):
+        at = bisect_left(hits, begin)
+        if number not in fields or at == len(hits) or hits[at] >= stop:
+            continue
+        if fields[number] is True:
+            yield begin, stop
+        else:
+            yield from _texts(data, begin, stop, fields[number], hits)
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The number, begin and end of each field of a message that has a length."""
+    while at < end:
+        tag, at = _varint(data, at)
+        if tag & 7 == _BYTES:
+            size, at = _varint(data, at)
+            if at + size > end:
+                raise IndexError
+            yield tag >> 3, at, at + size
+            at += size
+        elif tag & 7 == _VARINT:
+            _, at = _varint(data, at)
+        else:
+            at += _LENGTHS[tag & 7]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:  # noqa: PLR2004 - the last one of a number
+            return value, at
+
+
+# ---------------------------------------------------------------------------------------------- Nsight Systems
+
+
+def _database(path: Path, target: Path) -> None:
+    """A database that is written anew without the private rows: no free page holds what was there."""
+    work = target.with_name(f"{target.name}.work")
+    try:
+        shutil.copyfile(path, work)
+        with closing(sqlite3.connect(work, isolation_level=None)) as base:
+            _clean(base)
+            base.execute("VACUUM INTO ?", (str(target),))
+    except sqlite3.Error as error:
+        if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+            raise OSError(28, "No space left on device") from None
+        raise ReadError(_DAMAGED, path) from None
+    finally:
+        for file in (work, work.with_name(f"{work.name}-journal")):
+            file.unlink(missing_ok=True)
+
+
+def _clean(base: sqlite3.Connection) -> None:
+    base.execute("PRAGMA trusted_schema = OFF")
+    base.execute("PRAGMA journal_mode = MEMORY")
+    base.text_factory = bytes
+    schema = [(kind.decode(), name.decode()) for kind, name in base.execute("SELECT type, name FROM sqlite_master")]
+    for name in (name for kind, name in schema if kind == "trigger"):
+        base.execute(f"DROP TRIGGER {_quoted(name)}")
+    columns = {
+        name: [column[1].decode() for column in base.execute(f"PRAGMA table_info({_quoted(name)})")]
+        for kind, name in schema
+        if kind == "table" and not name.startswith("sqlite_")
+    }
+    hosts = [
+        row[0]
+        for name in _NAMING_TABLES
+        if {"name", "value"} <= {*columns.get(name, ())}
+        for row in base.execute(f"SELECT CAST(value AS BLOB) FROM {name} WHERE {_HOSTS}")  # noqa: S608 - our words
+    ]
+    for name, ids in _STREAMS.items():
+        for column in {*ids} & {*columns.get(name, ())}:
+            chosen = f"SELECT {column} FROM {name}"  # noqa: S608 - our words
+            base.execute(f"UPDATE StringIds SET value = '' WHERE id IN ({chosen})")  # noqa: S608 - as above
+    for name in {*PRIVATE} & {*columns}:
+        base.execute(f"DELETE FROM {name}")  # noqa: S608 - as above
+    clean = partial(masked, more=naming(filter(None, hosts)))
+    base.create_function("masked", 1, clean, deterministic=True)
+    for name, of in columns.items():
+        for column in map(_quoted, of):
+            base.execute(
+                f"UPDATE {_quoted(name)} SET {column} = CAST(masked(CAST({column} AS BLOB)) AS TEXT) "  # noqa: S608 - quoted
+                f"WHERE typeof({column}) = 'text' AND masked(CAST({column} AS BLOB)) <> CAST({column} AS BLOB)"
+            )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _parquet(path: Path, target: Path) -> None:
+    """The tables of a parquetdir export."""
+    target.mkdir()
+    try:
+        tables = {file.stem: file for file in sorted(path.glob("*.parquet"))}
+        private = [pl.read_parquet(tables[name], glob=False) for name in _NAMING_TABLES if name in tables]
+        columns = [
+            rows.filter(pl.sql_expr(_HOSTS))["value"] for rows in private if {"name", "value"} <= {*rows.columns}
+        ]
+        hosts = [value.encode() for values in columns for value in values.drop_nulls().cast(pl.String)]
+        clean = partial(masked, more=naming(hosts))
+        gone = {
+            number
+            for name, ids in _STREAMS.items()
+            if name in tables
+            for column in {*ids} & {*pl.read_parquet_schema(tables[name])}
+            for number in pl.read_parquet(tables[name], columns=[column], glob=False)[column].to_list()
+        }
+        for name, file in tables.items():
+            rows = pl.read_parquet(file, glob=False)
+            if name in PRIVATE:
+                rows = rows.head(0)
+            if name == "StringIds":
+                rows = rows.with_columns(value=pl.when(pl.col("id").is_in([*gone])).then(pl.lit("")).otherwise("value"))
+            _with_masks(rows, clean).write_parquet(target / file.name)
+    except pl.exceptions.PolarsError:
+        raise ReadError(_DAMAGED, path) from None
+
+
+def _with_masks(rows: pl.DataFrame, clean: Callable[[bytes], bytes]) -> pl.DataFrame:
+    for column in rows.select(pl.col(pl.String)).columns:
+        texts = rows[column].unique().drop_nulls().to_list()
+        changed = {text: new for text in texts if (new := clean(text.encode()).decode()) != text}
+        if changed:
+            rows = rows.with_columns(pl.col(column).replace(changed))
+    return rows

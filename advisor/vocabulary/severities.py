@@ -1,0 +1,52 @@
+"""How grave a finding is: the codes that rules and JSON use, and how each is worded and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Severity: TypeAlias = Literal["high", "medium", "low"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """One severity in every medium.
+
+    Attributes:
+        word: What people read.
+        mark: Its sign in text.
+        ascii_mark: The same where there is no Unicode.
+        outline: Its sign on a page, as a path of SVG in a box of 10 by 10.
+        style: Its colour on a terminal.
+        sarif: The level of a result in SARIF.
+        annotation: The level of a remark on a line in a check run.
+    """
+
+    word: str
+    mark: str
+    ascii_mark: str
+    outline: str
+    style: str
+    sarif: str
+    annotation: str
+
+
+GRADES: Final[dict[Severity, Grade]] = {
+    "high": Grade("high", "▲", "!", "M5 .8 9.6 9H.4z", "bold red", "error", "warning"),
+    "medium": Grade("medium", "◆", "*", "M5 .3 9.7 5 5 9.7.3 5z", "bold yellow", "warning", "warning"),
+    "low": Grade("low", "●", "-", "M5 1a4 4 0 1 0 0 8 4 4 0 1 0 0-8z", "bold blue", "note", "notice"),
+}
+"""The gravest first."""
+
+SEVERITIES: Final[tuple[Severity, ...]] = tuple(GRADES)
+"""Codes, the gravest first."""
+
+FailOn: TypeAlias = Severity | Literal["never"]
+FAIL_ON: Final[tuple[FailOn, ...]] = (*SEVERITIES, "never")
+"""From which severity on a finding fails a check."""
+
+
+def words(severities: Iterable[Severity]) -> list[str]:
+    """What people read for these."""
+    return [GRADES[severity].word for severity in severities]

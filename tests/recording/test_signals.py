@@ -1,0 +1,162 @@
+"""What is sent to the launcher is the program's to handle, which keeps its exit code; no folder of ours stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import UsageError
+from advisor.recording import launcher
+from advisor.recording.launcher import Options, run
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+TOLD = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT", "SIGTSTP")
+# Says each signal that it gets; ends with 7 as soon as one has come twice, or by `end`.
+PROGRAM = """
+import signal, sys, time
+def told(number, _):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM: sys.exit(7)
+for name in {names}: signal.signal(getattr(signal, name), told)
+print("ready", flush=True)
+while True: time.sleep(0.01)
+"""
+# Ranks in sessions of their own, as torchrun's; the parent passes on what it is told, and ends with the rank's code.
+PARENT = """
+import signal, subprocess, sys
+rank = subprocess.Popen([sys.executable, "-c", {program!r}], start_new_session=True)
+for name in {names}: signal.signal(getattr(signal, name), lambda number, _: rank.send_signal(number))
+sys.exit(rank.wait())
+"""
+RECORD = """
+import sys
+from pathlib import Path
+from advisor.recording.launcher import Options, run
+sys.exit(run([sys.executable, "-c", sys.argv[1]], Path("log"), Options()).exit_code)
+"""
+TRY = """
+import sys, time
+from pathlib import Path
+from advisor.trials.processes import Program, run
+Path("log").mkdir()
+program = Program([sys.executable, "-c", sys.argv[1]], Path("log").resolve())
+def told(_):
+    for path in Path("log").glob(".advisor-*/output"):
+        Path("told").write_bytes(path.read_bytes())
+config = {"logdir": str(Path("log").resolve()), "skip": 10, "active": 10}
+sys.exit(run(program, config, {}, time.monotonic() + 60, told).exit_code)
+"""
+
+
+@contextmanager
+def launched(folder: Path, script: str, program: str) -> Iterator[subprocess.Popen[str]]:
+    """The script runs the program, in a process group of its own, as a shell starts it."""
+    (folder / "log").exists() and shutil.rmtree(folder / "log")
+    with subprocess.Popen(
+        [sys.executable, "-c", script, program],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as one:
+        try:
+            yield one
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(one.pid, signal.SIGKILL)
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def line(one: subprocess.Popen[str]) -> str:
+    assert one.stdout
+    return one.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "parent and rank"])
+def test_each_signal_reaches_the_program_once(tmp_path: Path, *, nested: bool):
+    program = PROGRAM.format(names=TOLD)
+    with launched(tmp_path, RECORD, PARENT.format(program=program, names=TOLD) if nested else program) as one:
+        assert line(one) == "ready"
+        for name in (*TOLD[1:], "SIGTERM"):
+            one.send_signal(getattr(signal, name))
+            assert line(one) == name
+        rest, _ = one.communicate(timeout=PATIENCE_S)
+        assert (one.returncode, rest) == (7, "")
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+def test_a_signal_that_the_program_does_not_handle_ends_it(tmp_path: Path, name: str):
+    with launched(tmp_path, RECORD, PROGRAM.format(names=())) as one:
+        assert line(one) == "ready"
+        one.send_signal(getattr(signal, name))
+        assert one.wait(PATIENCE_S) == 128 + getattr(signal, name)
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+@pytest.mark.parametrize("sent", ["SIGTSTP", "SIGSTOP"])
+def test_where_the_program_stops_the_launcher_stops_and_continues_with_it(tmp_path: Path, sent: str):
+    with launched(tmp_path, RECORD, PROGRAM.format(names=("SIGTERM",))) as one:
+        assert line(one) == "ready"
+        (program,) = children(one.pid)
+        os.kill(one.pid if sent == "SIGTSTP" else program, getattr(signal, sent))
+        for pid in (program, one.pid):
+            until(lambda pid=pid: state(pid) == "T")
+        one.send_signal(signal.SIGCONT)
+        until(lambda: state(program) != "T")
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(PATIENCE_S) == 7
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_a_trial_passes_signals_on_and_stops_its_program(tmp_path: Path):
+    told = tmp_path / "told"
+    with launched(tmp_path, TRY, PROGRAM.format(names=("SIGUSR1", "SIGWINCH", "SIGTERM"))) as one:
+        until(lambda: told.exists() and "ready" in told.read_text())
+        (program,) = children(one.pid)
+        for name in ("SIGUSR1", "SIGWINCH"):
+            one.send_signal(getattr(signal, name))
+            until(lambda name=name: name in told.read_text())
+        one.send_signal(signal.SIGTSTP)
+        for pid in (program, one.pid):
+            until(lambda pid=pid: state(pid) == "T")
+        one.send_signal(signal.SIGCONT)
+        until(lambda: state(program) != "T")
+        os.kill(program, signal.SIGTERM)
+        assert one.wait(PATIENCE_S) == 7
+    assert not list((tmp_path / "log").glob(".advisor-*"))
+
+
+def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(launcher.shutil, "copyfile", full)
+    with pytest.raises(UsageError, match=r"-o .*log: cannot be written: No space left on device; "):
+        run([sys.executable, "-c", ""], tmp_path / "log", Options())
+    assert list((tmp_path / "log").iterdir()) == []

@@ -1,0 +1,214 @@
+"""A scrubbed copy: nothing of the environment, the same findings, nothing half-written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from advisor.engine import check
+from advisor.errors import AdvisorError
+from advisor.inputs.secrets import masked, secret_variables
+from advisor.runs.scrub import scrub
+from tests.command import advisor
+from tests.strategies_nsys import FULL, string, write
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+SECRET, HOST, USER = "hf_0123456789abcdefghijklmn", "gpunode17", "annabel"
+ENVIRONMENT = f"PATH=/usr/bin\nHF_TOKEN={SECRET}\nWANDB_API_KEY=0123456789abcdef\nAWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI\n"
+HOLDS = (SECRET, HOST, USER, "0123456789abcdef", "wJalrXUtnFEMI", "hunter2", "what it printed")
+TEXT = f"/home/{USER}/train.py --token {SECRET} --password=hunter2 on {HOST}"
+PRIVATE: dict[str, list[dict[str, Any]]] = {
+    "TARGET_INFO_SYSTEM_ENV": [
+        {"name": "Hostname", "value": HOST},
+        {"name": "DeviceEnvironment", "value": ENVIRONMENT},
+    ],
+    "META_DATA_CAPTURE": [{"name": "PROCESS_0:ARGUMENT_0", "value": TEXT}],
+    "ProcessStreams": [{"globalPid": 1, "filenameId": string(TEXT), "contentId": string("what it printed")}],
+    "META_DATA_EXPORT": [{"name": "EXPORT_USER", "value": USER}],
+    "DIAGNOSTIC_EVENT": [{"text": TEXT}],
+}
+
+
+def kineto(folder: Path) -> Path:
+    source = next((FIXTURES / "simulated-input-bound-v100").glob("*.json.gz"))
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    env = dict(line.split("=", 1) for line in ENVIRONMENT.splitlines())
+    trace |= {"host_name": HOST, "env": env, "traceName": f"/home/{USER}/t.json", "argv": TEXT.split()}
+    trace["traceEvents"].append({"ph": "i", "name": TEXT, "pid": 1, "tid": 1, "ts": 1, "args": {"username": USER}})
+    path = folder / source.name
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return path
+
+
+def plain_kineto(folder: Path) -> Path:
+    packed = kineto(folder)
+    path = packed.with_suffix("")
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    return path
+
+
+def sized(number: int, content: bytes) -> bytes:
+    """A protobuf field of bytes."""
+    length = len(content)
+    size = bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])
+    return bytes([number << 3 | 2]) + size + content
+
+
+def xplane(folder: Path) -> Path:
+    """A recorded profile with another plane, whose line has a text in each place that has texts, and a host's name."""
+    (source,) = (FIXTURES / "tensorflow-cpu-generator").rglob("*.xplane.pb")
+    text = TEXT.encode()
+    stat, name = sized(5, text), sized(2, text)
+    line = sized(3, name + sized(11, text) + sized(4, sized(4, stat)))
+    described = sized(4, sized(2, name + sized(5, stat))) + sized(5, sized(2, name + sized(3, text)))
+    plane = sized(1, sized(2, b"/host:extra") + line + described + sized(6, sized(6, text)))
+    path = folder / source.name
+    path.write_bytes(source.read_bytes() + plane + sized(4, HOST.encode()))
+    return path
+
+
+def nsys(folder: Path) -> Path:
+    path = write(folder / "report.sqlite", FULL | PRIVATE)
+    with closing(sqlite3.connect(path)) as base:  # a page that was freed
+        base.execute("CREATE TABLE gone (value TEXT)")
+        base.executemany("INSERT INTO gone VALUES (?)", [(TEXT * 50,)] * 20)
+        base.commit()
+        base.execute("DROP TABLE gone")
+        base.execute("CREATE TRIGGER boom BEFORE DELETE ON ProcessStreams BEGIN SELECT RAISE(ABORT, 'no'); END")
+        base.commit()
+    return path
+
+
+def parquet(folder: Path) -> Path:
+    path = folder / "report_pqtdir"
+    path.mkdir()
+    with closing(sqlite3.connect(nsys(folder))) as base:
+        for name in FULL | PRIVATE | {"StringIds": []}:
+            rows = base.execute(f'SELECT * FROM "{name}"')  # noqa: S608 - names of ours
+            columns = [column[0] for column in rows.description]
+            frame = pl.DataFrame(rows.fetchall(), schema=columns, orient="row", infer_schema_length=None)
+            frame.write_parquet(path / f"{name}.parquet")
+    (folder / "report.sqlite").unlink()
+    return path
+
+
+MADE = {"kineto.gz": kineto, "kineto": plain_kineto, "xplane": xplane, "nsys": nsys, "parquet": parquet}
+
+
+def judged(path: Path) -> dict[str, Any]:
+    """The report, but for what it says of the file itself."""
+    report = check([str(path)]).model_dump(mode="json")
+    (run,) = report["runs"]
+    for name in ("path", "files", "bytes", "workers", "notes", "salvaged"):
+        run["source"].pop(name, None)
+    run.pop("notes", None)
+    return {**run, "name": None}
+
+
+def content(path: Path) -> bytes:
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if path.is_dir():
+        return "".join(str(pl.read_parquet(file).to_dicts()) for file in files).encode()
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_copy_holds_no_secret_and_is_checked_to_the_same_findings(tmp_path: Path, kind: str):
+    source = MADE[kind](tmp_path)
+    target = tmp_path / "clean" / source.name
+    target.parent.mkdir()
+    before = content(source)
+    scrub(source, target)
+    assert all(text.encode() in before for text in HOLDS[:3])
+    assert [text for text in HOLDS if text.encode() in content(target)] == []
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+    assert content(source) == before
+    assert judged(target) == judged(source)
+    assert "holds the values" not in str(check([str(target)]).model_dump())
+
+
+def test_a_check_names_the_variables_that_a_file_holds_and_never_their_values(tmp_path: Path):
+    done = advisor("check", nsys(tmp_path), "-v", cwd=tmp_path)
+    assert "AWS_SECRET_ACCESS_KEY, HF_TOKEN, WANDB_API_KEY" in " ".join(done.stdout.split())
+    assert not [text for text in (SECRET, "wJalrXUtnFEMI", "hunter2") if text in done.stdout + done.stderr]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "says"),
+    [
+        ("kineto", "{source}", "is the recording itself"),
+        ("parquet", "{source}/clean", "is the recording itself"),
+        ("nsys", "none/clean.sqlite", "cannot be written: No such file"),
+    ],
+)
+def test_what_cannot_be_written_is_said_and_nothing_is_left(tmp_path: Path, kind: str, target: str, says: str):
+    source = MADE[kind](tmp_path)
+    before, files = content(source), sorted(tmp_path.rglob("*"))
+    with pytest.raises(AdvisorError, match=says):
+        scrub(source, Path(target.format(source=source)) if "{" in target else tmp_path / target)
+    assert (content(source), sorted(tmp_path.rglob("*"))) == (before, files)
+
+
+@pytest.mark.parametrize("kind", ["kineto.gz", "kineto", "xplane", "nsys"])
+def test_a_damaged_recording_is_no_half_copy(tmp_path: Path, kind: str):
+    source = MADE[kind](tmp_path)
+    source.write_bytes(source.read_bytes()[: -source.stat().st_size // 3])
+    with pytest.raises(AdvisorError) as caught:
+        scrub(source, tmp_path / f"clean-{source.name}")
+    assert caught.value.exit_code == 3
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_a_report_is_to_be_exported_first(tmp_path: Path):
+    (tmp_path / "a.nsys-rep").touch()
+    done = advisor("scrub", "a.nsys-rep", "-o", "b.nsys-rep", cwd=tmp_path)
+    assert (done.returncode, "nsys export --type=sqlite" in done.stderr) == (2, True)
+
+
+SECRETS = {
+    "--token abc def": "--token xxx def",
+    "--hub-token=abcdef": "--hub-token=xxxxxx",
+    '"--api-key", "abcdef"': '"--api-key", "xxxxxx"',
+    "postgres://ann:pw@db:5432/x": "postgres://xxxxxx@db:5432/x",
+    "PGPASSWORD=hunter2 x": "PGPASSWORD=hunter2 x",
+    "DB_PASSWORD: hunter2": "DB_PASSWORD: xxxxxxx",
+    "Authorization: Bearer abcdef": "Authorization: Bearer xxxxxx",
+    "/home/ann/x.py(3): f": "/home/xxx/x.py(3): f",
+    "C:\\Users\\ann\\x": "C:\\Users\\xxx\\x",
+    "ghp_0123456789abcdefghij": "x" * 24,
+    "next_token=4096, tokens: all, sglang::detokenize": "next_token=4096, tokens: all, sglang::detokenize",
+    "attention(key=float16)": "attention(key=float16)",
+}
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_secrets_are_told_by_their_names_and_their_forms(text: str):
+    assert masked(text.encode()).decode() == SECRETS[text]
+
+
+def test_variables_are_told_by_their_names():
+    text = b'HF_TOKEN=abcd\nTOKENS=4096\nEMPTY_TOKEN=\n"MY_KEY": "abcd", SSH_AUTH_SOCK=/tmp/x MONKEY=abcd'
+    assert secret_variables(text) == ["HF_TOKEN", "MY_KEY"]
+
+
+def test_an_excerpt_holds_no_secret(tmp_path: Path):
+    source = kineto(tmp_path)
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    for event in trace["traceEvents"]:
+        if event.get("cat") == "user_annotation" and not event["name"].startswith("ProfilerStep"):
+            event["name"] += f" --token {SECRET}"
+    source.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    assert advisor("excerpt", source, "--finding", "input-bound", "-o", "e.json", cwd=tmp_path).returncode == 0
+    text = (tmp_path / "e.json").read_text()
+    assert "--token xxx" in text
+    assert SECRET not in text
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,20 @@
+"""A word for a severity stands in one file."""
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.vocabulary.severities import GRADES
+from tests.render_samples import RESNET, drawn, report
+
+
+@pytest.mark.parametrize(
+    ("medium", "words"),
+    [("terminal", "▲ GRAVE"), ("markdown", "▲&nbsp;grave"), ("html", "</svg>grave</li>")],
+)
+def test_another_word_reaches_every_medium(monkeypatch, medium, words):
+    assert words not in drawn(report(RESNET), medium)
+    monkeypatch.setitem(GRADES, "high", replace(GRADES["high"], word="grave"))
+    made = drawn(report(RESNET, RESNET), medium)
+    assert words in drawn(report(RESNET), medium)
+    assert "2 grave" in made
