@@ -355,8 +355,10 @@ def _own(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
     """
     columns = {"start": pl.col("start_ns"), "end": END_NS}
     within = view.host.filter(pl.col("kind") == "op", pl.col("parent").is_in(ops["id"].implode()))
-    inner, outer = within.select(pl.col("parent").alias("id"), **columns), ops.select("id", **columns)
-    inner = inner.cast(dict(outer.schema))
+    inner, outer = (
+        within.select(pl.col("parent").cast(ops["id"].dtype).alias("id"), **columns),
+        ops.select("id", **columns),
+    )
     starts = pl.concat([outer.select("id", at="start"), inner.select("id", at="end")]).sort("id", "at")
     ends = pl.concat([outer.select("id", at="end"), inner.select("id", at="start")]).sort("id", "at")
     pairs = starts.select("id", start_ns="at").hstack(ends.select(end_ns="at"))

@@ -174,7 +174,9 @@ NARROWER = st.sampled_from(
         {"op": "topk"},
     ]
 )
-SPAN = st.tuples(st.integers(0, 150), st.integers(0, 60), st.sampled_from(["gemm_a", "topk_b"]), st.sampled_from([7, 8]))
+SPAN = st.tuples(
+    st.integers(0, 150), st.integers(0, 60), st.sampled_from(["gemm_a", "topk_b"]), st.sampled_from([7, 8])
+)
 
 
 @given(st.lists(SPAN, max_size=8), NARROWER)
