@@ -27,7 +27,7 @@ from advisor.model.finding import Confidence
 from advisor.model.notes import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, comparisons, parse
-from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, of_rule
+from advisor.rules.selections import MOST_SELECTIONS, Name, Saves, Selection, Selections
 from advisor.rules.thresholds import Strict, Text, Threshold, number
 from advisor.system.resources import rules_folder
 from advisor.text import one_line
@@ -138,9 +138,10 @@ class Ends(Strict):
         return None if is_complete else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
 
 
-class Saving(Ends):
+class Saving(Saves, Ends):
     """Step time that the fix gives back, and the part of the step that it comes out of.
 
+    One of `without`, `faster`, `overlapped` and `merged` names a selection of the rule, which is the change then.
     `without_device` has the ends for jobs that use none. Where `known` does not hold there is no estimate. In place of
     all these, `low_ms` and `high_ms` are two expressions.
 
@@ -380,7 +381,14 @@ class Rule(Strict):
     @cached_property
     def selected(self) -> Mapping[str, Metric]:
         """The metrics of its selections, by the name that they have in this rule."""
-        return of_rule(self.id, self.measure, self._shared)
+        gains = self.saving.gains if self.saving else {}
+        return Selections(self.id, self.measure, self._shared).metrics(gains)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every word of the rule, the names of what it uses among them."""
+        ends = self.saving.ends if self.saving else ()
+        return frozenset(re.findall(r"\w+", self.model_dump_json(exclude={"entries", "measure"}) + " ".join(ends)))
 
     def metric(self, name: str) -> Metric:
         """The metric that the rule calls so."""
@@ -578,8 +586,8 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
 
 
 def selected(rules: Iterable[Rule]) -> list[Metric]:
-    """The metrics that the rules of a book select, for the measuring."""
-    return [metric for rule in rules for metric in rule.selected.values()]
+    """The metrics of the rules' selections that the rules use, for the measuring."""
+    return [metric for rule in rules if rule.measure for name, metric in rule.selected.items() if name in rule.words]
 
 
 def _text(path: Path) -> str:

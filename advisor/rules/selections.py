@@ -3,118 +3,232 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import polars as pl
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
+from advisor.inputs.names.kernels import FAMILIES
 from advisor.metrics import Metric
-from advisor.metrics.selectors import KINDS, MOST_CHARACTERS, Selector, Thread
+from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
+from advisor.metrics.selectors import KINDS, MOST_CHARACTERS, Kind, Selector, Thread
 from advisor.rules.thresholds import Strict
+from advisor.text import did_you_mean
 
 MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
 _DEEPEST: Final = 4
+_MOST_NAMED: Final = 5
+_OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies")
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.PolarsError:
+        raise ValueError(
+            f"{pattern!r} is no regular expression of Rust: it has no look-around, and a limit of size"
+        ) from None
+    return pattern
+
+
+def _one_or_several(written: object) -> object:
+    return (written,) if isinstance(written, str) else written
+
+
+def _known_family(family: str) -> str:
+    known = FAMILIES.categories.to_list()
+    if family not in known:
+        raise ValueError(f"{family!r} is no family of kernels{did_you_mean(family, known)}; give {', '.join(known)}")
+    return family
+
 
 Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
-Pattern: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS)]
-Names: TypeAlias = tuple[Name, ...]
+Pattern: TypeAlias = Annotated[
+    str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_compiles)
+]
+Names: TypeAlias = Annotated[tuple[Name, ...], Field(max_length=_MOST_NAMED), BeforeValidator(_one_or_several)]
+Families: TypeAlias = Annotated[
+    tuple[Annotated[str, AfterValidator(_known_family)], ...], BeforeValidator(_one_or_several)
+]
+Microseconds: TypeAlias = Annotated[float, Field(ge=0, le=1e12)]
+Bytes: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
 class Copies(Strict):
     """Which copies; all where neither is given."""
 
-    kind: Annotated[str, StringConstraints(pattern=r"^(HtoD|DtoH|DtoD|PtoP|HtoH)$")] = ""
-    memory: Annotated[str, StringConstraints(pattern=r"^(pageable|pinned|managed)$")] = ""
+    kind: Literal["", "HtoD", "DtoH", "DtoD", "PtoP", "HtoH"] = ""
+    memory: Literal["", "pageable", "pinned", "managed"] = ""
 
 
 class Selection(Strict):
-    """One entry of `measure`: one kind, with the pattern of names, and conditions.
+    """One entry of `measure`: one kind, with the pattern of names, and conditions. A name alone is a shared selection.
 
     A pattern is a regular expression that a name has to contain, in Rust's form: without look-around, so that it takes
     time in proportion to the name. `within` and `outside` name other selections of the rule, or shared ones.
     """
 
+    shared: Name | None = None
     ops: Pattern | None = None
     kernels: Pattern | None = None
     calls: Pattern | None = None
     frames: Pattern | None = None
     ranges: Pattern | None = None
     copies: Copies | None = None
+    besides: Annotated[Pattern | None, Field(alias="except")] = None
     launched_by: Pattern | None = None
+    family: Families = ()
     thread: Thread | None = None
     stream: Annotated[int, Field(ge=0)] | None = None
     within: Names = ()
     outside: Names = ()
-    longer_us: Annotated[float, Field(ge=0, le=1e12)] | None = None
-    shorter_us: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    longer_us: Microseconds | None = None
+    shorter_us: Microseconds | None = None
+    at_least_bytes: Bytes | None = None
+    at_most_bytes: Bytes | None = None
     exposed: bool = False
 
-    @field_validator("within", "outside", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _one_or_several(cls, written: object) -> object:
-        return (written,) if isinstance(written, str) else written
-
-    @field_validator("ops", "kernels", "calls", "frames", "ranges", "launched_by")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        if pattern is not None:
-            try:
-                pl.Series([""]).str.contains(pattern)
-            except pl.exceptions.PolarsError:
-                raise ValueError(f"{pattern!r} is no regular expression of Rust (no look-around)") from None
-        return pattern
+    def _of_name(cls, written: object) -> object:
+        return {"shared": written} if isinstance(written, str) else written
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
-        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        given = [kind for kind in ("shared", *KINDS) if getattr(self, kind) is not None]
         if len(given) != 1:
-            raise ValueError(f"give one of {', '.join(KINDS)}; here {' and '.join(given) or 'none'} is given")
-        of_device, kind = given[0] in {"kernels", "copies"}, given[0]
-        if of_device and self.thread:
-            raise ValueError(f"thread is of what runs on the host, not of {kind}")
-        if not of_device and (self.stream is not None or self.launched_by):
-            raise ValueError(f"stream and launched_by are of kernels and copies, not of {kind}")
+            raise ValueError(
+                f"give one of {', '.join(KINDS)}, or the name of a shared selection; "
+                f"here {' and '.join(given) or 'none'} is given"
+            )
+        if not self.shared:
+            self._fits(self.kind)
+        elif len(self.model_fields_set) > 1:
+            raise ValueError("a shared selection has no conditions here: write `within: NAME` in one of the rule's own")
         return self
 
-    def selector(self, others: Mapping[str, Selection], depth: int = 0) -> Selector:
-        """The selection with those that it names.
+    @property
+    def kind(self) -> Kind:
+        """What it selects."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    def _fits(self, kind: Kind) -> None:
+        """Raises where a condition is of another kind."""
+        sizes = self.at_least_bytes is not None or self.at_most_bytes is not None
+        refused = (
+            (kind in _OF_DEVICE and self.thread, "thread is of what runs on the host"),
+            (kind not in _OF_DEVICE and self.stream is not None, "stream is of kernels and copies"),
+            (kind not in _OF_DEVICE and self.launched_by, "launched_by is of kernels and copies"),
+            (kind != "kernels" and self.family, "family is of kernels"),
+            (kind != "copies" and sizes, "at_least_bytes and at_most_bytes are of copies"),
+        )
+        if why := next((words for is_wrong, words in refused if is_wrong), None):
+            raise ValueError(f"{why}, not of {kind}")
+
+    def selector(self, others: Mapping[str, Selection], named: tuple[str, ...] = ()) -> Selector:
+        """The selection with those that it names; `named` are the names that led to it.
 
         Raises:
             ValueError: it names one that is not there, or itself.
         """
-        if depth > _DEEPEST:
-            raise ValueError(f"selections name each other more than {_DEEPEST} times over")
-        (kind,) = (kind for kind in KINDS if getattr(self, kind) is not None)
-        names: dict[str, Any] = {"names": getattr(self, kind)}
+        if self.shared:
+            return _found(self.shared, others, named)
+        names: dict[str, Any] = {"names": getattr(self, self.kind)}
         if self.copies is not None:
             names = {"way": self.copies.kind, "memory": self.copies.memory}
-        around = {}
-        for key in ("within", "outside"):
-            if unknown := [name for name in getattr(self, key) if name not in others]:
-                raise ValueError(f"{key}: no selection is called {unknown[0]!r}")
-            around[key] = tuple(others[name].selector(others, depth + 1) for name in getattr(self, key))
         return Selector(
-            kind,
+            self.kind,
             **names,
-            **around,
+            besides=self.besides or "",
             op=self.launched_by or "",
+            families=self.family,
             thread=self.thread,
             stream=self.stream,
+            within=tuple(_found(name, others, named) for name in self.within),
+            outside=tuple(_found(name, others, named) for name in self.outside),
             longer_ns=None if self.longer_us is None else round(self.longer_us * 1e3),
             shorter_ns=None if self.shorter_us is None else round(self.shorter_us * 1e3),
+            least_bytes=self.at_least_bytes,
+            most_bytes=self.at_most_bytes,
             exposed=self.exposed,
         )
 
 
-def of_rule(rule: str, measure: Mapping[str, Selection], shared: Mapping[str, Selection]) -> dict[str, Metric]:
-    """The metrics of a rule's selections, by the name that they have in the rule; their own begins with the rule's id.
+Times: TypeAlias = Annotated[float, Field(ge=1, le=1e6)]
 
-    Raises:
-        ValueError: a selection names one that is not there, or itself.
+
+class Saves(Strict):
+    """A change to a selection, at most one of them.
+
+    `without` an op is without its host time, its calls and the kernels that they launched. `faster` gives how many
+    times as fast it is at least and at most.
     """
-    return {
-        metric.name: metric.called(f"{rule}.{metric.name}")
-        for name, selection in measure.items()
-        for metric in selection.selector({**shared, **measure}).metrics(name)
-    }
+
+    without: Name | None = None
+    faster: Annotated[Mapping[Name, tuple[Times, Times]], Field(max_length=1)] = {}
+    overlapped: Name | None = None
+    merged: Name | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_change(cls, written: object) -> object:
+        """Adds the name that the change has then, and how its saving is told."""
+        changes = [way for way in WAYS if way in written] if isinstance(written, Mapping) else []
+        if len(changes) > 1:
+            raise ValueError(f"give one of {', '.join(WAYS)}; here {' and '.join(changes)} are given")
+        for way in changes:
+            named = written[way]  # type: ignore[index]  # a mapping
+            name = next(iter(named), "") if isinstance(named, Mapping) else named
+            return {"change": name, "method": METHODS[way], **written}  # type: ignore[dict-item]  # a mapping
+        return written
+
+    @property
+    def gains(self) -> dict[str, tuple[Way, tuple[float, float]]]:
+        """The change by the selection that it is of."""
+        named = {name: way for way in WAYS if isinstance(name := getattr(self, way), str)}
+        plain: dict[str, tuple[Way, tuple[float, float]]] = {name: (way, (1.0, 1.0)) for name, way in named.items()}
+        return plain | {name: ("faster", times) for name, times in self.faster.items()}
+
+
+def _found(name: str, others: Mapping[str, Selection], named: tuple[str, ...]) -> Selector:
+    if name in named:
+        raise ValueError(f"the selection {name} names itself: {' > '.join((*named, name))}")
+    if len(named) >= _DEEPEST:
+        raise ValueError(f"selections name each other more than {_DEEPEST} times over: {' > '.join((*named, name))}")
+    if name not in others:
+        raise ValueError(f"no selection is called {name!r}{did_you_mean(name, others)}")
+    return others[name].selector(others, (*named, name))
+
+
+class Selections:
+    """A rule's selections with the shared ones that they may name; its own go before those of the same name."""
+
+    def __init__(self, rule: str, measure: Mapping[str, Selection], shared: Mapping[str, Selection]) -> None:
+        self._rule, self._own = rule, measure
+        own = {name: one for name, one in measure.items() if one.shared != name}  # `gemm: gemm` is the shared one
+        self._all = {**shared, **own}
+
+    def selector(self, name: str) -> Selector:
+        """One of them by name.
+
+        Raises:
+            ValueError: there is none, or it names one that is not there, or itself.
+        """
+        return _found(name, self._all, ())
+
+    def metrics(self, gains: Mapping[str, tuple[Way, tuple[float, float]]]) -> dict[str, Metric]:
+        """Their metrics by the name that they have in the rule; a metric's own name begins with the rule's id.
+
+        `gains` are the changes whose savings the rule asks for, by selection.
+
+        Raises:
+            ValueError: as for `selector`; or a change is of what runs on the device, and the selection is not.
+        """
+        made = [metric for name in self._own for metric in self.selector(name).metrics(name)]
+        for name, (way, times) in gains.items():
+            selector = self.selector(name)
+            if way in OF_DEVICE and selector.is_of_host:
+                raise ValueError(f"{way} is of kernels and copies; {name} is of {selector.kind}")
+            made += Better(selector, way, times).metrics(name)
+        return {metric.name: metric.called(f"{self._rule}.{metric.name}") for metric in made}

@@ -27,6 +27,21 @@ _EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_ca
 T = TypeVar("T")
 
 
+class ByName:
+    """The rows of a table by their names: a pattern is held against each name once, and not against each row."""
+
+    def __init__(self, names: pl.Series) -> None:
+        rows = names.rename("name").to_frame().with_row_index("row").group_by("name").agg("row")
+        self._names, self._rows = rows["name"].cast(pl.String), rows["row"]
+
+    def like(self, pattern: str) -> pl.Series:
+        """The numbers of the rows whose name matches the regular expression, ascending."""
+        hits = self._names.str.contains(pattern)
+        if not hits.any():  # most patterns are of another framework
+            return self._rows.explode().clear()
+        return self._rows.filter(hits).explode().sort()
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceView:
     """One device of one worker (device None: a worker that used none) over its used steps.
@@ -158,17 +173,14 @@ class DeviceView:
         return self._like(self.windowed, pattern, kinds).filter(pl.col("window").is_not_null())
 
     def _like(self, host: pl.DataFrame, pattern: str, kinds: tuple[str, ...]) -> pl.DataFrame:
-        hits = self._rows_by_name["name"].str.contains(pattern)
-        if not hits.any():  # most patterns are of another framework
+        rows = self._host_by_name.like(pattern)
+        if rows.is_empty():
             return host.clear()
-        rows = self._rows_by_name["row"].filter(hits).explode().sort()
         return host[rows.filter(self.host["kind"].gather(rows).is_in(kinds)) if kinds else rows]
 
     @cached_property
-    def _rows_by_name(self) -> pl.DataFrame:
-        """Each name of a host op once, with the numbers of its rows: patterns look at a name, not at each op."""
-        rows = self.host.select("name").with_row_index("row").group_by("name").agg("row")
-        return rows.with_columns(pl.col("name").cast(pl.String))
+    def _host_by_name(self) -> ByName:
+        return ByName(self.host["name"])
 
     def with_host(self, rows: pl.DataFrame, by: str, **columns: str) -> pl.DataFrame:
         """The rows with columns of the host op whose id `by` holds, `called_ns="start_ns"` say; null where none is."""

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.metrics.selection_gains import Better
+from advisor.metrics.selectors import ENDS, Selector
+from advisor.model.missing import Missing
+from tests.tables import kernel, on_device, on_host, pageable, profile, step, view
+
+# us         0        10        20        30        40        50        60        70        80        90       100
+# op a       [ 10 .......................... 40 ]               (aten::topk, own 10..15, 20..30 and 35..40)
+# op b             [ 15 .. 20 ]       [ 30.35 ]                 (aten::sort right inside it)
+# op c                                                [ 50 .. 60 ]   another topk, alone
+# range                                    [ 35 ........................... 70 ]
+# k1 (call 11..12)        [ 20 ........... 40 ]
+# k2 (call 51..52)                                          [ 55 .. 65 ]
+# copy (call 61..62)                                              [ 60 ........ 80 ]
+HOST = [
+    on_host("op", 10, 40, name="aten::topk"),
+    on_host("op", 15, 20, name="aten::sort", parent=0),
+    on_host("op", 30, 35, name="aten::sort", parent=0),
+    on_host("op", 50, 60, name="aten::topk"),
+    on_host("annotation", 35, 70, name="evaluate"),
+    on_host("op", 50, 58, name="loader", thread=5),
+]
+DEVICE = [
+    kernel(20, 40, 12, name="void topk<float>", op=0),
+    kernel(55, 65, 52, name="gemm_nt", op=3),
+    pageable(60, 80, launched=62, bytes=4_096),
+]
+STEPS = [step(1, 0, 100)]
+
+
+def seen() -> Any:
+    return view(profile(DEVICE, HOST, STEPS))
+
+
+def values(selector: Selector, of: Any = None) -> dict[str, Any]:
+    of = of or seen()
+    return {metric.name.removeprefix("x_"): metric.value(of) for metric in selector.metrics("x")}
+
+
+def test_an_op_s_time_is_its_own_and_its_names_have_as_much_in_all():
+    of = values(Selector("ops", "^aten::topk"))
+    assert of["share"] == pytest.approx((30 - 10 + 10) / 100)
+    assert of["ms"] == pytest.approx(0.030)
+    assert (of["count"], of["per_step"], of["median_us"]) == (2, 2.0, 20.0)
+    assert of["names"] == "aten::topk (30 µs)"
+
+
+def test_ops_and_those_right_inside_them_share_no_time():
+    of = values(Selector("ops", "^aten::"))
+    assert of["share"] == pytest.approx(0.40)
+    assert of["names"] == "aten::topk (30 µs), aten::sort (10 µs)"
+
+
+def test_an_op_far_inside_another_that_is_selected_too_counts_with_its_own_time_only():
+    host = [
+        on_host("op", 0, 50, name="mine"),
+        on_host("op", 10, 40, name="other", parent=0),
+        on_host("op", 15, 35, name="mine", parent=1),
+        on_host("op", 20, 25, name="other", parent=2),
+    ]
+    of = values(Selector("ops", "^mine"), view(profile(DEVICE, host, STEPS)))
+    assert of["share"] == pytest.approx((20 + 15) / 100)
+
+
+@pytest.mark.parametrize(
+    ("selector", "us", "count"),
+    [
+        (Selector("kernels"), 30, 2),
+        (Selector("kernels", "gemm"), 10, 1),
+        (Selector("kernels", besides="gemm"), 20, 1),
+        (Selector("kernels", op="^aten::topk$"), 30, 2),
+        (Selector("kernels", families=("gemm",)), 10, 1),
+        (Selector("kernels", shorter_ns=15_000), 10, 1),
+        (Selector("kernels", longer_ns=10_000), 20, 1),
+        (Selector("kernels", stream=8), 0, 0),
+        (Selector("kernels", exposed=True), 25, 2),
+        (Selector("kernels", within=(Selector("ranges", "evaluate"),)), 10, 1),
+        (Selector("kernels", outside=(Selector("ranges", "evaluate"),)), 20, 1),
+        (Selector("kernels", within=(Selector("ops", "topk"),), names="topk"), 20, 1),
+        (Selector("ranges", "evaluate"), 35, 1),
+        (Selector("ranges", "evaluate", exposed=True), 15, 1),
+        (Selector("calls", "Launch"), 3, 3),
+        (Selector("copies"), 20, 1),
+        (Selector("copies", way="HtoD", memory="pageable"), 20, 1),
+        (Selector("copies", way="DtoH"), 0, 0),
+        (Selector("copies", least_bytes=4_097), 0, 0),
+        (Selector("copies", most_bytes=4_096), 20, 1),
+        (Selector("ops", "aten", within=(Selector("copies"),)), 0, 0),
+        (Selector("ops", "sort", within=(Selector("kernels"),)), 5, 1),
+        (Selector("ops", "loader", thread="others"), 8, 1),
+        (Selector("ops", thread="steps", names="topk"), 30, 2),
+    ],
+    ids=str,
+)
+def test_each_condition_leaves_what_it_says(selector: Selector, us: float, count: int):
+    launching = [*HOST[:4], *(row | {"thread": 2} for row in HOST[4:5]), *HOST[5:]]
+    rows = [row | {"thread": 2} if row["thread"] == 1 else row for row in launching]
+    of = values(selector, view(profile(DEVICE, rows, STEPS)))
+    assert (of["ms"], of["count"]) == (pytest.approx(us / 1e3), count)
+    assert of["share"] == pytest.approx(us / 100)
+
+
+def test_time_is_cut_to_the_used_steps():
+    of = view(profile([kernel(20, 40, 12)], [on_host("op", 0, 1)], [step(1, 0, 30, host=(0, 100))]))
+    assert values(Selector("kernels"), of)["ms"] == pytest.approx(0.010)
+
+
+def test_what_overlaps_counts_once():
+    both = [kernel(20, 40, 12), kernel(30, 50, 13, stream=8)]
+    of = values(Selector("kernels"), view(profile(both, HOST, STEPS)))
+    assert (of["ms"], of["count"]) == (pytest.approx(0.030), 2)
+
+
+def test_places_are_the_longest():
+    share = next(iter(Selector("ops", "aten").metrics("x")))
+    assert share.where is not None
+    rows = share.where(seen())
+    assert rows["name"][0] == "aten::topk"
+    assert rows["dur_ns"][0] == 30_000
+    kernels_, copies = Selector("kernels").places(seen()), Selector("copies").places(seen())
+    assert kernels_["name"].to_list() == ["void topk<float>", "gemm_nt"]
+    assert copies["dur_ns"].to_list() == [20_000]
+
+
+def test_nothing_selected_is_zero_and_what_cannot_be_told_has_a_reason():
+    of = values(Selector("ops", "no such op"))
+    assert (of["share"], of["count"], of["median_us"], of["names"]) == (0.0, 0, 0.0, "")
+    frames = values(Selector("frames", "train"))
+    assert {value.code for value in frames.values() if isinstance(value, Missing)} == {"no_python_calls"}
+    inside_frames = values(Selector("kernels", within=(Selector("frames", "train"),)))
+    assert inside_frames["share"] == frames["share"]
+
+
+def test_undirected_copies_are_of_no_way():
+    of = view(profile([on_device("memcpy", 0, 50, copy_kind=None)], HOST, STEPS))
+    assert values(Selector("copies", way="HtoD"), of)["share"] == Missing("copy_direction_unknown", share=0.5)
+    assert values(Selector("copies"), of)["share"] == pytest.approx(0.5)
+
+
+def test_formulas_name_every_condition():
+    inner = Selector("ranges", "loop")
+    of = Selector("kernels", "a{2}", stream=0, within=(inner,), longer_ns=2_000, exposed=True)
+    assert of.words == (
+        "kernels whose name matches a{2} on stream 0 longer than 2 µs within ranges of the program whose name matches "
+        "loop while the device runs nothing else"
+    )
+    assert all(of.words in metric.formula for metric in of.metrics("x"))
+
+
+def test_they_travel_to_other_processes():
+    metrics = [*Selector("ops", "topk").metrics("x"), *Better(Selector("kernels"), "faster", (2, 4)).metrics("x")]
+    sent = pickle.loads(pickle.dumps(metrics))  # noqa: S301 - our own
+    assert [metric.value(seen()) for metric in sent] == [metric.value(seen()) for metric in metrics]
+    assert len(metrics) == len(ENDS) + 2
+
+
+NARROWER = st.sampled_from(
+    [
+        {"longer_ns": 9_000},
+        {"shorter_ns": 15_000},
+        {"besides": "topk"},
+        {"exposed": True},
+        {"stream": 7},
+        {"within": (Selector("ranges", "evaluate"),)},
+        {"outside": (Selector("ops", "topk"),)},
+        {"op": "topk"},
+    ]
+)
+SPAN = st.tuples(
+    st.integers(0, 150), st.integers(0, 60), st.sampled_from(["gemm_a", "topk_b"]), st.sampled_from([7, 8])
+)
+
+
+@given(st.lists(SPAN, max_size=8), NARROWER)
+def test_one_more_condition_never_gives_more(ops: list[tuple[int, int, str, int]], more: dict[str, Any]):
+    rows = [kernel(at, at + took, at + 1, name=name, stream=stream) for at, took, name, stream in ops]
+    of = view(profile([*rows, kernel(0, 1, 1)], HOST, STEPS))
+    wide, narrow = values(Selector("kernels"), of), values(Selector("kernels", **more), of)
+    assert 0 <= narrow["share"] <= wide["share"] <= 1
+    assert narrow["count"] <= wide["count"]
+    assert narrow["ms"] == pytest.approx(narrow["share"] * 0.1)
+
+
+# Savings: the recorded steps are too short to be replayed by a model of a CPU; what stands in for one is told.
+
+
+def gain(selector: Selector, way: Any, times: tuple[float, float] = (1.0, 1.0), of: Any = None) -> tuple[Any, ...]:
+    return tuple(metric.value(of or seen()) for metric in Better(selector, way, times).metrics("x"))
+
+
+CPU = view(profile([], [row for row in HOST if row["thread"] == 1], [step(1, 0, 100, device=None)]))
+
+
+def test_without_a_device_an_op_is_saved_with_all_within_it():
+    assert gain(Selector("ops", "topk"), "without", of=CPU) == pytest.approx((0.040, 0.040))
+    assert gain(Selector("ops", "sort"), "without", of=CPU) == pytest.approx((0.010, 0.010))
+
+
+def test_without_a_device_a_faster_op_saves_of_its_own_time():
+    assert gain(Selector("ops", "topk"), "faster", (2, 4), of=CPU) == pytest.approx((0.015, 0.0225))
+
+
+@pytest.mark.parametrize("way", ["without", "faster", "overlapped", "merged"])
+def test_nothing_selected_saves_nothing(way: Any):
+    assert gain(Selector("kernels", "no such kernel"), way, (2, 4)) == (0.0, 0.0)
