@@ -31,11 +31,6 @@ def no_frames(view: DeviceView) -> Missing | None:
     return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 
-def no_ops(view: DeviceView) -> Missing | None:
-    """Why no framework op of the host is known, or None where one is."""
-    return None if (view.host["kind"] == "op").any() else Missing("no_host_op")
-
-
 def unknown_waits(view: DeviceView) -> Missing | None:
     """Why it is unknown what the device waited for, or None where it is known."""
     if view.device is None or not view.total_ns:

@@ -43,11 +43,6 @@ def why_none(job: Job) -> Missing:
     return Missing("no_collective_on_device" if job.steps else "no_common_step")
 
 
-def no_traffic(job: Job) -> Missing | None:
-    """The same; None where there are some."""
-    return None if job.once(traffic).height else why_none(job)
-
-
 def why_unexpected(calls: pl.DataFrame) -> Missing:
     """Why no time is expected of these calls: the reason that the most time rests on."""
     if calls["bytes"].null_count() == calls.height:

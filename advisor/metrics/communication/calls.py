@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
-from advisor.metrics.metric import of_devices
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -28,26 +28,57 @@ _MOST_BETWEEN: Final = 1  # ops between calls that joining saves too: a copy, a 
 
 def _flat_ops(view: DeviceView) -> pl.DataFrame:
     broadcasts = view.used_like(_FLAT, "op", "collective")
-    return as_places(broadcasts.filter(inside(view.once(_buffer_broadcasts), broadcasts)), "host_ops")
+    return as_places(broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts)), "host_ops")
 
 
-def _calling(view: DeviceView) -> Union:
-    """When the host calls for collectives of the device; never where none of their calls was recorded."""
+COLLECTIVE_CALL_MS = Metric(
+    "collective_call_ms",
+    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
+    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
+)
+COLLECTIVE_CALL_IDLE_MS = Metric(
+    "collective_call_idle_ms",
+    "Time per step for which the device idles at most because of the host's calls of collectives.",
+    "min(collective_call_ms, host-bound and queued idle time per step)",
+)
+
+
+@measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
+def calling(view: DeviceView) -> Values:
+    """What collectives cost the host; zero where none of their calls was recorded."""
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
-        return EMPTY
-    return spans(view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode())))
+        return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
+    calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
+    calling_ms = per_step_ms(view, spans(calls))
+    idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
+    return {COLLECTIVE_CALL_MS: calling_ms, COLLECTIVE_CALL_IDLE_MS: min(calling_ms, view.per_step_ms(idle))}
 
 
-def _call_idle_ms(view: DeviceView) -> float:
-    calling = view.once(_calling)
-    idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item() if calling.total else 0
-    return min(per_step_ms(view, calling), view.per_step_ms(idle))
+BUFFER_BROADCAST_IDLE_MS = Metric(
+    "buffer_broadcast_idle_ms",
+    "Time per step for which the device idles while the host broadcasts the module's buffers.",
+    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
+    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
+    "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
+    where=_flat_ops,
+)
+COLLECTIVE_LOOP_IDLE_MS = Metric(
+    "collective_loop_idle_ms",
+    "Time per step for which the device idles while the host calls for one collective right after another.",
+    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
+    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
+)
 
 
-def _broadcast_idle(view: DeviceView) -> Union:
-    sends = view.once(_buffer_broadcasts)
-    return (sends & view.once(launch_gaps)) | (sends & view.once(stalls))
+@measures(BUFFER_BROADCAST_IDLE_MS, COLLECTIVE_LOOP_IDLE_MS)
+def idle_in_calls(view: DeviceView) -> Values:
+    """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
+    short, sends = view.once(launch_gaps), _buffer_broadcasts(view)
+    return {
+        BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, (sends & short) | (sends & view.once(stalls))),
+        COLLECTIVE_LOOP_IDLE_MS: per_step_ms(view, _loops(view) & short),
+    }
 
 
 def _buffer_broadcasts(view: DeviceView) -> Union:
@@ -85,34 +116,3 @@ def _loops(view: DeviceView) -> Union:
         pl.col("next_called_ns") - pl.col("called_ns") <= LAUNCH_GAP_NS,
     )
     return Union.of(pairs["called_ns"].to_numpy(), pairs["next_called_ns"].to_numpy())
-
-
-measure = of_devices(__name__)
-measure(
-    "collective_call_ms",
-    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
-    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
-    lambda view: per_step_ms(view, view.once(_calling)),
-)
-measure(
-    "collective_call_idle_ms",
-    "Time per step for which the device idles at most because of the host's calls of collectives.",
-    "min(collective_call_ms, host-bound and queued idle time per step)",
-    _call_idle_ms,
-)
-measure(
-    "buffer_broadcast_idle_ms",
-    "Time per step for which the device idles while the host broadcasts the module's buffers.",
-    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
-    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
-    lambda view: per_step_ms(view, _broadcast_idle(view)),
-    source="PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
-    where=_flat_ops,
-)
-measure(
-    "collective_loop_idle_ms",
-    "Time per step for which the device idles while the host calls for one collective right after another.",
-    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
-    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
-    lambda view: per_step_ms(view, _loops(view) & view.once(launch_gaps)),
-)

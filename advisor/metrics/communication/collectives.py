@@ -17,7 +17,7 @@ from advisor.analysis.device.communication import (
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.kernels import PRODUCTS, family
-from advisor.metrics.metric import Value, of_devices
+from advisor.metrics.old import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import number
@@ -31,6 +31,7 @@ _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
 _IS_BESIDE: Final = pl.col("covered") >= _BESIDE * pl.col("dur_ns")
 _DEVICE: Final = ("device_ops",)
+_SIZES: Final = ("device_ops", "collectives.bytes")
 _NONE: Final = Missing("no_collective_on_device")
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
@@ -48,42 +49,159 @@ def _most_exposed(view: DeviceView) -> pl.DataFrame:
     return as_places(exposed, "device_ops", op="op", by="bare_ns")
 
 
-def _kinds(view: DeviceView) -> pl.DataFrame:
-    """How many collectives of each kind (`does`) the used steps have, on the device and on the host: `len`."""
+COLLECTIVES_PER_STEP = Metric(
+    "collectives_per_step",
+    "Collectives per step, on the device and on the host.",
+    "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
+)
+COLLECTIVE_CALLS = Metric(
+    "collective_calls",
+    "Which collectives, how often per step; the most frequent first.",
+    "number by operation / steps",
+    unit="text",
+)
+BACKEND = Metric(
+    "backend",
+    "The backend of the collectives, as the process asked for it.",
+    "init_process_group's backend",
+    unit="text",
+)
+
+
+@measures(COLLECTIVES_PER_STEP, COLLECTIVE_CALLS, BACKEND)
+def calls(view: DeviceView) -> Values:
+    """How many collectives of which kind."""
     on_host = view.once(host_collectives).select(
         does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
     )
     on_device = view.once(device_collectives).select(pl.col("does").fill_null("unknown"))
-    return pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
+    kinds = pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
+    by_kind = ", ".join(f"{does} {number(calls / view.steps.height)}" for does, calls in kinds.rows())
+    return {
+        COLLECTIVES_PER_STEP: float(kinds["len"].sum()) / view.steps.height,
+        COLLECTIVE_CALLS: by_kind or _NONE,
+        BACKEND: view.process.get("backend") or Missing("backend_unknown"),
+    }
 
 
-def _calls(view: DeviceView) -> Value:
-    kinds = view.once(_kinds).rows()
-    return ", ".join(f"{does} {number(calls / view.steps.height)}" for does, calls in kinds) or _NONE
+COLLECTIVE_BYTES_PER_STEP = Metric(
+    "collective_bytes_per_step",
+    "Bytes per step that this rank's collectives handle.",
+    "sum of bytes (of gathers and scatters: the whole array) / steps",
+    "nccl-tests, doc/PERFORMANCE.md",
+)
+COLLECTIVE_MEDIAN_BYTES = Metric(
+    "collective_median_bytes",
+    "Bytes of the typical collective.",
+    "median of the bytes of the collectives",
+    unit="number",
+)
 
 
-def _unknown_sizes(view: DeviceView) -> Missing | None:
+@measures(COLLECTIVE_BYTES_PER_STEP, COLLECTIVE_MEDIAN_BYTES, needs=_SIZES)
+def sizes(view: DeviceView) -> Values:
+    """Sizes of the messages."""
     known = view.once(device_collectives)["size"]
     if not len(known):
         return _NONE
-    missing = known.null_count()
-    return Missing("sizes_partly_missing", missing=missing, collectives=len(known)) if missing else None
+    if known.null_count():
+        return Missing("sizes_partly_missing", missing=known.null_count(), collectives=len(known))
+    return {
+        COLLECTIVE_BYTES_PER_STEP: float(known.sum()) / view.steps.height,
+        COLLECTIVE_MEDIAN_BYTES: float(np.median(known.to_numpy())),
+    }
 
 
-def _total_ms(view: DeviceView) -> float:
-    return per_step_ms(view, spans(view.once(device_collectives)))
+COMMUNICATION_MS = Metric(
+    "communication_ms",
+    "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
+    "union of the collectives inside the steps / steps",
+    where=_longest,
+)
+EXPOSED_COMMUNICATION_MS = Metric(
+    "exposed_communication_ms",
+    "Time per step in which a collective runs on the device and no other kernel does.",
+    "(union of collectives and kernels - union of kernels) inside the steps / steps",
+    where=_most_exposed,
+)
+HIDDEN_COMMUNICATION_MS = Metric(
+    "hidden_communication_ms",
+    "Time per step in which a collective runs on the device and a kernel hides it.",
+    "communication_ms - exposed_communication_ms",
+)
+OVERLAP_SHARE = Metric(
+    "overlap_share",
+    "How much of the communication kernels hide.",
+    "hidden_communication_ms / communication_ms",
+    "Holistic Trace Analysis, communication computation overlap",
+)
+SHORT_COLLECTIVES_PER_STEP = Metric(
+    "short_collectives_per_step",
+    "Collectives of less than 50 µs per step: start-up is most of what they take.",
+    "number of collective kernels below 50 µs / steps; without kernels for small messages (one-shot, multimem)",
+    "all_reduce of 1 KiB to 2 MiB takes 17 to 42 µs on 8 x H100 (dgxc-benchmarking curves)",
+)
+SHORT_COLLECTIVES_MS = Metric(
+    "short_collectives_ms",
+    "Time per step in which a collective of less than 50 µs runs and no other kernel does.",
+    "(union of them - its overlap with kernels) inside the steps / steps",
+)
 
 
-def _all_exposed_ms(view: DeviceView) -> float:
-    return exposed_ms(view, view.once(device_collectives))
+@measures(
+    COMMUNICATION_MS,
+    EXPOSED_COMMUNICATION_MS,
+    HIDDEN_COMMUNICATION_MS,
+    OVERLAP_SHARE,
+    SHORT_COLLECTIVES_PER_STEP,
+    SHORT_COLLECTIVES_MS,
+    needs=_DEVICE,
+)
+def exposure(view: DeviceView) -> Values:
+    """How much of the communication is hidden; zero where there is none."""
+    ops = view.once(device_collectives)
+    total = per_step_ms(view, spans(ops))
+    exposed = exposed_ms(view, ops)
+    short = ops.filter(pl.col("dur_ns") < _SHORT_NS, ~matches(_ONE_SHOT))
+    return {
+        COMMUNICATION_MS: total,
+        EXPOSED_COMMUNICATION_MS: exposed,
+        HIDDEN_COMMUNICATION_MS: total - exposed,
+        OVERLAP_SHARE: (total - exposed) / total if total else _NONE,
+        SHORT_COLLECTIVES_PER_STEP: short.height / view.steps.height,
+        SHORT_COLLECTIVES_MS: exposed_ms(view, short),
+    }
 
 
-def _hidden_ms(view: DeviceView) -> float:
-    return view.once(_total_ms) - view.once(_all_exposed_ms)
+CONTENTION_MS = Metric(
+    "contention_ms",
+    "Time per step by which kernels take longer while a collective runs beside them.",
+    "sum over kernels (name, grid, block, op, shapes) of calls beside a collective (half of their time) x (their"
+    " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
+    "and attention",
+    "Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
+)
+CONTENTION_RATIO = Metric(
+    "contention_ratio",
+    "How many times as long kernels take beside a collective as alone.",
+    "their time beside collectives / the same calls at the median alone",
+)
 
 
-def _short(view: DeviceView) -> pl.DataFrame:
-    return view.once(device_collectives).filter(pl.col("dur_ns") < _SHORT_NS, ~matches(_ONE_SHOT))
+@measures(CONTENTION_MS, CONTENTION_RATIO, needs=_DEVICE)
+def contention(view: DeviceView) -> Values:
+    """What collectives slow down; nothing where none runs beside a kernel."""
+    kernels = _covered(view)
+    if not kernels.height:
+        return {}
+    if not kernels.select(_IS_BESIDE.any()).item():
+        return {CONTENTION_MS: 0.0, CONTENTION_RATIO: 1.0}
+    both = _beside_and_alone(view, kernels)
+    usual = float((both["calls"] * both["without_ns"]).sum())
+    if not usual:
+        return Missing("no_overlap_sample")
+    slower = float((both["calls"] * both["with_ns"]).sum()) - usual
+    return {CONTENTION_MS: view.per_step_ms(max(0.0, slower)), CONTENTION_RATIO: (usual + slower) / usual}
 
 
 def _covered(view: DeviceView) -> pl.DataFrame:
@@ -94,134 +212,22 @@ def _covered(view: DeviceView) -> pl.DataFrame:
     return kernels.with_columns(covered=pl.Series(running.within(start, start + kernels["dur_ns"].to_numpy())))
 
 
-def _unknown_contention(view: DeviceView) -> Missing | None:
-    kernels = view.once(_covered)
-    if not kernels.height:
-        return Missing("nothing_to_compute_from")
-    is_unknown = kernels.select(_IS_BESIDE.any()).item() and not view.once(_beside_and_alone)[1]
-    return Missing("no_overlap_sample") if is_unknown else None
+def _beside_and_alone(view: DeviceView, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Median times of equal kernels beside collectives and alone; of those with enough calls of both.
 
-
-def _contention_ms(view: DeviceView) -> float:
-    beside_ns, alone_ns = view.once(_beside_and_alone)
-    return view.per_step_ms(max(0.0, beside_ns - alone_ns))
-
-
-def _contention_ratio(view: DeviceView) -> float:
-    beside_ns, alone_ns = view.once(_beside_and_alone)
-    return beside_ns / alone_ns if alone_ns else 1.0
-
-
-def _beside_and_alone(view: DeviceView) -> tuple[float, float]:
-    """The ns of the kernels beside collectives, and of as many of the same alone, at their medians; 0 where none is so.
-
-    Both of at least three calls. A grid says how large a product's result is, not how long its sums are: without
-    shapes, products are not compared.
+    A grid says how large a product's result is, not how long its sums are: without shapes, products are not compared.
     """
     alone = pl.col("covered") == 0
-    known = view.with_host(view.once(_covered), "op", op_name="name", shapes="shapes")
+    known = view.with_host(kernels, "op", op_name="name", shapes="shapes")
     multiplies = pl.Series(family(known["name"]).cast(pl.String).is_in(PRODUCTS))
-    of_kernel = known.filter(pl.col("shapes").is_not_null() | ~multiplies).group_by(_SHAPE)
-    both = of_kernel.agg(
-        calls=_IS_BESIDE.sum().cast(pl.Int64),
-        others=alone.sum(),
-        with_ns=pl.col("dur_ns").filter(_IS_BESIDE).median(),
-        without_ns=pl.col("dur_ns").filter(alone).median(),
-    ).filter(pl.col("calls") >= _ENOUGH, pl.col("others") >= _ENOUGH)
-    beside_ns, alone_ns = both.select(pl.col("with_ns", "without_ns") * pl.col("calls")).sum().row(0)
-    return beside_ns, alone_ns
-
-
-measure = of_devices(__name__)
-measure(
-    "collectives_per_step",
-    "Collectives per step, on the device and on the host.",
-    "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
-    lambda view: float(view.once(_kinds)["len"].sum()) / view.steps.height,
-)
-measure(
-    "collective_calls",
-    "Which collectives, how often per step; the most frequent first.",
-    "number by operation / steps",
-    _calls,
-    unit="text",
-)
-measure(
-    "backend",
-    "The backend of the collectives, as the process asked for it.",
-    "init_process_group's backend",
-    lambda view: view.process.get("backend") or Missing("backend_unknown"),
-    unit="text",
-)
-sized = of_devices(__name__, needs=("device_ops", "collectives.bytes"), unknown=_unknown_sizes)
-sized(
-    "collective_bytes_per_step",
-    "Bytes per step that this rank's collectives handle.",
-    "sum of bytes (of gathers and scatters: the whole array) / steps",
-    lambda view: float(view.once(device_collectives)["size"].sum()) / view.steps.height,
-    source="nccl-tests, doc/PERFORMANCE.md",
-)
-sized(
-    "collective_median_bytes",
-    "Bytes of the typical collective.",
-    "median of the bytes of the collectives",
-    lambda view: float(np.median(view.once(device_collectives)["size"].to_numpy())),
-    unit="number",
-)
-on_device = of_devices(__name__, needs=_DEVICE)
-on_device(
-    "communication_ms",
-    "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
-    "union of the collectives inside the steps / steps",
-    lambda view: view.once(_total_ms),
-    where=_longest,
-)
-on_device(
-    "exposed_communication_ms",
-    "Time per step in which a collective runs on the device and no other kernel does.",
-    "(union of collectives and kernels - union of kernels) inside the steps / steps",
-    lambda view: view.once(_all_exposed_ms),
-    where=_most_exposed,
-)
-on_device(
-    "hidden_communication_ms",
-    "Time per step in which a collective runs on the device and a kernel hides it.",
-    "communication_ms - exposed_communication_ms",
-    _hidden_ms,
-)
-on_device(
-    "overlap_share",
-    "How much of the communication kernels hide.",
-    "hidden_communication_ms / communication_ms",
-    lambda view: _hidden_ms(view) / view.once(_total_ms) if view.once(_total_ms) else _NONE,
-    source="Holistic Trace Analysis, communication computation overlap",
-)
-on_device(
-    "short_collectives_per_step",
-    "Collectives of less than 50 µs per step: start-up is most of what they take.",
-    "number of collective kernels below 50 µs / steps; without kernels for small messages (one-shot, multimem)",
-    lambda view: _short(view).height / view.steps.height,
-    source="all_reduce of 1 KiB to 2 MiB takes 17 to 42 µs on 8 x H100 (dgxc-benchmarking curves)",
-)
-on_device(
-    "short_collectives_ms",
-    "Time per step in which a collective of less than 50 µs runs and no other kernel does.",
-    "(union of them - its overlap with kernels) inside the steps / steps",
-    lambda view: exposed_ms(view, _short(view)),
-)
-beside = of_devices(__name__, needs=_DEVICE, unknown=_unknown_contention)
-beside(
-    "contention_ms",
-    "Time per step by which kernels take longer while a collective runs beside them.",
-    "sum over kernels (name, grid, block, op, shapes) of calls beside a collective (half of their time) x (their"
-    " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
-    "and attention",
-    _contention_ms,
-    source="Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
-)
-beside(
-    "contention_ratio",
-    "How many times as long kernels take beside a collective as alone.",
-    "their time beside collectives / the same calls at the median alone",
-    _contention_ratio,
-)
+    return (
+        known.filter(pl.col("shapes").is_not_null() | ~multiplies)
+        .group_by(_SHAPE)
+        .agg(
+            calls=_IS_BESIDE.sum().cast(pl.Int64),
+            others=alone.sum(),
+            with_ns=pl.col("dur_ns").filter(_IS_BESIDE).median(),
+            without_ns=pl.col("dur_ns").filter(alone).median(),
+        )
+        .filter(pl.col("calls") >= _ENOUGH, pl.col("others") >= _ENOUGH)
+    )
