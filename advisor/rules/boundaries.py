@@ -19,7 +19,7 @@ from advisor.rules.rule_file import Rule
 
 Key: TypeAlias = tuple[str | int, ...]
 """Where a condition stands in the rule file."""
-Given: TypeAlias = Mapping[str, Any]
+Metrics: TypeAlias = Mapping[str, Any]
 Types: TypeAlias = Mapping[str, type[pl.DataType]]
 
 _BESIDE: Final = 0.01  # of a limit, or the step from a limit of 0: less than any change of a limit that matters
@@ -32,7 +32,7 @@ class AtLimit(NamedTuple):
 
     key: Key
     limit: str
-    given: Given
+    values: Metrics
     answer: object
 
     @property
@@ -43,16 +43,16 @@ class AtLimit(NamedTuple):
 
 def at_limits(rule: Rule, metrics: Types) -> tuple[list[AtLimit], list[tuple[Key, str]]]:
     """The cases, and the limits that decide in none of them, each with its key."""
-    found, idle = [], []
+    edges, idle = [], []
     for key, text in _conditions(rule).items():
-        for left, sign, right in comparisons(text):
-            limit = f"{left} {sign} {right}"
-            cases = next(_decided(rule, key, (left, right), metrics), None)
+        for first, sign, second in comparisons(text):
+            limit = f"{first} {sign} {second}"
+            cases = next(_decided(rule, key, (first, second), metrics), None)
             if cases is None:
                 idle.append((key, limit))
             else:
-                found += [AtLimit(key, limit, given, answer) for given, answer in cases]
-    return found, idle
+                edges += [AtLimit(key, limit, values, answer) for values, answer in cases]
+    return edges, idle
 
 
 def misjudged(rule: Rule, cases: Iterable[AtLimit], metrics: Types) -> list[AtLimit]:
@@ -63,7 +63,7 @@ def misjudged(rule: Rule, cases: Iterable[AtLimit], metrics: Types) -> list[AtLi
     return [
         case
         for key, of_key in by_key.items()
-        for case, answer in zip(of_key, _answers(rule, key, [case.given for case in of_key], metrics), strict=True)
+        for case, answer in zip(of_key, _answers(rule, key, [case.values for case in of_key], metrics), strict=True)
         if answer != case.answer
     ]
 
@@ -76,7 +76,7 @@ def _conditions(rule: Rule) -> dict[Key, str]:
     return texts | {("fixes", *key): condition for key, condition in rule.texts_of_fixes.items()}
 
 
-def _decided(rule: Rule, key: Key, sides: tuple[str, str], metrics: Types) -> Iterator[list[tuple[Given, object]]]:
+def _decided(rule: Rule, key: Key, sides: tuple[str, str], metrics: Types) -> Iterator[list[tuple[Metrics, object]]]:
     """By case and metric, what the rule answers around the limit, if the answer changes there."""
     names = parse(f"({sides[0]}) = ({sides[1]})", {*metrics, *rule.params}).names - rule.params.keys()
     for name in sorted(names):
@@ -88,7 +88,7 @@ def _decided(rule: Rule, key: Key, sides: tuple[str, str], metrics: Types) -> It
                 yield cases
 
 
-def _answers(rule: Rule, key: Key, rows: Sequence[Given], metrics: Types) -> list[object]:
+def _answers(rule: Rule, key: Key, rows: Sequence[Metrics], metrics: Types) -> list[object]:
     """Of a fix whether its condition holds, else whether the rule fires, how severe it is, and how sure."""
     frame = _frame(rows, metrics)
     if key[0] == "fixes":
@@ -96,46 +96,46 @@ def _answers(rule: Rule, key: Key, rows: Sequence[Given], metrics: Types) -> lis
     return [(verdict.outcome, verdict.severity, verdict.lower) for verdict in verdicts(rule, frame)]
 
 
-def _around(rule: Rule, name: str, sides: tuple[str, str], metrics: Types) -> list[list[Given]]:
+def _around(rule: Rule, name: str, sides: tuple[str, str], metrics: Types) -> list[list[Metrics]]:
     """The metrics of each case with this one around the value at which both sides are equal."""
     cases = [case.metrics for case in rule.cases.values()]
     if metrics[name] == pl.String:
         words = [side[1:-1] for side in sides if side.startswith("'")]
-        return [[{**given, name: word} for word in (*words, "?")] for given in cases]
-    ends = [_difference(rule, sides, [{**given, name: at} for given in cases], metrics) for at in (0.0, 1.0)]
-    near: list[list[Given]] = [
-        [{**given, name: value} for value in _near(*of_case)]
-        for given, of_case in zip(cases, zip(*ends, strict=True), strict=True)
+        return [[{**values, name: word} for word in (*words, "?")] for values in cases]
+    ends = [_difference(rule, sides, [{**values, name: at} for values in cases], metrics) for at in (0.0, 1.0)]
+    near: list[list[Metrics]] = [
+        [{**values, name: value} for value in _near(*of_case)]
+        for values, of_case in zip(cases, zip(*ends, strict=True), strict=True)
     ]
     gaps = iter([abs(gap or 0.0) for gap in _difference(rule, sides, [row for rows in near for row in rows], metrics)])
     closest = [min(((next(gaps), row) for row in rows), key=itemgetter(0)) for rows in near if rows]
     closest.sort(key=itemgetter(0))  # first the cases in which a number meets the limit exactly
-    whole = metrics[name] == pl.Int64
-    return [[{**row, name: value} for value in _points(float(row[name]), whole=whole)] for _, row in closest]
+    is_count = metrics[name] == pl.Int64
+    return [[{**row, name: value} for value in _points(float(row[name]), is_count=is_count)] for _, row in closest]
 
 
-def _difference(rule: Rule, sides: tuple[str, str], rows: Sequence[Given], metrics: Types) -> list[float | None]:
+def _difference(rule: Rule, sides: tuple[str, str], rows: Sequence[Metrics], metrics: Types) -> list[float | None]:
     """By how much the left side exceeds the right one in each row; None where it is unknown or no number."""
     frame = _frame(rows, metrics)
     text = f"({sides[0]}) - ({sides[1]})" if "'" not in "".join(sides) else "0 / 0"
     return parse(text, {*metrics, *rule.params}).over(frame, rule.params)
 
 
-def _frame(rows: Sequence[Given], metrics: Types) -> pl.DataFrame:
+def _frame(rows: Sequence[Metrics], metrics: Types) -> pl.DataFrame:
     return pl.DataFrame([{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False)
 
 
-def _near(at_zero: float | None, at_one: float | None) -> list[float]:
+def _near(from_zero: float | None, from_1: float | None) -> list[float]:
     """Where a line through both is 0, and the numbers next to that; none if it is nowhere."""
-    if at_zero is None or at_one is None or at_zero == at_one:
+    if from_zero is None or from_1 is None or from_zero == from_1:
         return []
-    root = float(f"{at_zero / (at_zero - at_one):.{_DIGITS}g}")
+    root = float(f"{from_zero / (from_zero - from_1):.{_DIGITS}g}")
     return [root, math.nextafter(root, math.inf), math.nextafter(root, -math.inf)]
 
 
-def _points(limit: float, *, whole: bool) -> list[float]:
+def _points(limit: float, *, is_count: bool) -> list[float]:
     """The limit and the values beside it; none that is negative where the limit is not."""
-    step = 1.0 if whole else abs(limit) * _BESIDE or _BESIDE
-    below, above = (math.ceil(limit) - 1, math.floor(limit) + 1) if whole else (limit - step, limit + step)
-    points = [below, above] if whole and limit % 1 else [below, limit, above]
+    step = 1.0 if is_count else abs(limit) * _BESIDE or _BESIDE
+    below, above = (math.ceil(limit) - 1, math.floor(limit) + 1) if is_count else (limit - step, limit + step)
+    points = [below, above] if is_count and limit % 1 else [below, limit, above]
     return [value for value in points if value >= 0 or limit < 0]

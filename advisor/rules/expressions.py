@@ -168,10 +168,10 @@ def comparisons(text: str) -> Iterator[tuple[str, Operator, str]]:
     for at, sign in enumerate(tokens):
         if sign in _COMPARING:
             before = [_TURNED.get(token, token) for token in reversed(tokens[:at])]
-            left = [_TURNED.get(token, token) for token in _operand(before)]
+            first = [_TURNED.get(token, token) for token in _operand(before)]
             across = list(_operand(tokens[at + 1 :]))
-            if left and "CASE" not in map(str.upper, across):
-                yield " ".join(reversed(left)), cast("Operator", sign), " ".join(across)
+            if first and "CASE" not in map(str.upper, across):
+                yield " ".join(reversed(first)), cast("Operator", sign), " ".join(across)
 
 
 def _operand(tokens: Iterable[str], ends: Collection[str] = (*_COMPARING, *_CLAUSES - {"CASE"})) -> Iterator[str]:

@@ -114,9 +114,9 @@ def _limit_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
     for place, limit in idle:
         if place[0] != "fixes":
             yield place, f"no case shows what `{limit}` decides: add one in which nothing else decides"
-    given = [*(case.metrics for case in rule.cases.values()), *(case.given for case in cases)]
+    jobs = [*(case.metrics for case in rule.cases.values()), *(case.values for case in cases)]
     for (index, key), condition in rule.fix_conditions(metrics).items():
-        rows = [row for row in given if condition.names <= row.keys() | rule.params.keys()]
+        rows = [row for row in jobs if condition.names <= row.keys() | rule.params.keys()]
         if key == "unless" and not any(condition.over(pl.DataFrame([row]), rule.params)[0] for row in rows):
             yield ("fixes", index, "unless"), "no case of a job that has this fix already"
 

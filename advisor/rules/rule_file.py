@@ -298,7 +298,7 @@ class Reference(Strict):
         return written
 
 
-_Given: TypeAlias = Mapping[str, Annotated[float | str | None, BeforeValidator(number)]]
+_Metrics: TypeAlias = Mapping[str, Annotated[float | str | None, BeforeValidator(number)]]
 
 
 class Case(Strict):
@@ -310,7 +310,7 @@ class Case(Strict):
     """
 
     name: Text
-    metrics: Annotated[_Given, Field(alias="given", default_factory=dict)]
+    metrics: Annotated[_Metrics, Field(default_factory=dict)]
     fires: Severity | bool = True
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
@@ -327,7 +327,7 @@ class Case(Strict):
         ):
             raise ValueError("write its name, the metrics that it gives, and what comes of them: `name: {metric: 0.2}`")
         verdict = {key: inner[key] for key in _VERDICT if key in inner}
-        return {"name": next(iter(written)), "given": {key: inner[key] for key in inner.keys() - verdict}, **verdict}
+        return {"name": next(iter(written)), "metrics": {key: inner[key] for key in inner.keys() - verdict}, **verdict}
 
 
 class Rule(Strict):
@@ -365,8 +365,8 @@ class Rule(Strict):
             if entry.name == _SHARED:
                 shared = entry.metrics
                 continue
-            given = {metric: value for metric, value in {**shared, **entry.metrics}.items() if value is not None}
-            cases[place] = entry.model_copy(update={"metrics": given})
+            own = {metric: value for metric, value in {**shared, **entry.metrics}.items() if value is not None}
+            cases[place] = entry.model_copy(update={"metrics": own})
         return cases
 
     def heading(self, device: str = wording.GPU, *, unsure: bool = False) -> str:
@@ -423,7 +423,7 @@ class Rule(Strict):
         """By parameter, the metric that is held against it, or against so much of the step, in a condition."""
         texts = [str(text) for key, text in self.texts.items() if not key.startswith("saving")]
         sides = (sides for text in (*texts, *self.texts_of_fixes.values()) for sides in comparisons(text))
-        return {right.removesuffix(" * step_mean_ms"): left for left, _, right in sides if left.isidentifier()}
+        return {second.removesuffix(" * step_mean_ms"): first for first, _, second in sides if first.isidentifier()}
 
     def adjusted(self, params: Mapping[str, float], severity: Severity | None) -> Self:
         """The same rule with other values of parameters, or always at one severity, whatever it saves."""

@@ -25,7 +25,7 @@ def rule(when, given, **changes):
 
 def answers(of, metric):
     cases, idle = at_limits(of, NAMES)
-    return [(case.given[metric], case.answer) for case in cases], [limit for _, limit in idle]
+    return [(case.values[metric], case.answer) for case in cases], [limit for _, limit in idle]
 
 
 FIRES, SILENT = ("fired", "low", False), ("passed", None, False)
@@ -58,7 +58,7 @@ def test_a_limit_that_another_hides_decides_nothing():
 def test_a_text_is_another_one():
     fixes = [{"for": "any", "do": "less", "unless": "engine = 'vllm'"}]
     cases, _ = at_limits(rule("memcpy_share > limit", {"memcpy_share": 0.5}, fixes=fixes), NAMES)
-    assert [(c.given["engine"], c.answer) for c in cases if c.key == ("fixes", 0, "unless")] == [
+    assert [(c.values["engine"], c.answer) for c in cases if c.key == ("fixes", 0, "unless")] == [
         ("vllm", True),
         ("?", False),
     ]
