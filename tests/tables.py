@@ -13,7 +13,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, Measurements, measure
 from advisor.metrics.metric import Value
-from advisor.metrics.old import Values
+from advisor.metrics.several import Values
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
@@ -135,6 +135,8 @@ def values_of(names: Iterable[str], *subject: Any) -> Row:
 
 
 def by_metric(function: Callable[..., Values]) -> Callable[..., Any]:
+    """The function with a value for any of its metrics, where it gives one reason for all of them."""
+
     def values(*subject: object) -> Any:
         result = function(*subject)
         return defaultdict(lambda: result) if isinstance(result, Missing) else dict(result)
@@ -143,7 +145,13 @@ def by_metric(function: Callable[..., Values]) -> Callable[..., Any]:
 
 
 def by_name(function: Callable[..., Values]) -> Callable[..., Mapping[str, Value]]:
-    return metrics_of
+    """The same, by the names of the metrics; where it gives one reason for all of them, whatever is asked for."""
+
+    def values(*subject: object) -> Mapping[str, Value]:
+        result = function(*subject)
+        return defaultdict(lambda: result) if isinstance(result, Missing) else {m.name: v for m, v in result.items()}
+
+    return values
 
 
 def measured(made: Profile, choice: str = "all") -> Measurements:

@@ -23,7 +23,7 @@ REASONS: Final = {
         "{launches:count} launches were recorded, and no work of the device, because another profiler held CUPTI, the "
         "permission was missing, or the job ran under WSL; record it again"
     ),
-    "stored_before_rule": "the run was stored before this rule: ingest its recording again",
+    "stored_before_rule": "the run was stored before this rule; ingest its recording again",
     "no_marks": "no range marks the steps",
     "no_occupancy_estimate": "no estimate of the occupancy was recorded (CUPTI makes one, ROCm does not)",
     "no_launch_dimensions": "no launch dimensions were recorded",

@@ -16,7 +16,7 @@ from advisor.analysis.device.communication import (
 )
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing

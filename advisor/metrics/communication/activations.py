@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.communication import device_collectives
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Ints
 
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]

@@ -17,7 +17,7 @@ from advisor.analysis.job.collectives import (
 )
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import Value, tabulates_jobs
-from advisor.metrics.old import Metric, Values, measures_jobs
+from advisor.metrics.several import Metric, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.text import percent
 

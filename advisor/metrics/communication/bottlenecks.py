@@ -22,7 +22,7 @@ from advisor.analysis.job.collectives import (
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
 from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures_jobs
+from advisor.metrics.several import Metric, Values, measures_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 

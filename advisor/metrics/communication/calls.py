@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.intervals import EMPTY, Union
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS

@@ -17,7 +17,7 @@ from advisor.analysis.device.communication import (
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.kernels import PRODUCTS, family
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import number

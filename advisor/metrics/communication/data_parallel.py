@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import extent, longest
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.whatif import WORDS, faster, saved
 

@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.inputs.names.calls import REDUCTION
-from advisor.metrics.old import Metric, Values, measures, measures_ranks
+from advisor.metrics.several import Metric, Values, measures, measures_ranks
 from advisor.model.intervals import Union
 from advisor.model.profile import matches
 

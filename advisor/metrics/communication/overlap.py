@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.communication import computation, device_collectives, exposed_ms, per_step_ms
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Union
 from advisor.model.profile import END_NS, matches, rows_where

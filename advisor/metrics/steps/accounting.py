@@ -25,7 +25,7 @@ from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import tabulates
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.vocabulary.idle_causes import HOST_RANGES

@@ -12,7 +12,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.vocabulary.kinds import CATEGORIES
 
 _CODES: Final = tuple(CATEGORIES)

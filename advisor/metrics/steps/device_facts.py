@@ -7,7 +7,7 @@ import polars as pl
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 

@@ -13,7 +13,7 @@ from advisor.analysis.device.places import waits_that_cost
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.text import percent
 from advisor.vocabulary import idle_causes
 from advisor.vocabulary.limits import LAUNCH_GAP_NS

@@ -14,7 +14,7 @@ from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import EMPTY, Union
 from advisor.text import ms

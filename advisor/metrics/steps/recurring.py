@@ -11,7 +11,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import OPTIMIZER_STEP
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.text import ms

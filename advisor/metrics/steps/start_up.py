@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, first_uses, inside, sets_up, spans
 from advisor.inputs.step_periods import LAUNCHING
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.missing import Missing
 
 STEPS = Metric("steps", "Steps used.", "number of steps left after `--steps`", unit="count")

@@ -8,7 +8,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.unrecorded_work import holes_in, launches
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 
 
 def _gaps(view: DeviceView) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 from advisor.model.intervals import Union
 from advisor.whatif import ELSE, is_replayed, replay_error, saved, sooner, without_waits
 

@@ -7,7 +7,7 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView
 from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.metrics.metric import tabulates
-from advisor.metrics.old import Metric, Values, measures
+from advisor.metrics.several import Metric, Values, measures
 
 WORKLOAD = Metric(
     "workload",

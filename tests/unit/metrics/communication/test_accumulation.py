@@ -10,7 +10,7 @@ from advisor.metrics.communication.accumulation import (
     accumulation,
 )
 from advisor.metrics.metric import Value
-from advisor.metrics.old import Metric
+from advisor.metrics.several import Metric
 from advisor.model.missing import Missing
 from tests.tables import Row, by_metric, on_device, on_host, profile, step, view
 
