@@ -46,7 +46,7 @@ def _declare(subject: Subject, metrics: tuple[Metric, ...], function: Callable[.
 
     declare: Declare[...] = Declare(function.__module__, subject, shared)
     for metric in metrics:
-        more = {"source": metric.source, "needs": metric.needs, "unit": metric.unit}
+        more: dict[str, Any] = {"source": metric.source, "needs": metric.needs, "unit": metric.unit}
         more |= {"where": metric.where} if metric.where else {}
         declare(metric.name, metric.meaning, metric.formula, value_of(metric), **cast("OfOne", more))
 
