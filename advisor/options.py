@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from advisor.analysis.device.selection import STEADY
 from advisor.config import Config
-from advisor.rules.rule_file import Workload
+from advisor.rules.rule_form import Workload
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Gets the file that is read next; returns what gets each number of bytes read."""

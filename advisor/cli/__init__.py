@@ -124,7 +124,7 @@ def check(
     spare_start(paths)
     from advisor.engine import check as run_check
     from advisor.options import Options
-    from advisor.rules.rule_file import Workload
+    from advisor.rules.rule_form import Workload
 
     standard = chosen("--format", format_, formats("report"))
     level = chosen("--fail-on", fail_on, FAIL_ON)

@@ -8,7 +8,8 @@ from textwrap import indent
 from typing import Final, NamedTuple
 
 from advisor.metrics.metric import METRICS, Metric
-from advisor.rules.rule_file import Case, Fix, Rule
+from advisor.rules.rule_file import Rule
+from advisor.rules.rule_form import Case, Fix
 from advisor.rules.thresholds import Threshold
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity

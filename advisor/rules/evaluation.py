@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 import polars as pl
 
 from advisor.rules.expressions import Expression, evaluated
-from advisor.rules.rule_file import Fix, Rule
+from advisor.rules.rule_file import Rule
+from advisor.rules.rule_form import Fix
 from advisor.vocabulary.severities import Severity
 
 Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]

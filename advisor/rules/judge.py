@@ -22,7 +22,8 @@ from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.order import ranked
 from advisor.rules.pools import shares
-from advisor.rules.rule_file import Applies, Rule
+from advisor.rules.rule_file import Rule
+from advisor.rules.rule_form import Applies
 from advisor.rules.stand_ins import with_parts
 from advisor.rules.wording import is_tpu
 

@@ -17,7 +17,8 @@ from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.boundaries import Types, at_limits
 from advisor.rules.evaluation import Verdict, fixes_in_order, verdicts
-from advisor.rules.rule_file import Case, Rule, RuleFile, files
+from advisor.rules.rule_file import Rule, RuleFile, files
+from advisor.rules.rule_form import Case
 from advisor.vocabulary.formerly import RULES
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]

@@ -8,333 +8,42 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self
 
 import polars as pl
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     PrivateAttr,
     StringConstraints,
     ValidationError,
-    model_validator,
 )
 
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.metrics.metric import METRICS, Metric
-from advisor.model.finding import Confidence
 from advisor.model.notes import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, comparisons, parse
-from advisor.rules.selections import MOST_SELECTIONS, Name, Saves, Selection, Selections
-from advisor.rules.thresholds import Strict, Text, Threshold, number
+from advisor.rules.rule_form import About, Applies, Case, Certainty, Fix, Levels, Reference, Saving, Title
+from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, Selections
+from advisor.rules.thresholds import Strict, Text, Threshold
 from advisor.system.resources import rules_folder
 from advisor.text import one_line
 from advisor.vocabulary import formerly
-from advisor.vocabulary.parts import Pool
 from advisor.vocabulary.severities import SEVERITIES, Severity
 from advisor.yamltree import FormError, Place, Yaml, content_of, decoded, leads_out
 
-Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
-"""`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
-Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "unknown"]
-Phase: TypeAlias = Literal["prefill", "decode", "mixed", "verify"]
-LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes"]
-"""What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
-
-Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
-"""Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
-
-Part: TypeAlias = str | float
-"""How much of a metric counts: a number, or an expression over parameters and shares."""
-Terms: TypeAlias = str | Mapping[str, Part]
-"""A metric in ms, or a share of the step; or several, each with its part."""
-
 _RULE_LISTS: Final = (("explains",), ("about", "parts"))
 _OF_FIXES: Final = ("when", "unless")
-_VERDICT: Final = ("fires", "saves", "not_evaluable", "fix", "lower")
 _SHARED: Final = "shared"
-_DEVICE: Final = "{{ device }}"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 """The cases where they come last in a file: a third of what there is to parse."""
-
-
-RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")
-"""Kinds of work that go on: all but a capture, which happens once."""
-
-
-def _sayable(title: str) -> str:
-    if "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
-        raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
-    return title
-
-
-_Title: TypeAlias = Annotated[Text, AfterValidator(_sayable)]
-
-
-class Applies(Strict):
-    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
-
-    A job is distributed if it has several ranks or any collective. `tpu: false` is about what only GPUs have: calls of
-    CUDA or HIP, streams, multiprocessors, pinned memory. `workload` are kinds of work; of a job that mixes several,
-    one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot be
-    judged, and it does not apply to other inference.
-    """
-
-    framework: tuple[Framework, ...] = ()
-    format: tuple[str, ...] = ()
-    device: bool | None = None
-    distributed: bool | None = None
-    tpu: bool | None = None
-    min_capability: float | None = None
-    workload: tuple[Workload, ...] = RECURRING
-    phase: tuple[Phase, ...] = ()
-
-
-class Ends(Strict):
-    """What is saved: a change, and how much of its two ends counts.
-
-    `change: foreach` saves `foreach_least_gain_ms` to `foreach_gain_ms`. Metrics under `least` and `most` take their
-    place: one, or several to add up, each with the part of it that counts; a share is that part of the step. `least` is
-    the same as `most` where it is not given. Neither end is more than `limit`. `low` and `high` are the parts of the
-    ends that count. Where `sure` does not hold, the low end is 0.
-    """
-
-    change: str | None = None
-    least: Terms | None = None
-    most: Terms | None = None
-    limit: Terms | None = None
-    low: Part = 1.0
-    high: Part = 1.0
-    sure: str | None = None
-
-    @property
-    def ends(self) -> tuple[str, str]:
-        """The expressions of the low and the high end, in ms."""
-        most = self.most or f"{self.change}_gain_ms"
-        least = self.least or (f"{self.change}_least_gain_ms" if self.change else most)
-        low, high = _times(self.low, self._limited(least)), _times(self.high, self._limited(most))
-        return f"CASE WHEN {self.sure} THEN {low} ELSE 0 END" if self.sure else low, high
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """Every part of a metric that counts."""
-        terms = (terms for terms in (self.least, self.most, self.limit) if isinstance(terms, Mapping))
-        return (self.low, self.high, *(part for each in terms for part in each.values()))
-
-    def _limited(self, terms: Terms) -> str:
-        saved, limit = _sum(terms), _sum(self.limit) if self.limit else ""
-        return f"CASE WHEN {limit} < {saved} THEN {limit} ELSE {saved} END" if limit else saved
-
-    @model_validator(mode="after")
-    def _names_what_is_saved(self) -> Self:
-        if why := self._problem():
-            raise ValueError(why)
-        return self
-
-    def _problem(self) -> str | None:
-        is_complete = (self.change is None) != (self.most is None)
-        return None if is_complete else "name what is saved: `change: NAME`, or `most: METRIC` and `least: METRIC`"
-
-
-class Saving(Saves, Ends):
-    """Step time that the fix gives back, and the part of the step that it comes out of.
-
-    One of `without`, `faster`, `overlapped` and `merged` names a selection of the rule, which is the change then.
-    `without_device` has the ends for jobs that use none. Where `known` does not hold there is no estimate. In place of
-    all these, `low_ms` and `high_ms` are two expressions.
-
-    `then_from` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy
-    of the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
-    `then_from`; whichever is more goes first.
-    """
-
-    of: Pool
-    of_ms: str | None = None
-    then_from: tuple[Pool, ...] = ()
-    without_device: Ends | None = None
-    known: str | None = None
-    low_ms: str | float | None = None
-    high_ms: str | float | None = None
-    method: Text
-
-    @property
-    def ends(self) -> tuple[str, str]:
-        """The expressions of the low and the high end, in ms."""
-        if self.low_ms is not None:
-            return str(self.low_ms), str(self.high_ms)
-        low, high = super().ends
-        if self.without_device:
-            pairs = zip(self.without_device.ends, (low, high), strict=True)
-            low, high = (f"CASE WHEN devices_used = 0 THEN {on_host} ELSE {end} END" for on_host, end in pairs)
-        if self.known:
-            low, high = (f"CASE WHEN {self.known} THEN {end} END" for end in (low, high))
-        return low, high
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """Every part of a metric that counts."""
-        return (*super().parts, *(self.without_device.parts if self.without_device else ()))
-
-    def _problem(self) -> str | None:
-        if self.low_ms is None and self.high_ms is None:
-            return super()._problem()
-        is_alone = None not in {self.low_ms, self.high_ms} and self.change is None and self.most is None
-        return None if is_alone else "`low_ms` and `high_ms` stand together, and in place of `change` and `most`"
-
-
-def _sum(terms: Terms) -> str:
-    parts = {terms: 1.0} if isinstance(terms, str) else terms
-    of_step = {name: f"{name} * step_mean_ms" if name.endswith("_share") else name for name in parts}
-    return " + ".join(_times(part, of_step[name]) for name, part in parts.items())
-
-
-def _times(part: Part, expression: str) -> str:
-    """That part of what the expression gives."""
-    if part in {0, 1}:
-        return expression if part else "0"
-    return f"{_factor(part)} * {_factor(expression)}"
-
-
-def _factor(expression: Part) -> str:
-    text = expression if isinstance(expression, str) else f"{expression:g}"
-    return f"({text})" if set(text) & set("+-") or text.startswith("CASE") else text
-
-
-class Levels(Strict):
-    """The severity of a rule that saves no time: the first level that holds, and why it is no matter of time."""
-
-    high: str | bool | None = None
-    medium: str | bool | None = None
-    low: str | bool | None = None
-    because: Text | None = None
-
-
-class Certainty(Strict):
-    """How sure the saving is: one level lower where `lower_if` holds, and `title` is the finding's title then."""
-
-    level: Confidence = "medium"
-    lower_if: str | None = None
-    title: _Title | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_level(cls, written: object) -> object:
-        return {"level": written} if isinstance(written, str) else written
-
-
-class About(Strict):
-    """What a finding is about.
-
-    `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `time` is a metric in ms: the
-    time per step, for this rule and each of `parts`, which are rules about parts of that time. It stands for them
-    unless one of them is most of it. `loss` is the part of the period that it explains without a saving. A `symptom` is
-    shown alone only if no cause explains it.
-    """
-
-    rank: str | None = None
-    time: str | None = None
-    parts: tuple[str, ...] = ()
-    loss: LossCode | None = None
-    symptom: bool = False
-
-
-_Link: TypeAlias = Annotated[
-    str,
-    StringConstraints(pattern=r"^(https://)?[\w.-]+\.\w+(/\S*)?$"),
-    AfterValidator(lambda link: f"https://{link.removeprefix('https://')}"),
-]
-"""A page, with or without its `https://`."""
-
-
-class Fix(Strict):
-    """What to change, with code and the page that documents it.
-
-    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
-    recording shows that it is made already, `unless` says so. If no recording shows it, `cannot_show` says why. With
-    neither, the rule cannot fire on a job that has it. Where they differ by profiler, as advice on recording does,
-    `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
-    `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
-    Fixes of one `choice` exclude each other.
-    `try` names a patch of `advisor try` with its arguments, whose texts are templates too. `estimated` is false where
-    the rule's saving is not what this fix brings. `records` is true where it only makes the next recording show more.
-    """
-
-    framework: Annotated[Framework, Field(alias="for")]
-    format: tuple[str, ...] = ()
-    workload: tuple[Workload, ...] = ()
-    when: str | None = None
-    unless: str | None = None
-    cannot_show: Unseen | None = None
-    do: Text
-    code: str | None = None
-    numerics: Text | None = None
-    choice: Text | None = None
-    link: _Link | None = None
-    trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
-    estimated: bool = True
-    records: bool = False
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        """All its texts that hold numbers of the job."""
-        arguments = (str(value) for value in (self.trial or {}).values())
-        return (self.do, self.code or "", *arguments)
-
-
-class Reference(Strict):
-    """Where a threshold or a claim comes from: `source: claim`."""
-
-    what: Text
-    where: Text
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_pair(cls, written: object) -> object:
-        if isinstance(written, dict) and len(written) == 1:
-            ((source, claim),) = written.items()
-            return {"what": claim, "where": source}
-        return written
-
-
-_Metrics: TypeAlias = Mapping[str, Annotated[float | str | None, BeforeValidator(number)]]
-
-
-class Case(Strict):
-    """A test of the rule: the metrics that it gives, the rest unknown; and what must come of them.
-
-    `fires` is the severity if the rule states levels, else whether it fires; `lower` whether the confidence is a level
-    lower; `fix` how the first fix begins. In a file it is `name: {metric: value, fires: false}`. An entry called
-    `shared` has the metrics of the cases after it; null takes one away.
-    """
-
-    name: Text
-    metrics: Annotated[_Metrics, Field(default_factory=dict)]
-    fires: Severity | bool = True
-    saves: tuple[float, float] | None = None
-    not_evaluable: tuple[str, ...] | None = None
-    fix: Text | None = None
-    lower: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_pair(cls, written: object) -> object:
-        if (
-            not isinstance(written, dict)
-            or len(written) != 1
-            or not isinstance(inner := next(iter(written.values())), dict)
-        ):
-            raise ValueError("write its name, the metrics that it gives, and what comes of them: `name: {metric: 0.2}`")
-        verdict = {key: inner[key] for key in _VERDICT if key in inner}
-        return {"name": next(iter(written)), "metrics": {key: inner[key] for key in inner.keys() - verdict}, **verdict}
 
 
 class Rule(Strict):
     """One rule file."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-    title: _Title
+    title: Title
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
     measure: Annotated[Mapping[Name, Selection], Field(max_length=MOST_SELECTIONS)] = {}

@@ -15,7 +15,8 @@ from advisor.model.notes import Note
 from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.rule_file import About, Rule
+from advisor.rules.rule_file import Rule
+from advisor.rules.rule_form import About
 
 
 def rule(name, when="input_share > 0.1", **changes):

@@ -6,7 +6,8 @@ from advisor import config, metrics
 from advisor.errors import RuleError, UsageError
 from advisor.rules import wording
 from advisor.rules.lint import lint
-from advisor.rules.rule_file import Saving, load
+from advisor.rules.rule_file import load
+from advisor.rules.rule_form import Saving
 from advisor.rules.wording import say
 
 RULE = """\
