@@ -101,7 +101,7 @@ TABLES: Final[dict[str, Tabulate]] = {}
 JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 
 
-class OfAll(TypedDict, total=False):
+class ForAll(TypedDict, total=False):
     """What `Metric` says of all metrics that are declared together."""
 
     source: str
@@ -111,7 +111,7 @@ class OfAll(TypedDict, total=False):
     unknown: Callable[[Any], Missing | None]
 
 
-class OfOne(TypedDict, total=False):
+class Details(TypedDict, total=False):
     """What `Metric` may say of one of them, a source instead of theirs; `needs` comes on top of what all need."""
 
     source: str
@@ -132,9 +132,9 @@ class Declare(Generic[P]):
 
     module: str
     subject: Subject
-    shared: OfAll
+    shared: ForAll
 
-    def __call__(self, name: str, meaning: str, formula: str, of: Callable[P, Value], **more: Unpack[OfOne]) -> None:
+    def __call__(self, name: str, meaning: str, formula: str, of: Callable[P, Value], **more: Unpack[Details]) -> None:
         """One metric, of what `Metric` has.
 
         Raises:
@@ -144,15 +144,15 @@ class Declare(Generic[P]):
             raise ValueError(f"registered twice: {name}")
         topic = self.module.removeprefix("advisor.metrics.").partition(".")[0]
         needs = {"needs": (*self.shared.get("needs", ()), *more.get("needs", ()))}
-        said: dict[str, Any] = {**self.shared, **more, **needs}
-        METRICS[name] = Metric(name, meaning, formula, of, subject=self.subject, topic=topic, **said)
+        fields: dict[str, Any] = {**self.shared, **more, **needs}
+        METRICS[name] = Metric(name, meaning, formula, of, subject=self.subject, topic=topic, **fields)
 
 
 class DeclareOfDevices(Declare[[DeviceView]]):
     """Declares metrics of devices; a method declares several that belong together, in words said once."""
 
     def time(
-        self, name: str, when: Callable[[DeviceView], Union], which: str, what: str, **more: Unpack[OfOne]
+        self, name: str, when: Callable[[DeviceView], Union], which: str, what: str, **more: Unpack[Details]
     ) -> None:
         """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on.
 
@@ -179,7 +179,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         which: str,
         what: str,
         gives: Sequence[Give] = ("share", "ms"),
-        **more: Unpack[OfOne],
+        **more: Unpack[Details],
     ) -> None:
         """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
 
@@ -193,8 +193,8 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         def share(view: DeviceView) -> Value:
             return took_ns(view) / view.total_ns
 
-        places: OfOne = {"where": lambda view: longest(view.once(rows)), **more}
-        made: Mapping[Give, tuple[str, str, Callable[[DeviceView], Value], OfOne]] = {
+        places: Details = {"where": lambda view: longest(view.once(rows)), **more}
+        forms: Mapping[Give, tuple[str, str, Callable[[DeviceView], Value], Details]] = {
             "share": (f"Part of the step {which}.", f"time of {what} / step time", share, places),
             "ms": (
                 f"Time per step {which}.",
@@ -216,7 +216,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
             ),
         }
         for give in gives:
-            meaning, formula, of, others = made[give]
+            meaning, formula, of, others = forms[give]
             self(f"{name}_{give}", meaning, formula, of, **others)
 
     def saving(
@@ -241,10 +241,10 @@ class DeclareOfDevices(Declare[[DeviceView]]):
             )
 
     def gain(
-        self, name: str, meaning: str, formula: str, change: Callable[[DeviceView], Change], **more: Unpack[OfOne]
+        self, name: str, meaning: str, formula: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]
     ) -> None:
         """`<name>_gain_ms`: step time that a change saves at most."""
-        places: OfOne = {"source": "advisor.whatif.replay", **more}
+        places: Details = {"source": "advisor.whatif.replay", **more}
         self(f"{name}_gain_ms", meaning, formula, lambda view: saved(view, change(view)).most_ms, **places)
 
     def faster(
@@ -291,17 +291,17 @@ class DeclareOfJobs(Declare[[Job]]):
         self(f"{name}_device", of_device, "the number that the recording gives it", device, unit="device")
 
 
-def of_devices(module: str, **shared: Unpack[OfAll]) -> DeclareOfDevices:
+def of_devices(module: str, **shared: Unpack[ForAll]) -> DeclareOfDevices:
     """Declares metrics of one device of a worker, from its view."""
     return DeclareOfDevices(module, "device", shared)
 
 
-def of_ranks(module: str, **shared: Unpack[OfAll]) -> Declare[[Job, int]]:
+def of_ranks(module: str, **shared: Unpack[ForAll]) -> Declare[[Job, int]]:
     """Declares metrics of each rank of a job, from the job and the rank's position in it."""
     return Declare(module, "rank", shared)
 
 
-def of_jobs(module: str, **shared: Unpack[OfAll]) -> DeclareOfJobs:
+def of_jobs(module: str, **shared: Unpack[ForAll]) -> DeclareOfJobs:
     """Declares metrics of a job: one number for all ranks together."""
     return DeclareOfJobs(module, "job", shared)
 

@@ -73,15 +73,15 @@ def _without(of: Better, view: DeviceView) -> Change:
 
 
 def _faster(of: Better, view: DeviceView) -> Change:
-    rows, left = view.once(of.selector.rows), tuple(1 / times for times in of.times)
+    rows, rests = view.once(of.selector.rows), tuple(1 / times for times in of.times)
     if not of.selector.is_of_host:
-        return faster(rows, *(pl.col("dur_ns") * part for part in left))
+        return faster(rows, *(pl.col("dur_ns") * part for part in rests))
     if view.device is None:
         took_ns = _within(view, view.once(of.selector.spans))
-        return loss(*((1 - part) * took_ns for part in left))
+        return loss(*((1 - part) * took_ns for part in rests))
     work = _work(view, rows)
-    host = without(host=work.when, rest=(left[0], left[1]))
-    return together(host, faster(work.launched, *(pl.col("dur_ns") * part for part in left)))
+    host = without(host=work.when, rest=(rests[0], rests[1]))
+    return together(host, faster(work.launched, *(pl.col("dur_ns") * part for part in rests)))
 
 
 class _Work(NamedTuple):
@@ -97,8 +97,8 @@ def _work(view: DeviceView, rows: pl.DataFrame) -> _Work:
     every = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)) if rows.height else view.host.clear()
     calls = every.clear()
     for thread in rows["thread"].unique():
-        mine, made = (table.filter(pl.col("thread").eq_missing(thread)) for table in (rows, every))
-        calls = calls.vstack(made.filter(inside(spans(mine), made)))
+        own_rows, of_thread = (table.filter(pl.col("thread").eq_missing(thread)) for table in (rows, every))
+        calls = calls.vstack(of_thread.filter(inside(spans(own_rows), of_thread)))
     return _Work(spans(rows), calls, view.used_ops.filter(pl.col("launch").is_in(calls["id"].implode())))
 
 

@@ -161,7 +161,11 @@ class Selector:
         of_kind = _KINDS[self.kind].rows or _kernels
         rows = view.once(of_kind)
         patterns = (("name", self.names), ("op_name", self.op))
-        like = (_is_like(view.once(_Names(of_kind, column)), asked, rows.height) for column, asked in patterns if asked)
+        like = (
+            _is_like(view.once(_Names(of_kind, column)), reasons, rows.height)
+            for column, reasons in patterns
+            if reasons
+        )
         return rows.filter(*like, *self._of_device())
 
     def _of_device(self) -> Iterator[pl.Expr]:
@@ -184,16 +188,16 @@ class Selector:
 
     def open(self, view: DeviceView) -> Union:
         """When it goes on, of ops with all that runs within them."""
-        return self._left(view, spans(view.once(self.rows)))
+        return self._rest(view, spans(view.once(self.rows)))
 
     def spans(self, view: DeviceView) -> Union:
         """Its time: the union of its rows' times; an op's time is its own, without ops within it."""
         if self.kind != "ops":
             return self.open(view)
         own = _own(view, view.once(self.rows))
-        return self._left(view, Union.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()) if own.height else EMPTY)
+        return self._rest(view, Union.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()) if own.height else EMPTY)
 
-    def _left(self, view: DeviceView, when: Union) -> Union:
+    def _rest(self, view: DeviceView, when: Union) -> Union:
         if not self.exposed:
             return when
         rows = view.once(self.rows)
@@ -205,7 +209,7 @@ class Selector:
         rows = view.once(self.rows)
         return places(view, rows) if self.is_of_host else longest(rows)
 
-    def told(self, view: DeviceView) -> str:
+    def in_words(self, view: DeviceView) -> str:
         """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels the ops that launched them."""
         rows = view.once(self.rows)
         if self.kind == "kernels":
@@ -241,10 +245,10 @@ class Selector:
 
     def unknown(self, view: DeviceView) -> Missing | None:
         """Why it cannot be told of a view, if so."""
-        asked = {each.kind: _KINDS[each.kind].unknown for each in self._all()}
+        reasons = {each.kind: _KINDS[each.kind].unknown for each in self._all()}
         if self.way:
-            asked["copies"] = undirected_copies
-        return next((why for of in asked.values() if of and (why := view.once(of))), None)
+            reasons["copies"] = undirected_copies
+        return next((why for of in reasons.values() if of and (why := view.once(of))), None)
 
     def metrics(self, name: str) -> Iterator[Metric]:
         """The metrics of the selection: `<name>_share`, `_ms`, `_per_step`, `_count`, `_median_us` and `_names`."""
@@ -262,7 +266,7 @@ class Selector:
             )
 
 
-def _named(others: Iterable[Selector]) -> str:
+def _words_of(others: Iterable[Selector]) -> str:
     return " and ".join(other.words for other in others)
 
 
@@ -279,8 +283,8 @@ _CONDITIONS: Final[dict[str, tuple[str, Callable[..., str]]]] = {
     "stream": ("on stream {}", str),
     "longer_ns": ("longer than {}", ns),
     "shorter_ns": ("shorter than {}", ns),
-    "within": ("within {}", _named),
-    "outside": ("outside of {}", _named),
+    "within": ("within {}", _words_of),
+    "outside": ("outside of {}", _words_of),
     "exposed": ("while the device runs nothing else", str),
 }
 """What a formula says of each condition that is given."""
@@ -335,7 +339,7 @@ _GIVES: Final[dict[str, tuple[Callable[[Selector, DeviceView], Value], Unit, str
         "Median length of the {words} that the rule selects.",
         "median of the durations of {words}; 0 without any",
     ),
-    "names": (Selector.told, "text", "Which {words} the rule selects.", "those of {words} with the most time"),
+    "names": (Selector.in_words, "text", "Which {words} the rule selects.", "those of {words} with the most time"),
 }
 ENDS: Final = tuple(_GIVES)
 """What the names of a selection's metrics end in."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from advisor.analysis.device.view import DeviceView
 from advisor.analysis.job.job import Job
-from advisor.metrics.metric import _BY_NAME, Declare, OfOne, Rows, Subject, Unit, Value
+from advisor.metrics.metric import _BY_NAME, Declare, Rows, Subject, Unit, Value
 from advisor.model.missing import Missing
 
 
@@ -48,7 +48,7 @@ def _declare(subject: Subject, metrics: tuple[Metric, ...], function: Callable[.
     for metric in metrics:
         more: dict[str, Any] = {"source": metric.source, "needs": metric.needs, "unit": metric.unit}
         more |= {"where": metric.where} if metric.where else {}
-        declare(metric.name, metric.meaning, metric.formula, value_of(metric), **cast("OfOne", more))
+        declare(metric.name, metric.meaning, metric.formula, value_of(metric), **cast("Details", more))
 
 
 def _registers(subject: Subject, metrics: tuple[Metric, ...], shared: Mapping[str, object]) -> Callable[[_F], _F]:

@@ -18,7 +18,7 @@ from advisor.text import did_you_mean
 MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
 _DEEPEST: Final = 4
-_MOST_NAMED: Final = 5
+_MOST_NAMES: Final = 5
 _OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies")
 
 
@@ -47,7 +47,7 @@ Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$",
 Pattern: TypeAlias = Annotated[
     str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_compiles)
 ]
-Names: TypeAlias = Annotated[tuple[Name, ...], Field(max_length=_MOST_NAMED), BeforeValidator(_one_or_several)]
+Names: TypeAlias = Annotated[tuple[Name, ...], Field(max_length=_MOST_NAMES), BeforeValidator(_one_or_several)]
 Families: TypeAlias = Annotated[
     tuple[Annotated[str, AfterValidator(_known_family)], ...], BeforeValidator(_one_or_several)
 ]
@@ -96,11 +96,11 @@ class Selection(Strict):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
-        given = [kind for kind in ("shared", *KINDS) if getattr(self, kind) is not None]
-        if len(given) != 1:
+        kinds = [kind for kind in ("shared", *KINDS) if getattr(self, kind) is not None]
+        if len(kinds) != 1:
             raise ValueError(
                 f"give one of {', '.join(KINDS)}, or the name of a shared selection; "
-                f"here {' and '.join(given) or 'none'} is given"
+                f"here {' and '.join(kinds) or 'none'} is given"
             )
         if not self.shared:
             self._fits(self.kind)
@@ -126,14 +126,14 @@ class Selection(Strict):
         if why := next((words for is_wrong, words in refused if is_wrong), None):
             raise ValueError(f"{why}, not of {kind}")
 
-    def selector(self, others: Mapping[str, Selection], named: tuple[str, ...] = ()) -> Selector:
-        """The selection with those that it names; `named` are the names that led to it.
+    def selector(self, others: Mapping[str, Selection], path: tuple[str, ...] = ()) -> Selector:
+        """The selection with those that it names; `path` are the names that led to it.
 
         Raises:
             ValueError: it names one that is not there, or itself.
         """
         if self.shared:
-            return _found(self.shared, others, named)
+            return _lookup(self.shared, others, path)
         names: dict[str, Any] = {"names": getattr(self, self.kind)}
         if self.copies is not None:
             names = {"way": self.copies.kind, "memory": self.copies.memory}
@@ -145,8 +145,8 @@ class Selection(Strict):
             families=self.family,
             thread=self.thread,
             stream=self.stream,
-            within=tuple(_found(name, others, named) for name in self.within),
-            outside=tuple(_found(name, others, named) for name in self.outside),
+            within=tuple(_lookup(name, others, path) for name in self.within),
+            outside=tuple(_lookup(name, others, path) for name in self.outside),
             longer_ns=None if self.longer_us is None else round(self.longer_us * 1e3),
             shorter_ns=None if self.shorter_us is None else round(self.shorter_us * 1e3),
             least_bytes=self.at_least_bytes,
@@ -178,27 +178,27 @@ class Saves(Strict):
         if len(changes) > 1:
             raise ValueError(f"give one of {', '.join(WAYS)}; here {' and '.join(changes)} are given")
         for way in changes:
-            named = written[way]  # type: ignore[index]  # a mapping
-            name = next(iter(named), "") if isinstance(named, Mapping) else named
+            change = written[way]  # type: ignore[index]  # a mapping
+            name = next(iter(change), "") if isinstance(change, Mapping) else change
             return {"change": name, "method": METHODS[way], **written}  # type: ignore[dict-item]  # a mapping
         return written
 
     @property
     def gains(self) -> dict[str, tuple[Way, tuple[float, float]]]:
         """The change by the selection that it is of."""
-        named = {name: way for way in WAYS if isinstance(name := getattr(self, way), str)}
-        plain: dict[str, tuple[Way, tuple[float, float]]] = {name: (way, (1.0, 1.0)) for name, way in named.items()}
+        path = {name: way for way in WAYS if isinstance(name := getattr(self, way), str)}
+        plain: dict[str, tuple[Way, tuple[float, float]]] = {name: (way, (1.0, 1.0)) for name, way in path.items()}
         return plain | {name: ("faster", times) for name, times in self.faster.items()}
 
 
-def _found(name: str, others: Mapping[str, Selection], named: tuple[str, ...]) -> Selector:
-    if name in named:
-        raise ValueError(f"the selection {name} names itself: {' > '.join((*named, name))}")
-    if len(named) >= _DEEPEST:
-        raise ValueError(f"selections name each other more than {_DEEPEST} times over: {' > '.join((*named, name))}")
+def _lookup(name: str, others: Mapping[str, Selection], path: tuple[str, ...]) -> Selector:
+    if name in path:
+        raise ValueError(f"the selection {name} names itself: {' > '.join((*path, name))}")
+    if len(path) >= _DEEPEST:
+        raise ValueError(f"selections name each other more than {_DEEPEST} times over: {' > '.join((*path, name))}")
     if name not in others:
         raise ValueError(f"no selection is called {name!r}{did_you_mean(name, others)}")
-    return others[name].selector(others, (*named, name))
+    return others[name].selector(others, (*path, name))
 
 
 class Selections:
@@ -206,7 +206,7 @@ class Selections:
 
     def __init__(self, rule: str, measure: Mapping[str, Selection], shared: Mapping[str, Selection]) -> None:
         self._rule, self._own = rule, measure
-        own = {name: one for name, one in measure.items() if one.shared != name}  # `gemm: gemm` is the shared one
+        own = {name: selection for name, selection in measure.items() if selection.shared != name}
         self._all = {**shared, **own}
 
     def selector(self, name: str) -> Selector:
@@ -215,7 +215,7 @@ class Selections:
         Raises:
             ValueError: there is none, or it names one that is not there, or itself.
         """
-        return _found(name, self._all, ())
+        return _lookup(name, self._all, ())
 
     def metrics(self, gains: Mapping[str, tuple[Way, tuple[float, float]]]) -> dict[str, Metric]:
         """Their metrics by the name that they have in the rule; a metric's own name begins with the rule's id.
@@ -225,10 +225,10 @@ class Selections:
         Raises:
             ValueError: as for `selector`; or a change is of what runs on the device, and the selection is not.
         """
-        made = [metric for name in self._own for metric in self.selector(name).metrics(name)]
+        metrics = [metric for name in self._own for metric in self.selector(name).metrics(name)]
         for name, (way, times) in gains.items():
             selector = self.selector(name)
             if way in OF_DEVICE and selector.is_of_host:
                 raise ValueError(f"{way} is of kernels and copies; {name} is of {selector.kind}")
-            made += Better(selector, way, times).metrics(name)
-        return {metric.name: metric.called(f"{self._rule}.{metric.name}") for metric in made}
+            metrics += Better(selector, way, times).metrics(name)
+        return {metric.name: metric.called(f"{self._rule}.{metric.name}") for metric in metrics}

@@ -338,7 +338,7 @@ def test_a_baseline_marks_what_is_new(advisor):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "advisor.yaml:1:44: no such number or date"),
+        ("suppress: [{rule: x, reason: because, until: 0000-00-00}]", "advisor.yaml:1:46: no such number or date"),
         ("rules: " + "[\n" * 3000 + "]" * 3000, "advisor.yaml:51:1: nested more than 50 levels deep"),
         ("#" * (1 << 20) + "\n", "advisor.yaml: larger than 1 MiB"),
         ("- rules", "advisor.yaml:1: must be a mapping"),

@@ -23,13 +23,13 @@ _TRANSFER: Final = pl.col("transfer_ns")
 _OWN: Final = pl.col("own_ns")
 
 
-def _mean_ms(column: pl.Expr, *, whole: bool = False) -> Callable[[Job, int], Value]:
+def _mean_ms(column: pl.Expr, *, all_steps: bool = False) -> Callable[[Job, int], Value]:
     """The rank's mean over the common steps, or over all that every rank recorded whole."""
 
     def mean(job: Job, position: int) -> Value:
         if why := _apart(job, position):
             return why
-        pace = (job.whole_pace if whole else job.pace).filter(pl.col("rank") == position)
+        pace = (job.whole_pace if all_steps else job.pace).filter(pl.col("rank") == position)
         value = pace.select(column.mean() / 1e6).item()
         return None if value is None else float(value)
 
@@ -95,14 +95,14 @@ rank(
     "own_whole_step_ms",
     "What the step takes this rank by itself, the uneven steps included, which savings count too.",
     "mean over all steps that every rank recorded whole of (step - exposed waiting)",
-    _mean_ms(_OWN, whole=True),
+    _mean_ms(_OWN, all_steps=True),
     source=_SOURCE,
 )
 rank(
     "alone_whole_step_ms",
     "What the step takes this rank without exposed collectives, the uneven steps included.",
     "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
-    _mean_ms(_OWN - _TRANSFER, whole=True),
+    _mean_ms(_OWN - _TRANSFER, all_steps=True),
     source=_SOURCE,
 )
 rank(
