@@ -48,7 +48,7 @@ def _declare(subject: Subject, metrics: tuple[Metric, ...], function: Callable[.
     for metric in metrics:
         more: dict[str, Any] = {"source": metric.source, "needs": metric.needs, "unit": metric.unit}
         more |= {"where": metric.where} if metric.where else {}
-        declare(metric.name, metric.meaning, metric.formula, value_of(metric), **cast("Details", more))
+        declare(metric.name, metric.meaning, metric.formula, value_of(metric), **more)
 
 
 def _registers(subject: Subject, metrics: tuple[Metric, ...], shared: Mapping[str, object]) -> Callable[[_F], _F]:

@@ -55,7 +55,7 @@ class Repository:
 def smithy(monkeypatch):
     def target(env):
         number, token = int(env["SMITHY_PR"]), env.get("SMITHY_TOKEN")
-        return Target("smithy", "https://smithy.test", "octo/train", token, number, commit="a" * 40, fork="FORK" in env)
+        return Target("smithy", "https://smithy.test", "octo/train", token, number, commit="a" * 40)
 
     host = CodeHost("Smithy CI", "an own Smithy", "SMITHY", "SMITHY_TOKEN", "the right to hammer", target)
     monkeypatch.setitem(HOSTS, "smithy", host)
@@ -64,7 +64,7 @@ def smithy(monkeypatch):
 
 def test_a_declaration_and_a_client_are_enough():
     message = Message(MESSAGE.verdict, MESSAGE.markdown, failed=False)
-    notices = list(deliver(message, target_of(ENV | {"FORK": "1"}), Order(status=True)))
+    notices = list(deliver(message, replace(target_of(ENV), fork=True), Order(status=True)))
     assert "The job waits" in Repository.bodies[0]
     assert [notice.hint for notice in notices] == [False, True]
     assert "give it the right to hammer" in notices[1].line
