@@ -1,6 +1,7 @@
 """A code host that has a declaration and a client, and nothing else, gets its comment."""
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
