@@ -11,7 +11,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.metrics import Measurements, Part, conclude, measure_part
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import Profile
 from tests.tables import US, V100, Row, kernel, on_device, on_host, profile, step
 
@@ -51,7 +51,7 @@ def rank(  # noqa: PLR0913 - a rank's tables, each optional
 ) -> Rank:
     """One rank, whose clock is `ahead` by so many microseconds."""
     shift = round(ahead * US)
-    busy = Union.of([a * US + shift for a, _ in work], [b * US + shift for _, b in work]) if work else EMPTY
+    busy = Intervals.of([a * US + shift for a, _ in work], [b * US + shift for _, b in work]) if work else EMPTY
     told = pl.DataFrame([{"id": i} | row for i, row in enumerate(calls)], schema_overrides=CALLS)
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in CALLS.items() if name not in told.columns]
     shown = told.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())

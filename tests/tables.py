@@ -14,7 +14,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, Measurements, measure
 from advisor.metrics.metric import Value
 from advisor.metrics.several import Values
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 
@@ -168,14 +168,14 @@ def _workers(*tables: Iterable[Row]) -> list[int]:
     return sorted({row["worker"] for rows in tables for row in rows})
 
 
-def us(times: Union) -> list[tuple[float, float]]:
+def us(times: Intervals) -> list[tuple[float, float]]:
     """The time ranges, in µs."""
     return [(start / US, end / US) for start, end in zip(times.starts.tolist(), times.ends.tolist(), strict=True)]
 
 
-def union(*spans: tuple[float, float]) -> Union:
+def union(*spans: tuple[float, float]) -> Intervals:
     """The union of these time ranges, in µs."""
-    return Union.of([round(start * US) for start, _ in spans], [round(end * US) for _, end in spans])
+    return Intervals.of([round(start * US) for start, _ in spans], [round(end * US) for _, end in spans])
 
 
 def cpu_steps(ops: Sequence[Row], count: int = 1) -> DeviceView:

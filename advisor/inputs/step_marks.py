@@ -12,7 +12,7 @@ from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.step_periods import RANGES
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, matches
 from advisor.text import percent
@@ -138,7 +138,7 @@ def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int) -> tuple[int
 
 def _busy(ops: pl.DataFrame) -> int:
     start = ops["start_ns"].to_numpy()
-    return Union.of(start, start + ops["dur_ns"].to_numpy().astype(np.int64)).total
+    return Intervals.of(start, start + ops["dur_ns"].to_numpy().astype(np.int64)).total
 
 
 def _calls(host: pl.DataFrame) -> Marks:

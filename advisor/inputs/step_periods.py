@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -88,11 +88,11 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
     return pauses
 
 
-def _of_steps(host: pl.DataFrame) -> Union:
+def _of_steps(host: pl.DataFrame) -> Intervals:
     """When a batch is asked for, or code is compiled."""
     asks = host.filter(pl.col("kind").is_in(["input", "compile"]))
     begin = asks["start_ns"].to_numpy()
-    return Union.of(begin, begin + asks["dur_ns"].to_numpy())
+    return Intervals.of(begin, begin + asks["dur_ns"].to_numpy())
 
 
 def _launches(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFrame) -> Ints:
@@ -229,7 +229,7 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     ends = begins + own["dur_ns"].to_numpy()
     at = np.searchsorted(start, begins, side="right") - 1
     between = (at >= 0) & (begins >= (start + mark)[at]) & (ends <= (start + period)[at])
-    ran = Union.of(begins[between], ends[between]) | _passes(host, device)
+    ran = Intervals.of(begins[between], ends[between]) | _passes(host, device)
     silent = [ran.gaps(int(opens), int(closes)) for opens, closes in zip(start + mark, start + period, strict=True)]
     opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
     if (closes - opens).sum() < _LEAST_SILENCE * period.sum():
@@ -247,12 +247,12 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     return pl.concat([host, rows], how="diagonal_relaxed")
 
 
-def _passes(host: pl.DataFrame, device: pl.DataFrame) -> Union:
+def _passes(host: pl.DataFrame, device: pl.DataFrame) -> Intervals:
     """When a thread that launches kernels is inside an op or a driver call."""
     launches = device.filter(pl.col("kind") == "kernel")["launch"].drop_nulls()
     of_passes = pl.col("thread").is_in(host["thread"].gather(launches).unique().implode())
     calls = host.filter(of_passes, pl.col("kind").is_in(["op", *DRIVER_CALLS]))
-    return Union.of(calls["start_ns"].to_numpy(), (calls["start_ns"] + calls["dur_ns"]).to_numpy())
+    return Intervals.of(calls["start_ns"].to_numpy(), (calls["start_ns"] + calls["dur_ns"]).to_numpy())
 
 
 def without_graph(products: pl.DataFrame) -> bool:

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.job.job import Job
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
 from advisor.whatif import WORDS, Change, faster, saved
@@ -152,7 +152,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
     """Declares metrics of devices; a method declares several that belong together, in words said once."""
 
     def time(
-        self, name: str, when: Callable[[DeviceView], Union], which: str, what: str, **more: Unpack[Details]
+        self, name: str, when: Callable[[DeviceView], Intervals], which: str, what: str, **more: Unpack[Details]
     ) -> None:
         """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on.
 

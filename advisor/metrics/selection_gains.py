@@ -12,7 +12,7 @@ from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Metric
 from advisor.metrics.selectors import Selector
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.whatif import WORDS, Change, Interval, faster, loss, merged, overlapped, saved, together, without
 
@@ -87,7 +87,7 @@ def _faster(of: Better, view: DeviceView) -> Change:
 class _Work(NamedTuple):
     """What ops of the steps' threads do: when, the calls that they make, and the device ops that these launch."""
 
-    when: Union
+    when: Intervals
     calls: pl.DataFrame
     launched: pl.DataFrame
 
@@ -102,7 +102,7 @@ def _work(view: DeviceView, rows: pl.DataFrame) -> _Work:
     return _Work(spans(rows), calls, view.used_ops.filter(pl.col("launch").is_in(calls["id"].implode())))
 
 
-def _within(view: DeviceView, when: Union) -> float:
+def _within(view: DeviceView, when: Intervals) -> float:
     return float(when.within(view.starts, view.ends).sum())
 
 

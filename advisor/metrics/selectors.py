@@ -15,7 +15,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.unknowns import no_frames, undirected_copies
 from advisor.analysis.device.view import ByName, DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Rows, Unit, Value
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.text import bytes_, largest_first, ms, ns
@@ -186,18 +186,20 @@ class Selector:
         called = view.with_host(rows, "launch", called_ns="start_ns")["called_ns"]
         return pl.Series(when.covers(called.fill_null(-1).to_numpy()), dtype=pl.Boolean) & called.is_not_null()
 
-    def open(self, view: DeviceView) -> Union:
+    def open(self, view: DeviceView) -> Intervals:
         """When it goes on, of ops with all that runs within them."""
         return self._rest(view, spans(view.once(self.rows)))
 
-    def spans(self, view: DeviceView) -> Union:
+    def spans(self, view: DeviceView) -> Intervals:
         """Its time: the union of its rows' times; an op's time is its own, without ops within it."""
         if self.kind != "ops":
             return self.open(view)
         own = _own(view, view.once(self.rows))
-        return self._rest(view, Union.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()) if own.height else EMPTY)
+        return self._rest(
+            view, Intervals.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()) if own.height else EMPTY
+        )
 
-    def _rest(self, view: DeviceView, when: Union) -> Union:
+    def _rest(self, view: DeviceView, when: Intervals) -> Intervals:
         if not self.exposed:
             return when
         rows = view.once(self.rows)

@@ -1,4 +1,4 @@
-"""Unions, overlaps and nesting of [start, end) intervals in integer nanoseconds, all vectorised."""
+"""Disjoint intervals of time, overlaps and nesting of [start, end) in integer nanoseconds, all vectorised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class Intervals:
     """Disjoint intervals in ascending order. Overlapping time counts once; touching intervals are merged.
 
     `starts` and `ends` have shape (n,), in ns; `total_before[i]` is the time covered before `starts[i]`.
@@ -25,8 +25,8 @@ class Union:
     total_before: Ints
 
     @classmethod
-    def of(cls, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Union:
-        """Union of any intervals, in any order; those without length cover nothing."""
+    def of(cls, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Intervals:
+        """Any intervals, in any order, merged; those without length cover nothing."""
         start, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
         real = end > start
         if not real.all():
@@ -42,7 +42,7 @@ class Union:
         return cls._sorted(start[first], reach[last])
 
     @classmethod
-    def _sorted(cls, starts: Ints, ends: Ints) -> Union:
+    def _sorted(cls, starts: Ints, ends: Ints) -> Intervals:
         before = np.zeros(len(starts), np.int64)
         np.cumsum((ends - starts)[:-1], out=before[1:])
         return cls(starts, ends, before)
@@ -80,13 +80,13 @@ class Union:
         """Time covered inside each window [start, end), in ns; one value per window."""
         return self.before(ends) - self.before(starts)
 
-    def __or__(self, other: Union) -> Union:
+    def __or__(self, other: Intervals) -> Intervals:
         """Time covered by either."""
         if not len(self.starts) or not len(other.starts):
             return self if len(self.starts) else other
-        return Union.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
+        return Intervals.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
 
-    def __and__(self, other: Union) -> Union:
+    def __and__(self, other: Intervals) -> Intervals:
         """Time covered by both."""
         if not len(self.starts) or not len(other.starts):
             return EMPTY
@@ -95,27 +95,31 @@ class Union:
         own = np.repeat(np.arange(len(self.starts)), count)
         theirs = np.arange(len(own)) - np.repeat(np.cumsum(count) - count - first, count)
         starts = np.maximum(self.starts[own], other.starts[theirs])
-        return Union._sorted(starts, np.minimum(self.ends[own], other.ends[theirs]))
+        return Intervals._sorted(starts, np.minimum(self.ends[own], other.ends[theirs]))
 
-    def __sub__(self, other: Union) -> Union:
+    def __sub__(self, other: Intervals) -> Intervals:
         """Time covered by this one and not by the other."""
-        return self & Union._sorted(*other.gaps(int(self.starts[0]), int(self.ends[-1]))) if len(self.starts) else EMPTY
+        return (
+            self & Intervals._sorted(*other.gaps(int(self.starts[0]), int(self.ends[-1])))
+            if len(self.starts)
+            else EMPTY
+        )
 
-    def bridged(self, longest: int) -> Union:
+    def bridged(self, longest: int) -> Intervals:
         """The same with the gaps covered that are no longer than so many ns."""
         apart = self.starts[1:] - self.ends[:-1] > longest
         ends = np.concatenate((apart, [True])) if len(self.ends) else np.zeros(0, bool)
-        return Union._sorted(self.starts[np.roll(ends, 1)], self.ends[ends])
+        return Intervals._sorted(self.starts[np.roll(ends, 1)], self.ends[ends])
 
-    def shifted(self, by: int) -> Union:
+    def shifted(self, by: int) -> Intervals:
         """The same so many ns later."""
-        return Union(self.starts + by, self.ends + by, self.total_before)
+        return Intervals(self.starts + by, self.ends + by, self.total_before)
 
-    def of_length(self, above: int, up_to: int = _LONGEST) -> Union:
+    def of_length(self, above: int, up_to: int = _LONGEST) -> Intervals:
         """The intervals that are longer than `above` ns and no longer than `up_to` ns."""
         length = self.ends - self.starts
         fits = (length > above) & (length <= up_to)
-        return Union._sorted(self.starts[fits], self.ends[fits])
+        return Intervals._sorted(self.starts[fits], self.ends[fits])
 
     def gaps(self, start: int, end: int) -> tuple[Ints, Ints]:
         """The uncovered intervals of the window [start, end), ascending: (starts, ends)."""
@@ -126,7 +130,7 @@ class Union:
         return opens[real], closes[real]
 
 
-EMPTY = Union(_NONE, _NONE, _NONE)
+EMPTY = Intervals(_NONE, _NONE, _NONE)
 
 
 def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:

@@ -15,7 +15,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.text import percent
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
 
@@ -52,7 +52,7 @@ class Edit:
     time; queued ops follow each other at once.
     """
 
-    host: tuple[tuple[Union, float], ...] = ()
+    host: tuple[tuple[Intervals, float], ...] = ()
     calls: Ints = field(default_factory=_nothing)
     ops: Ints = field(default_factory=_nothing)
     durations: Ints = field(default_factory=_nothing)
@@ -166,7 +166,7 @@ def between(least: Change, most: Change) -> Change:
 
 def without(
     *,
-    host: Union = EMPTY,
+    host: Intervals = EMPTY,
     calls: pl.Series | None = None,
     ops: pl.DataFrame | None = None,
     rest: tuple[float, float] = (0.0, 0.0),
@@ -188,7 +188,7 @@ def without_waits(bound_ns: Bound) -> Change:
     return _change(Edit(waits=True), Edit(waits=True), bound_ns)
 
 
-def without_work(view: DeviceView, when: Union, bound_ns: Bound | None = None) -> Change:
+def without_work(view: DeviceView, when: Intervals, bound_ns: Bound | None = None) -> Change:
     """Without what the host does at these times, its calls included, and the kernels that they launch.
 
     Without a trusted replay: the time of these kernels, without a device that of the work; or `bound_ns`.
@@ -202,7 +202,7 @@ def without_work(view: DeviceView, when: Union, bound_ns: Bound | None = None) -
     return without(host=when, calls=calls["id"], ops=kernels, bound_ns=bound_ns)
 
 
-def sooner(when: Union, bound_ns: Bound, rest: tuple[float, float] = (0.0, 0.0)) -> Change:
+def sooner(when: Intervals, bound_ns: Bound, rest: tuple[float, float] = (0.0, 0.0)) -> Change:
     """With ranges of the host in which it waits for input that end earlier, or at once.
 
     Without a trusted replay, or a device: `bound_ns`, the idle time until they end.
@@ -264,7 +264,7 @@ def _change(least: Edit, most: Edit, bound_ns: Bound) -> Change:
     return Change(End(least, low, low), End(most, high, high))
 
 
-def _disjoint(host: Iterable[tuple[Union, float]]) -> tuple[tuple[Union, float], ...]:
+def _disjoint(host: Iterable[tuple[Intervals, float]]) -> tuple[tuple[Intervals, float], ...]:
     """The same work without overlaps: of what two reduce, the smaller part is left."""
     by_rest = groupby(sorted(host, key=lambda each: each[1]), key=lambda each: each[1])
     before, apart = EMPTY, []

@@ -19,7 +19,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
@@ -81,7 +81,7 @@ class Replay:
         """How much shorter the changed replay's mean step is; never negative."""
         return max(0.0, self.step_ms - changed.step_ms)
 
-    def without_host(self, spans: Union, rest: float = 0.0) -> Replay:
+    def without_host(self, spans: Intervals, rest: float = 0.0) -> Replay:
         """With the host's work during `spans`, calls that do not wait included, reduced to the part `rest` of it."""
         working = np.where(self.waits, 0, self.own)
         return replace(
@@ -91,7 +91,7 @@ class Replay:
             tail_ns=self.tail_ns - int(_part(self._tail_within(spans), 1 - rest)[0]),
         )
 
-    def _tail_within(self, spans: Union) -> Ints:
+    def _tail_within(self, spans: Intervals) -> Ints:
         return spans.within([self.returned_ns], [self.returned_ns + self.tail_ns])
 
     def with_durations(self, ops: Ints, dur: Ints) -> Replay:

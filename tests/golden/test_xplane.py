@@ -18,7 +18,7 @@ from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.inputs.readers import xplane
 from advisor.metrics import Measurements
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.options import Options
@@ -104,7 +104,7 @@ def test_work_of_the_step_as_tensorflow_tells_it():
     (step,) = oracle("tf-gpu-multi-worker.tensorflow-2.12.1.overview_page")["input_analysis"]["step_details"]
     ran = read("tf-gpu-multi-worker").device_ops.filter(pl.col("device") == 6, pl.col("step") == 0)
     start = ran["start_ns"].to_numpy()
-    assert Union.of(start, start + ran["dur_ns"].to_numpy()).total / 1e6 == pytest.approx(
+    assert Intervals.of(start, start + ran["dur_ns"].to_numpy()).total / 1e6 == pytest.approx(
         step["device_compute_ms"], abs=0.02
     )
 

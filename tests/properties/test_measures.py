@@ -16,7 +16,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
 from advisor.metrics.steps import accounting, breakdown, idle
-from advisor.model.intervals import Union, nest
+from advisor.model.intervals import Intervals, nest
 from advisor.model.profile import SCHEMAS, Profile
 from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.parts import PARTS
@@ -33,12 +33,12 @@ Row: TypeAlias = dict[str, object]
 # ----------------------------------------------------------------------------------- the interval laws
 
 
-def union(pairs: Pairs) -> Union:
-    return Union.of([start for start, _ in pairs], [end for _, end in pairs])
+def union(pairs: Pairs) -> Intervals:
+    return Intervals.of([start for start, _ in pairs], [end for _, end in pairs])
 
 
-def instants(made: Union | Pairs) -> set[int]:
-    pairs = zip(made.starts, made.ends, strict=True) if isinstance(made, Union) else made
+def instants(made: Intervals | Pairs) -> set[int]:
+    pairs = zip(made.starts, made.ends, strict=True) if isinstance(made, Intervals) else made
     return {t for start, end in pairs for t in range(start, end)}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from advisor.analysis.job.segments import operations
 from advisor.analysis.job.stragglers import Replay, replay
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from tests.effort import examples
 
 some = examples(0.25)
@@ -134,7 +134,7 @@ def profiled(draw):
         windows.extend((rank, step, int(begin[rank]), int(at[rank])) for rank in range(ranks))
         at = at + 4 * US
     busy = {
-        rank: Union.of(
+        rank: Intervals.of(
             [start + shifts[rank] for r, start, _ in kernels if r == rank],
             [end + shifts[rank] for r, _, end in kernels if r == rank],
         )

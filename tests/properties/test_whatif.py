@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import Profile
 from advisor.whatif import (
     Change,
@@ -104,6 +104,6 @@ def test_a_change_twice_is_the_change_once_where_it_is_replayed(profile: Profile
 
 
 def test_work_that_overlaps_is_left_out_once():
-    early, late = ((Union.of([at], [at + 20]), 0.0) for at in (0, 10))
+    early, late = ((Intervals.of([at], [at + 20]), 0.0) for at in (0, 10))
     change = without(host=early[0])
     assert (without(host=late[0]).least.edit | change.least.edit).host[0][0].total == 30

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans
 from advisor.inputs.names.calls import NODE
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 
 _LINEAR: Final = r": AddmmBackward"
@@ -109,7 +109,7 @@ def _loop(view: DeviceView) -> int:
     return int(often.filter((pl.col("kinds") >= _KINDS) | is_far)[counts.name].min() or 1)  # type: ignore[arg-type]
 
 
-def row_gradients(view: DeviceView) -> Union:
+def row_gradients(view: DeviceView) -> Intervals:
     """When backward passes fill gradients of complete tensors for single rows of them, far more often than for layers.
 
     Or as often as a loop of eight passes or more runs. The gradient of `x[i]` is as large as x, zero but for a row;

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import CATEGORIES, DRIVER_CALLS, XLA_FRAMEWORKS
 
@@ -75,7 +75,7 @@ def sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     yield from owned.items()
 
 
-def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
+def owned_spans(view: DeviceView) -> Iterator[tuple[str, Intervals]]:
     """For each category but the last, when it owns the time of the used steps."""
     before = EMPTY
     for category, covered in _covered_in(view, view.steps):
@@ -83,15 +83,15 @@ def owned_spans(view: DeviceView) -> Iterator[tuple[str, Union]]:
         before = covered
 
 
-def _covered_in(view: DeviceView, steps: pl.DataFrame) -> list[tuple[str, Union]]:
+def _covered_in(view: DeviceView, steps: pl.DataFrame) -> list[tuple[str, Intervals]]:
     """What `_covered` counts for these steps: where TensorFlow marks them, host work of another step is left out."""
     every = _layers(view) is _OF_PYTORCH or not view.has_marks
     return view.once(_covered) if every else _covered(view, _of_windows(view, steps))
 
 
-def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[str, Union]]:
+def _covered(view: DeviceView, host: pl.DataFrame | None = None) -> list[tuple[str, Intervals]]:
     """Per layer its category, and the time that it or one before it covers; `host` are the host ops that count."""
-    host, covered, layers = view.host if host is None else host, EMPTY, list[tuple[str, Union]]()
+    host, covered, layers = view.host if host is None else host, EMPTY, list[tuple[str, Intervals]]()
     if view.device is None:  # as a device would: what is waited for meanwhile costs nothing
         covered = view.once(executed)
         layers.append(("host", covered))
@@ -120,5 +120,5 @@ def _of_windows(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Union:
+def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Intervals:
     return EMPTY if which is None else spans(ops.lazy().filter(which).select("start_ns", "dur_ns").collect())

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 
 C10D_CALLS: Final = r"^(?:c10d::|record_param_comms$)"
@@ -28,7 +28,7 @@ def host_collectives(view: DeviceView) -> pl.DataFrame:
     return view.used_host.filter(pl.col("kind") == "collective").collect()
 
 
-def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Union:
+def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Intervals:
     """When some of these host collectives run and no op of the framework does on another thread."""
     if not collectives.height:
         return EMPTY
@@ -37,7 +37,7 @@ def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Union:
     return spans(collectives) - spans(ops)
 
 
-def computation(view: DeviceView) -> Union:
+def computation(view: DeviceView) -> Intervals:
     """When the device's kernels run, collectives left out."""
     return view.device_spans("kernel")
 
@@ -47,6 +47,6 @@ def exposed_ms(view: DeviceView, collectives: pl.DataFrame) -> float:
     return per_step_ms(view, spans(collectives) - view.once(computation))
 
 
-def per_step_ms(view: DeviceView, union: Union) -> float:
+def per_step_ms(view: DeviceView, union: Intervals) -> float:
     """The part of a union that lies inside the used steps, per step."""
     return view.per_step_ms(float(union.within(view.starts, view.ends).sum()))

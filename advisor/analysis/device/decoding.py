@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import DECODING
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 
 _PAUSE: Final = 10
 """Times the median gap, above which no request was there to decode."""
@@ -23,10 +23,10 @@ def decode_steps(view: DeviceView) -> pl.DataFrame:
     return view.once(steps_by_phase).filter(pl.col("phase").is_in(DECODING))
 
 
-def decode_time(view: DeviceView) -> Union:
+def decode_time(view: DeviceView) -> Intervals:
     """When the device is in a step that decodes, the wait for the next one's first op included."""
     rows = view.once(decode_steps)
-    return Union.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
+    return Intervals.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
 
 
 def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
@@ -43,11 +43,11 @@ def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
     return opens[usual], closes[usual]
 
 
-def idle_between(view: DeviceView) -> Union:
+def idle_between(view: DeviceView) -> Intervals:
     """When the device idles in those gaps."""
-    return Union.of(*view.once(gaps_between)) - view.busy
+    return Intervals.of(*view.once(gaps_between)) - view.busy
 
 
-def graph_launches(view: DeviceView) -> Union:
+def graph_launches(view: DeviceView) -> Intervals:
     """When a call is open that launches a CUDA graph."""
     return spans(view.host_like(GRAPH_LAUNCH))

@@ -19,7 +19,7 @@ from advisor.inputs.names.calls import (
     THREAD_WAIT,
     WAITING_MODULES,
 )
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches, rows_where
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -89,13 +89,13 @@ def own_ns(ops: pl.DataFrame, time: str = "dur_ns") -> pl.Series:
     return ops[time] - pl.Series(within[ids].astype(np.int64))  # whole numbers: sums below 2**53 ns are exact
 
 
-def handed_over(view: DeviceView) -> Union:
+def handed_over(view: DeviceView) -> Intervals:
     """When a thread other than the step's own works for a step; nothing where the profile does not link threads."""
     on_others = ~pl.col("thread").is_in(view.once(_step_threads).implode())
     return spans(view.host.filter(_HANDED_OVER, on_others))
 
 
-def executed(view: DeviceView) -> Union:
+def executed(view: DeviceView) -> Intervals:
     """When programs of JAX run on threads of XLA: as with a device, the step's thread may do other things meanwhile.
 
     Only those that a step called; what a loader's thread calls is none of its work.
@@ -108,7 +108,7 @@ def executed(view: DeviceView) -> Union:
     return spans(view.host.filter(works, called, on_others))
 
 
-def python_work(view: DeviceView) -> Union:
+def python_work(view: DeviceView) -> Intervals:
     """Stretches of `SLOW_CALL_NS` to `DISPATCH_NS` in which the training threads run no framework op and make no call.
 
     Those of the steps left out as uneven are among them: they may be what made a step uneven.
@@ -117,15 +117,15 @@ def python_work(view: DeviceView) -> Union:
     return between.of_length(SLOW_CALL_NS, DISPATCH_NS)
 
 
-def between_ops(view: DeviceView, steps: pl.DataFrame) -> Union:
+def between_ops(view: DeviceView, steps: pl.DataFrame) -> Intervals:
     """When the host, in these steps, runs no framework op and nothing else that accounts for the time."""
     start = steps["host_start_ns"].to_numpy()
-    windows = Union.of(start, start + steps["host_dur_ns"].to_numpy())
+    windows = Intervals.of(start, start + steps["host_dur_ns"].to_numpy())
     elsewhere = view.once(running) | view.once(waits_for_results) | view.host_spans("collective", *HOST_RANGES)
     return windows - elsewhere
 
 
-def waits_for_results(view: DeviceView) -> Union:
+def waits_for_results(view: DeviceView) -> Intervals:
     """When the host waits for the device or for a value from it, in a function or range that is called so."""
     return spans(view.host_like(RESULT_WAIT, "python", "annotation"))
 
@@ -145,7 +145,7 @@ def reading_frames(view: DeviceView) -> pl.DataFrame:
     return view.once(training_ops).filter(pl.col("kind") == "python", matches(FILE_READ))
 
 
-def between_nodes(view: DeviceView) -> Union:
+def between_nodes(view: DeviceView) -> Intervals:
     """The moments from one node of autograd right to the next on a thread: its engine, in C++, chooses the next."""
     ops = view.once(training_ops).select("kind", "thread", "start_ns", "dur_ns", is_node=matches(NODE))
     ops = ops.filter(pl.col("kind") == "op")
@@ -154,10 +154,10 @@ def between_nodes(view: DeviceView) -> Union:
     follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")
     moments = beside.select(opens=after, closes="start_ns", follows=follows).filter("follows")
     moments = moments.filter((pl.col("closes") - pl.col("opens")).is_between(1, SLOW_CALL_NS))
-    return Union.of(moments["opens"].to_numpy(), moments["closes"].to_numpy())
+    return Intervals.of(moments["opens"].to_numpy(), moments["closes"].to_numpy())
 
 
-def thread_waits(view: DeviceView) -> Union:
+def thread_waits(view: DeviceView) -> Intervals:
     """When a training thread waits, in a function of Python, for another thread or process or for time to pass."""
     return spans(waiting_calls(view))
 
@@ -167,7 +167,7 @@ def waiting_calls(view: DeviceView) -> pl.DataFrame:
     return view.once(training_ops).filter(pl.col("kind") == "python", matches(THREAD_WAIT))
 
 
-def waiting_function(view: DeviceView, when: Union) -> str:
+def waiting_function(view: DeviceView, when: Intervals) -> str:
     """The function of Python's library, else the built-in one, that waits longest then: `queue.py(154): get`."""
     python = view.once(training_ops).filter(pl.col("kind") == "python")
     for names in (WAITING_MODULES, THREAD_WAIT):
@@ -178,7 +178,7 @@ def waiting_function(view: DeviceView, when: Union) -> str:
     return ""
 
 
-def running(view: DeviceView) -> Union:
+def running(view: DeviceView) -> Intervals:
     """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
     running = spans(
         view.once(training_ops).select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(_DISPATCH))
@@ -199,7 +199,7 @@ def callbacks(view: DeviceView) -> pl.DataFrame:
     return pl.concat([inside, opaque])
 
 
-def optimizer_work(view: DeviceView) -> Union:
+def optimizer_work(view: DeviceView) -> Intervals:
     """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell.
 
     A closure within the range computes forward and backward pass first (Lightning, LBFGS): what lies up to the end of
@@ -212,7 +212,7 @@ def optimizer_work(view: DeviceView) -> Union:
     start, end = updates["start_ns"].to_numpy(), updates.select(END_NS).to_series()
     has_closure = backward.within(start, end.to_numpy()) > 0
     begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)
-    return Union.of(begin, end.to_numpy())
+    return Intervals.of(begin, end.to_numpy())
 
 
 def optimizer_class(view: DeviceView) -> str | None:

@@ -12,7 +12,7 @@ from advisor.analysis.device.unrecorded_work import holes_in
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
@@ -169,21 +169,21 @@ def graph_holes_ns(view: DeviceView) -> int:
     return int(idle["unknown_ns"].filter(pl.Series(_beside_graphs(idle, view), dtype=pl.Boolean)).sum())
 
 
-def idle_for(view: DeviceView, cause: str, which: pl.Expr = _ANY) -> Union:
+def idle_for(view: DeviceView, cause: str, which: pl.Expr = _ANY) -> Intervals:
     """When the device idles for this cause, in the gaps that satisfy `which`; as long as its `<cause>_ns` there."""
     rows = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, which)
     start, end = ("start_ns", "end_ns") if cause in HOST_RANGES else _OF_REST.get(cause, ("due_ns", "end_ns"))
-    idle = Union.of(rows[start].to_numpy(), rows[end].to_numpy())
+    idle = Intervals.of(rows[start].to_numpy(), rows[end].to_numpy())
     before = HOST_RANGES[: HOST_RANGES.index(cause)] if cause in HOST_RANGES else HOST_RANGES
     return (idle & view.host_spans(cause) if cause in HOST_RANGES else idle) - view.host_spans(*before)
 
 
-def launch_gaps(view: DeviceView) -> Union:
+def launch_gaps(view: DeviceView) -> Intervals:
     """When the device waits at most `LAUNCH_GAP_NS` for the next launch; without what other causes account for."""
     return idle_for(view, "host_bound", SHORT)
 
 
-def stalls(view: DeviceView) -> Union:
+def stalls(view: DeviceView) -> Intervals:
     """When the device waits longer than that for the next launch."""
     return idle_for(view, "host_bound", ~SHORT)
 

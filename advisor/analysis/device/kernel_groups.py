@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.kernels import TYPE, kernels
 from advisor.analysis.device.view import DeviceView
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 
 _HEADS: Final = 4  # own choice: fewer in a row may be those of two small layers
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
@@ -86,7 +86,7 @@ def part(view: DeviceView, name: str) -> pl.DataFrame:
     return view.once(parts).filter(pl.col("part") == name)
 
 
-def attention_loops(view: DeviceView) -> Union:
+def attention_loops(view: DeviceView) -> Intervals:
     """When attention is computed head by head: from the first product to the last of four or more softmaxes.
 
     Of a run of them, with what passes values on between them, and nothing else.
@@ -99,7 +99,7 @@ def attention_loops(view: DeviceView) -> Union:
         pl.min("start_ns"), end_ns=end_ns, softmaxes=(pl.col("family") == "softmax").sum()
     )
     loops = runs.filter(pl.col("softmaxes") >= _HEADS)
-    return Union.of(loops["start_ns"].to_numpy(), loops["end_ns"].to_numpy())
+    return Intervals.of(loops["start_ns"].to_numpy(), loops["end_ns"].to_numpy())
 
 
 def independent() -> pl.Expr:

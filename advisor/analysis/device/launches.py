@@ -10,7 +10,7 @@ import polars as pl
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.step_periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -54,14 +54,14 @@ def _uncaptured(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     return calls.filter(~pl.Series(captured, dtype=pl.Boolean))
 
 
-def _captures(host: pl.DataFrame) -> Union:
+def _captures(host: pl.DataFrame) -> Intervals:
     """When launches go into a graph instead of to the device."""
     begins = host.filter(matches(CAPTURE_BEGINS))["start_ns"].sort().to_numpy()
     ends = host.filter(matches(CAPTURE_ENDS))["start_ns"].sort().to_numpy()
     if not len(begins) or not len(ends):
         return EMPTY
     after = np.searchsorted(ends, begins)
-    return Union.of(begins[after < len(ends)], ends[after[after < len(ends)]])
+    return Intervals.of(begins[after < len(ends)], ends[after[after < len(ends)]])
 
 
 def incomplete(starts: Ints, ends: Ints, calls: pl.DataFrame) -> pl.Series:

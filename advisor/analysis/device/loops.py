@@ -11,7 +11,7 @@ from advisor.analysis.device.autograd import FEW_PASSES, makers
 from advisor.analysis.device.communication import C10D_CALLS
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work, step_ops
 from advisor.analysis.device.view import DeviceView, by_start, inside, outermost
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches
 
 _LAYER: Final = (
@@ -27,8 +27,8 @@ _RUN: Final = ["thread", "window", "run"]
 class Loops(NamedTuple):
     """When loops run, and when those that read values from tensors; how many values; the passes of the longest loop."""
 
-    spans: Union
-    reading: Union
+    spans: Intervals
+    reading: Intervals
     reads: int
     passes: int
 
@@ -85,5 +85,5 @@ def _runs(ops: pl.DataFrame) -> pl.DataFrame:
     return runs.group_by(*_RUN, "name").agg(pl.min("start_ns"), pl.max("end_ns"), calls=pl.len())
 
 
-def _union(rows: pl.DataFrame) -> Union:
-    return Union.of(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+def _union(rows: pl.DataFrame) -> Intervals:
+    return Intervals.of(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())

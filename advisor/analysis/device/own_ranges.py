@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FRAMEWORK_RANGE
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 
 _LIBRARY: Final = r"::|^(?:Torch-Compiled |Compiled|TorchDynamo|Pregraph|\[pl\])"
@@ -27,7 +27,7 @@ class Holder(NamedTuple):
     share: float
 
 
-def holder(view: DeviceView, when: Union) -> Holder | None:
+def holder(view: DeviceView, when: Intervals) -> Holder | None:
     """The shortest of the program's own ranges that holds more than half of the time `when`; None where none does."""
     ranges = view.once(own_ranges)
     long_enough = ranges.group_by("label").agg(pl.sum("dur_ns")).filter(pl.col("dur_ns") > _MOST * when.total)

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
 from advisor.analysis.device.view import DeviceView
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 
@@ -34,7 +34,7 @@ def as_places(
     return rows.select(*step, "start_ns", "dur_ns", table=pl.lit(table), name=label, **id_)
 
 
-def stretches(when: Union, name: str) -> pl.DataFrame:
+def stretches(when: Intervals, name: str) -> pl.DataFrame:
     """Stretches of the host's time as places to point at, the longest first."""
     rows = pl.DataFrame({"start_ns": when.starts, "dur_ns": when.ends - when.starts})
     return as_places(rows, "host_ops", name=pl.lit(name))

@@ -24,7 +24,7 @@ from advisor.analysis.device.loops import loops
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
 from advisor.inputs.step_periods import RANGES
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
@@ -67,8 +67,8 @@ class PythonTime(NamedTuple):
     row by row.
     """
 
-    between: Union
-    silent: Union
+    between: Intervals
+    silent: Intervals
     ns: int
     ops: int
     recorded: int
@@ -112,14 +112,14 @@ def silent_ns(view: DeviceView, time: PythonTime) -> int:
     return silent if prevails else 0
 
 
-def _between(view: DeviceView) -> Union:
+def _between(view: DeviceView) -> Intervals:
     """When no op runs, nor anything that other rules judge, nor what reads files: no other Python shortens that."""
     frames = (saving_frames(view), logging_frames(view), reading_frames(view))
     others = reduce(or_, map(spans, frames), view.once(optimizer_work))
     return between_ops(view, view.steps) - (others | between_nodes(view))
 
 
-def _own_times(view: DeviceView, in_loops: Union) -> pl.DataFrame:
+def _own_times(view: DeviceView, in_loops: Intervals) -> pl.DataFrame:
     """The ops that are no optimizer's: own_ns, typical_ns, in_loop, reads, fills_rows, is_eager.
 
     `reads`: in a loop that reads values. `typical_ns` is the median of the op's name and shapes: a busy machine makes a

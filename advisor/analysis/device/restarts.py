@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.view import spans
 from advisor.inputs.names.calls import NODE, WORKERS_LOADING
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import WORKER_JOIN_NS
 
@@ -25,9 +25,9 @@ class Restarts(NamedTuple):
     Each of the three has one interval per epoch that begins, except that an epoch without time in between lacks that.
     """
 
-    ending: Union
-    starting: Union
-    waiting: Union
+    ending: Intervals
+    starting: Intervals
+    waiting: Intervals
 
 
 def restarts(host: pl.DataFrame) -> Restarts:
@@ -51,7 +51,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
     at = np.flatnonzero((until > before) & joins & to_workers.covers(starts) & ~trains)
     seeds: Ints = draws[np.maximum(before, until - _DRAWS)[at]]
     return Restarts(
-        Union.of(asks.starts[at], asks.ends[at]),
-        Union.of(seeds, asks.starts[at + 1]),
-        Union.of(asks.starts[at + 1], asks.ends[at + 1]),
+        Intervals.of(asks.starts[at], asks.ends[at]),
+        Intervals.of(seeds, asks.starts[at + 1]),
+        Intervals.of(asks.starts[at + 1], asks.ends[at + 1]),
     )

@@ -18,7 +18,7 @@ from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
 from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, Profile, matches, rows_where
 from advisor.vocabulary.limits import BACKLOG_NS, THREE_SIGMA
@@ -379,7 +379,7 @@ def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
     uses = first_uses(rows_where(profile.host_ops, pl.col("worker") == worker), ops)
     busy = spans(ops.filter(pl.col("device") == device))
     start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
-    within = uses & Union.of([start], [start + length])
+    within = uses & Intervals.of([start], [start + length])
     return within.total - (within & busy).total
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.model.intervals import Union, nest
+from advisor.model.intervals import Intervals, nest
 from advisor.model.profile import END_NS, matches
 
 SLOW_NS: Final = 50_000
@@ -59,9 +59,9 @@ def iterators(view: DeviceView) -> pl.DataFrame:
     )
 
 
-def waits(view: DeviceView) -> Union:
+def waits(view: DeviceView) -> Intervals:
     """When, inside the used steps, a request for input is open and the device does nothing."""
-    requests = view.host_spans("input") & Union.of(view.starts, view.ends)
+    requests = view.host_spans("input") & Intervals.of(view.starts, view.ends)
     return requests - view.busy
 
 
@@ -122,8 +122,8 @@ def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list
     at_work = {name: spans(of_name) for (name,), of_name in calls.group_by("iterator")}
     for name, parent in rows.select("iterator", "parent").reverse().drop_nulls().rows():
         at_work[parent] = at_work[parent] | at_work[name]
-    through: dict[str | None, Union] = {None: waits(view)}
-    onward: dict[str | None, Union] = {}
+    through: dict[str | None, Intervals] = {None: waits(view)}
+    onward: dict[str | None, Intervals] = {}
     for name, parent in rows.select("iterator", "parent").rows():
         through[name] = at_work[name] & through[parent]
         onward[parent] = onward[parent] | through[name] if parent in onward else through[name]
@@ -132,7 +132,7 @@ def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list
     ]
 
 
-def builds(view: DeviceView) -> Union:
+def builds(view: DeviceView) -> Intervals:
     """When TensorFlow builds functions of pipelines: map, filter and their like trace theirs when a dataset is made.
 
     What is built before a thread's next eager op makes a dataset is a function of one.

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.host_work import own_ns, training_ops
 from advisor.analysis.device.user_code import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 from advisor.text import largest_first, ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -27,7 +27,7 @@ _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SEVERAL: Final = 2
 
 
-def times_by_name(view: DeviceView, when: Union) -> pl.DataFrame:
+def times_by_name(view: DeviceView, when: Intervals) -> pl.DataFrame:
     """What ran on the training threads during `when`: name and self_ns, the time of a range outside those within it.
 
     Ordered by time, most first. The name is null for the time in which no range was open.
@@ -38,7 +38,7 @@ def times_by_name(view: DeviceView, when: Union) -> pl.DataFrame:
     return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
 
 
-def _during(view: DeviceView, when: Union) -> pl.DataFrame:
+def _during(view: DeviceView, when: Intervals) -> pl.DataFrame:
     """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`."""
     ops = view.once(_unmarked)
     return ops.with_columns(spent_ns(ops, when)).filter("works", pl.col("ns") > 0)
@@ -68,7 +68,7 @@ def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
     return pl.Series(np.searchsorted(begins, start + ops["dur_ns"].to_numpy()) - np.searchsorted(begins, start))
 
 
-def times_by_range(view: DeviceView, when: Union) -> pl.DataFrame:
+def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
     """As `times_by_name`, but by the outermost ranges that lie in `when` for half of their time or more.
 
     An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the

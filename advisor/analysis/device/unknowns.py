@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, at_edges, gaps
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
 
@@ -61,7 +61,7 @@ def start_up(view: DeviceView) -> tuple[float, str]:
     if view.has_marks or not view.ops.height:
         return 0.0, ""
     first = int(view.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
-    before = Union.of(view.starts, np.minimum(view.ends, first))
+    before = Intervals.of(view.starts, np.minimum(view.ends, first))
     calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]), pl.col("start_ns") < first)
     setting_up = (spans(calls) & before) - view.host_spans(*HOST_RANGES)
     if not calls.height or not setting_up.total:

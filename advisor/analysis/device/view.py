@@ -13,7 +13,7 @@ import polars as pl
 from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.kernels import classify
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union, above
+from advisor.model.intervals import EMPTY, Intervals, above
 from advisor.model.profile import Profile, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import SLOW_CALL_NS
@@ -75,7 +75,7 @@ class DeviceView:
     process: Mapping[str, Any]  # the worker's row
     visible: int | None  # devices that the worker's process sees; None where the recording does not tell
     _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
-    _unions: dict[tuple[str, ...], Union] = field(default_factory=dict, repr=False)
+    _unions: dict[tuple[str, ...], Intervals] = field(default_factory=dict, repr=False)
 
     @cached_property
     def starts(self) -> Ints:
@@ -126,12 +126,12 @@ class DeviceView:
         return self.allocations.with_columns(pl.coalesce("reserved_bytes", may_give))
 
     @cached_property
-    def busy(self) -> Union:
+    def busy(self) -> Intervals:
         """When at least one kernel, copy or memset runs on the device."""
         return spans(self.ops)
 
     @cached_property
-    def blocked(self) -> Union:
+    def blocked(self) -> Intervals:
         """When a host thread waits for the device: inside a synchronising call, or held up by a full launch queue."""
         calls = self.host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(["sync", "runtime"]))
         waits = spans(calls.filter(pl.col("kind") == "sync"))
@@ -193,21 +193,21 @@ class DeviceView:
         is_sought[at[at >= 0]] = True
         return self.host[np.flatnonzero(is_sought)]
 
-    def host_spans(self, *kinds: str) -> Union:
+    def host_spans(self, *kinds: str) -> Intervals:
         """When a host op of one of these kinds is open on any of the worker's threads."""
         return self._spans("host", kinds)
 
-    def device_spans(self, *kinds: str) -> Union:
+    def device_spans(self, *kinds: str) -> Intervals:
         """When an op of one of these kinds runs on the device."""
         return self._spans("ops", kinds)
 
-    def _spans(self, table: str, kinds: tuple[str, ...]) -> Union:
+    def _spans(self, table: str, kinds: tuple[str, ...]) -> Intervals:
         if (table, *kinds) not in self._unions:
             rows = getattr(self, table).select("kind", "start_ns", "dur_ns")
             self._unions[table, *kinds] = spans(rows.filter(pl.col("kind").is_in(kinds)))
         return self._unions[table, *kinds]
 
-    def share(self, union: Union) -> float | None:
+    def share(self, union: Intervals) -> float | None:
         """Part of the windows that `union` covers, 0..1; None where there is no time at all."""
         return float(union.within(self.starts, self.ends).sum() / self.total_ns) if self.total_ns else None
 
@@ -256,10 +256,10 @@ def classes(view: DeviceView) -> pl.DataFrame:
     return names.hstack(classify(names["name"]).drop("name"))
 
 
-def spans(ops: pl.DataFrame) -> Union:
-    """Union of the time ranges of device or host ops."""
+def spans(ops: pl.DataFrame) -> Intervals:
+    """The time ranges of device or host ops, merged."""
     start = ops["start_ns"].to_numpy()
-    return Union.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
+    return Intervals.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
 
 
 def positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
@@ -313,7 +313,7 @@ def _window(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.Series:
     return pl.select(pl.when(pl.Series(inside, dtype=pl.Boolean)).then(pl.Series("window", window))).to_series()
 
 
-def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Union:
+def first_uses(host: pl.DataFrame, ops: pl.DataFrame) -> Intervals:
     """When calls of one worker are open that set CUDA up, load kernels' code, or launch a kernel for the first time.
 
     CUDA loads a kernel's code when it is first launched (lazy loading, CUDA C++ Programming Guide). A launch that is
@@ -331,12 +331,12 @@ def sets_up(ops: pl.DataFrame) -> pl.Expr:
     return pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("dur_ns") >= _SET_UP_NS) & (pl.col("start_ns") < first_ns)
 
 
-def inside(union: Union, ops: pl.DataFrame) -> pl.Series:
+def inside(union: Intervals, ops: pl.DataFrame) -> pl.Series:
     """Whether each op starts during `union`."""
     return pl.Series(union.covers(ops["start_ns"].to_numpy()), dtype=pl.Boolean)
 
 
-def spent_ns(ops: pl.DataFrame, union: Union) -> pl.Series:
+def spent_ns(ops: pl.DataFrame, union: Intervals) -> pl.Series:
     """How much of each op's time lies in `union`."""
     start = ops["start_ns"].to_numpy()
     return pl.Series("ns", union.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64)

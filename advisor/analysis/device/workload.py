@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
 from advisor.inputs.step_periods import PRODUCTS, without_graph
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS
 
 UNKNOWN: Final = "unknown"
@@ -105,7 +105,7 @@ def _captures(view: DeviceView) -> Iterator[Sign]:
     if not len(begins) or not len(ends):
         return
     until = np.append(ends, ends[-1])[np.searchsorted(ends, begins)]
-    captured = Union.of(begins, np.maximum(until, begins))
+    captured = Intervals.of(begins, np.maximum(until, begins))
     length = view.host.select(END_NS.max() - pl.col("start_ns").min()).item()
     if captured.total >= _CAPTURING * length:
         yield Sign("capture", "graph_capture", str(view.host_like(CAPTURE_BEGINS)["name"][0]))

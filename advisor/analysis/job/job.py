@@ -22,7 +22,7 @@ from advisor import text
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
@@ -373,7 +373,7 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     end = start + steps["dur_ns"].to_numpy()
     calls = job.calls.filter(pl.col("rank") == position)
     work = rank.work.shifted(-int(job.clock.offsets_ns[position]))
-    inside = Union.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    inside = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     matched = calls.filter("trusted")
     paired = matched.filter(pl.col("op").is_in(POINT_TO_POINT))
     exposed = (inside - work).within(start, end)
@@ -388,13 +388,13 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     )
 
 
-def _waiting(calls: pl.DataFrame) -> Union:
+def _waiting(calls: pl.DataFrame) -> Intervals:
     """When a rank waits in these calls for the last one."""
     start = calls["start_ns"].to_numpy()
-    return Union.of(start, start + calls["wait_ns"].to_numpy())
+    return Intervals.of(start, start + calls["wait_ns"].to_numpy())
 
 
-def _uncovered(calls: pl.DataFrame, work: Union, job: Job, position: int) -> pl.DataFrame:
+def _uncovered(calls: pl.DataFrame, work: Intervals, job: Job, position: int) -> pl.DataFrame:
     """Each call's wait without the part that the rank's own kernels cover."""
     start = calls["start_ns"].to_numpy() + job.clock.offsets_ns[position]
     wait = calls["wait_ns"].to_numpy()

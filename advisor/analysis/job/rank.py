@@ -12,7 +12,7 @@ from advisor.analysis.device.host_work import BACKWARD, running
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.hardware import Gpu
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS
 
 CALLS: Final = {
@@ -55,7 +55,7 @@ class Rank:
     has_marks: bool
     steps: pl.DataFrame
     calls: pl.DataFrame
-    work: Union
+    work: Intervals
     kernels: pl.DataFrame
     used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
     trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
@@ -86,7 +86,7 @@ def rank_of(view: DeviceView) -> Rank:
     )
 
 
-def _steps(view: DeviceView, work: Union) -> pl.DataFrame:
+def _steps(view: DeviceView, work: Intervals) -> pl.DataFrame:
     steps = view.complete
     start, end = (steps.select(start=pl.col("start_ns"), end=END_NS)[name].to_numpy() for name in ("start", "end"))
     waits = view.host_spans("input")
@@ -102,7 +102,7 @@ def _steps(view: DeviceView, work: Union) -> pl.DataFrame:
     )
 
 
-def _ops(view: DeviceView) -> Union:
+def _ops(view: DeviceView) -> Intervals:
     """When ops of a worker without a device run, and no collective does: they are its work."""
     return view.once(running) - view.host_spans("collective") if view.device is None else EMPTY
 

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 
 COMPUTE: Final = "compute"
 HOST: Final = "host"
@@ -31,7 +31,7 @@ _BEGIN, _END_OF, _START_OF, _END = range(4)  # what cuts a step, in the order of
 
 
 def operations(
-    busy: Mapping[int, Union], steps: pl.DataFrame, collectives: pl.DataFrame
+    busy: Mapping[int, Intervals], steps: pl.DataFrame, collectives: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Operations and edges of the given steps, as `stragglers.replay` takes them.
 
@@ -56,7 +56,7 @@ def operations(
     sure = np.ones(len(cuts), bool)
     sure[cut_of_start] = ~ran["queued"].to_numpy()
     awaited = ran.filter("waited")
-    waiting = Union.of(awaited["idle_from"].to_numpy(), axis.place(awaited, "end_ns"))
+    waiting = Intervals.of(awaited["idle_from"].to_numpy(), axis.place(awaited, "end_ns"))
     first = 2 * len(cuts)
     ops = pl.concat(
         [_segments(axis, cuts.with_columns(pl.Series("sure", sure)), waiting), _transfers(axis, ran, waiting, first)],
@@ -79,10 +79,10 @@ class _Axis:
     ranks: Ints  # sorted
     origin: int
     span: int
-    busy: Union
+    busy: Intervals
 
     @classmethod
-    def of(cls, busy: Mapping[int, Union], windows: pl.DataFrame, ran: pl.DataFrame) -> _Axis:
+    def of(cls, busy: Mapping[int, Intervals], windows: pl.DataFrame, ran: pl.DataFrame) -> _Axis:
         ranks = windows["rank"].unique().sort().to_numpy()
         unions = {rank: busy.get(rank, EMPTY) for rank in ranks.tolist()}
         bounds = [time for union in unions.values() for time in (*union.starts[:1], *union.ends[-1:])]
@@ -93,7 +93,7 @@ class _Axis:
         shifts = {rank: at * span - origin for at, rank in enumerate(ranks.tolist())}
         ran_from = np.concatenate([EMPTY.starts, *(union.starts + shifts[rank] for rank, union in unions.items())])
         ran_until = np.concatenate([EMPTY.ends, *(union.ends + shifts[rank] for rank, union in unions.items())])
-        return cls(ranks, origin, span, Union.of(ran_from, ran_until))
+        return cls(ranks, origin, span, Intervals.of(ran_from, ran_until))
 
     def place(self, frame: pl.DataFrame, name: str) -> Ints:
         """The times of a column, on the axis."""
@@ -189,7 +189,7 @@ def _cuts(axis: _Axis, windows: pl.DataFrame, ran: pl.DataFrame) -> tuple[pl.Dat
     return cuts, cut_of_start, cut_of_end
 
 
-def _segments(axis: _Axis, cuts: pl.DataFrame, waiting: Union) -> pl.DataFrame:
+def _segments(axis: _Axis, cuts: pl.DataFrame, waiting: Intervals) -> pl.DataFrame:
     """The host's and the kernels' part of the segment after each cut: op 2n and 2n + 1 for the n-th cut."""
     start = cuts["at"].to_numpy()
     end = np.append(start[1:], 0)
@@ -245,7 +245,7 @@ def _until_next(name: str) -> pl.Expr:
     return pl.coalesce(following, f"{name}_all") - pl.col(f"{name}_over")
 
 
-def _transfers(axis: _Axis, ran: pl.DataFrame, waiting: Union, first: int) -> pl.DataFrame:
+def _transfers(axis: _Axis, ran: pl.DataFrame, waiting: Intervals, first: int) -> pl.DataFrame:
     """The collectives, each after what it took beyond to start: op first + 2n and first + 2n + 1 for the n-th."""
     start, ends = axis.place(ran, "start_ns"), axis.place(ran.filter("waited"), "end_ns")
     ready = np.where(ran["queued"].to_numpy(), -_NEVER, _segment_end(start, waiting, ends))
@@ -273,7 +273,7 @@ def _transfers(axis: _Axis, ran: pl.DataFrame, waiting: Union, first: int) -> pl
     return pl.concat([host, transfer])
 
 
-def _segment_end(times: Ints, waiting: Union, ends: Ints) -> Ints:
+def _segment_end(times: Ints, waiting: Intervals, ends: Ints) -> Ints:
     """When the segment before each of the times was done: then, or when the device began to wait."""
     since = np.searchsorted(waiting.starts, times, side="right")
     begins = np.append(-_NEVER, waiting.starts)[since]

@@ -18,7 +18,7 @@ from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
 from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -60,7 +60,7 @@ def accumulation(view: DeviceView) -> Values:
         return {REDUCING_PASSES_PER_UPDATE: float(passes.height > 0), REPEATED_REDUCTION_MS: 0.0}
     complete = passes.filter(pl.col("update") >= 0)  # the recording may begin within an update
     of_updates = (complete if complete.height else passes).group_by("update").agg(pl.col("repeated").sum())["repeated"]
-    when = Union.of(repeated["start_ns"].to_numpy(), repeated["end_ns"].to_numpy())
+    when = Intervals.of(repeated["start_ns"].to_numpy(), repeated["end_ns"].to_numpy())
     return {
         REDUCING_PASSES_PER_UPDATE: 1 + float(np.median(of_updates.to_numpy())),
         REPEATED_REDUCTION_MS: _exposed_ms(view, when),
@@ -110,7 +110,7 @@ def _numbered(ops: pl.DataFrame, begins: Ints, updates: Ints) -> pl.DataFrame:
     return numbered.filter(pl.col("forward") >= 0)
 
 
-def _exposed_ms(view: DeviceView, when: Union) -> float:
+def _exposed_ms(view: DeviceView, when: Intervals) -> float:
     """Time per step in which reductions that are requested then run, and nothing computes."""
     if view.device is None:
         ranges = view.once(host_collectives).filter(matches(REDUCTION))

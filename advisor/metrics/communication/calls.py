@@ -12,7 +12,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
 from advisor.metrics.several import Metric, Values, measures
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
@@ -81,14 +81,14 @@ def idle_in_calls(view: DeviceView) -> Values:
     }
 
 
-def _buffer_broadcasts(view: DeviceView) -> Union:
+def _buffer_broadcasts(view: DeviceView) -> Intervals:
     """When the host broadcasts buffers at the start of DistributedDataParallel's forward passes."""
     ops = _in_forwards(view).sort("forward", "start_ns", "is_flat", descending=[False, False, True])
     reach = pl.when("is_flat").then("end_ns").cum_max().forward_fill().over("forward")
     others = (reach.fill_null(0) <= pl.col("start_ns")).cum_sum().over("forward")  # until the first op of the model
     passes = ops.filter(others == 0).group_by("forward")
     broadcasts = passes.agg(pl.min("start_ns"), pl.max("end_ns"), sends=matches(_BROADCAST).any()).filter("sends")
-    return Union.of(broadcasts["start_ns"].to_numpy(), broadcasts["end_ns"].to_numpy())
+    return Intervals.of(broadcasts["start_ns"].to_numpy(), broadcasts["end_ns"].to_numpy())
 
 
 def _in_forwards(view: DeviceView) -> pl.DataFrame:
@@ -102,7 +102,7 @@ def _in_forwards(view: DeviceView) -> pl.DataFrame:
     return ops.filter(pl.col("start_ns") <= pl.col("until_ns")).filter(pl.col("start_ns") >= first)
 
 
-def _loops(view: DeviceView) -> Union:
+def _loops(view: DeviceView) -> Intervals:
     """When the host calls for one collective right after another of the same operation."""
     if not view.collectives.height:
         return EMPTY
@@ -115,4 +115,4 @@ def _loops(view: DeviceView) -> Union:
         pl.col("next_place") - pl.col("place") <= 1 + _MOST_BETWEEN,
         pl.col("next_called_ns") - pl.col("called_ns") <= LAUNCH_GAP_NS,
     )
-    return Union.of(pairs["called_ns"].to_numpy(), pairs["next_called_ns"].to_numpy())
+    return Intervals.of(pairs["called_ns"].to_numpy(), pairs["next_called_ns"].to_numpy())

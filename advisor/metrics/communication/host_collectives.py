@@ -13,7 +13,7 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.inputs.names.calls import REDUCTION
 from advisor.metrics.several import Metric, Values, measures, measures_ranks
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 
 _FEW_BYTES_NS: Final = 1_000_000
@@ -123,7 +123,7 @@ def _in_calls(job: Job) -> list[tuple[int, float | None]]:
 def _in_calls_of(rank: Rank) -> tuple[int, float | None]:
     steps = rank.steps.filter("used")["step"]
     calls = rank.calls.filter("on_host", pl.col("step").is_in(steps.implode()))
-    times = Union.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    times = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     return calls.height, times.total / 1e6 / steps.len() if steps.len() else None
 
 

@@ -11,7 +11,7 @@ from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches, rows_where
 from advisor.text import ms
 
@@ -108,11 +108,11 @@ def _late(view: DeviceView) -> pl.DataFrame:
     return gathers.filter(_waits_for_computation(view, gathers))
 
 
-def _without_work(view: DeviceView, late: pl.DataFrame) -> Union:
+def _without_work(view: DeviceView, late: pl.DataFrame) -> Intervals:
     """When a late gather, or what prepares it, runs and nothing is computed."""
     work = _work(view)
     start, end = late["start_ns"].to_numpy(), late.select(END_NS).to_series().to_numpy()
-    return Union.of(work.last_end(start), end) - work
+    return Intervals.of(work.last_end(start), end) - work
 
 
 EXPERT_TRANSFER_MS = Metric(
@@ -151,7 +151,7 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     return view.ops.filter(pl.col("kind") == "kernel")
 
 
-def _work(view: DeviceView) -> Union:
+def _work(view: DeviceView) -> Intervals:
     """When a compute stream has a kernel."""
     return spans(_kernels(view).filter(_computes(view)))
 

@@ -11,7 +11,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import by_place, in_words
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 
 # NumPy's functions with Python's calls recorded; what JAX and PjRt call the way onto the device, on any thread.
 _COPIES: Final = (
@@ -26,10 +26,10 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return rows if view.device is None else rows.clear()
 
 
-def _copying(view: DeviceView) -> Union:
+def _copying(view: DeviceView) -> Intervals:
     """When arrays are copied in the steps, and nothing compiles or runs a program."""
     working = view.host_spans("compile") | view.once(executed)
-    return (spans(view.once(_copies)) & Union.of(view.starts, view.ends)) - working
+    return (spans(view.once(_copies)) & Intervals.of(view.starts, view.ends)) - working
 
 
 def _calls(view: DeviceView) -> str:

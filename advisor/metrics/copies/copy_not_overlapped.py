@@ -10,7 +10,7 @@ from advisor.analysis.device.places import device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 from advisor.whatif import Interval, overlapped, saved
 
@@ -32,7 +32,7 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     )
 
 
-def _exposed(view: DeviceView, copies: pl.DataFrame) -> Union:
+def _exposed(view: DeviceView, copies: pl.DataFrame) -> Intervals:
     """When these copies run and no kernel or collective does."""
     return spans(copies) - view.device_spans("kernel", "collective")
 

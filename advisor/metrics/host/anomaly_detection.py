@@ -11,7 +11,7 @@ from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.whatif import Change, saved, together, without, without_work
@@ -29,7 +29,7 @@ measure = of_devices(__name__)
 class _Notes(NamedTuple):
     """When forward ops may note a stack; in ns how long they surely do; and whether they are recorded doing it."""
 
-    when: Union
+    when: Intervals
     sure_ns: int
     is_recorded: bool
 

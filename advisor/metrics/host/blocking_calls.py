@@ -12,7 +12,7 @@ from advisor.analysis.device.places import device_places
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -47,7 +47,7 @@ def _memsets(view: DeviceView) -> pl.DataFrame:
     return _launched_by(view, view.used_ops.filter(pl.col("kind") == "memset", blocks), _MEMSET)
 
 
-def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
+def _cost(view: DeviceView, ops: pl.DataFrame) -> Intervals:
     """When nothing computes because of these ops: during their calls, while they run, and in short gaps after them."""
     if not ops.height:
         return EMPTY
@@ -56,21 +56,21 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Union:
     short = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
     dry = view.busy.last_end(short["start_ns"].to_numpy())
     after = short.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
-    waiting = Union.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy()) if after.height else EMPTY
+    waiting = Intervals.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy()) if after.height else EMPTY
     idle = waiting - view.host_spans(*HOST_RANGES)  # what has a cause of its own is not theirs
     computing = view.device_spans("kernel", "collective")
     return (calls | spans(ops) | idle) - computing
 
 
-def _copy_cost(view: DeviceView) -> Union:
+def _copy_cost(view: DeviceView) -> Intervals:
     return _cost(view, view.once(_copies))
 
 
-def _memset_cost(view: DeviceView) -> Union:
+def _memset_cost(view: DeviceView) -> Intervals:
     return _cost(view, view.once(_memsets))
 
 
-def _returning(view: DeviceView, ops: pl.DataFrame, cost: Union, hidden: pl.DataFrame | None = None) -> Change:
+def _returning(view: DeviceView, ops: pl.DataFrame, cost: Intervals, hidden: pl.DataFrame | None = None) -> Change:
     """Those calls return at once, and kernels hide these of the ops; no more is saved than the calls cost."""
     cost_ns = float(cost.within(view.starts, view.ends).sum())
     return without(calls=ops["launch"], ops=hidden, bound_ns=cost_ns).at_most(cost_ns)

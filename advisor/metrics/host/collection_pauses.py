@@ -12,7 +12,7 @@ from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.inputs.step_periods import RANGES
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -24,12 +24,12 @@ def _collections(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind") == "gc")
 
 
-def _without_work(view: DeviceView) -> Union:
+def _without_work(view: DeviceView) -> Intervals:
     """When nothing works in the complete steps: those that a collection made uneven too."""
     return spans(view.complete) - (view.once(running) if view.device is None else view.busy)
 
 
-def _paused(view: DeviceView) -> Union:
+def _paused(view: DeviceView) -> Intervals:
     return spans(view.once(_collections)) & view.once(_without_work)
 
 

@@ -14,7 +14,7 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.whatif import Change, saved, without
@@ -41,7 +41,7 @@ def _regions(view: DeviceView) -> pl.DataFrame:
     return rows.join(groups, on="name", how="left", maintain_order="left")
 
 
-def _between(view: DeviceView) -> Union:
+def _between(view: DeviceView) -> Intervals:
     """From the end of one region to the start of the next, of another frame, in the same forward pass of a step.
 
     Of a recording without marks nothing is said: what lies between two regions may be the next iteration's.
@@ -55,19 +55,19 @@ def _between(view: DeviceView) -> Union:
     begin, until = gaps["begin"].to_numpy(), gaps["end"].to_numpy()
     ends = np.sort(view.used_like(_ENDS_FORWARD)["start_ns"].to_numpy())
     of_forward = np.searchsorted(ends, until) == np.searchsorted(ends, begin)
-    return Union.of(begin[of_forward], until[of_forward])
+    return Intervals.of(begin[of_forward], until[of_forward])
 
 
-def _lookups(view: DeviceView) -> Union:
+def _lookups(view: DeviceView) -> Intervals:
     return spans(view.used_like(_LOOKUP))
 
 
-def _waiting(view: DeviceView, work: Union) -> Union:
+def _waiting(view: DeviceView, work: Intervals) -> Intervals:
     """When the device waits for launches meanwhile."""
     return work & view.once(launch_gaps) if work.total else EMPTY
 
 
-def _shorter(view: DeviceView, work: Union, rest: float) -> Change:
+def _shorter(view: DeviceView, work: Intervals, rest: float) -> Change:
     """With this part, at least, left of the work that the device waits for."""
     idle_ns = int(_waiting(view, work).within(view.starts, view.ends).sum())
     return without(host=work if idle_ns else EMPTY, rest=(rest, 0.0), bound_ns=idle_ns)

@@ -22,7 +22,7 @@ from advisor.analysis.device.unknowns import no_frames, unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif import ELSE, Change, saved, without
@@ -40,11 +40,11 @@ _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
 
 
-def _waiting(view: DeviceView) -> Union:
+def _waiting(view: DeviceView) -> Intervals:
     return view.once(launch_gaps) | view.once(stalls)
 
 
-def _computing(view: DeviceView) -> Union:
+def _computing(view: DeviceView) -> Intervals:
     """When the device waits while framework ops compute on the CPU."""
     return spans(view.once(_cpu_ops)) & view.once(_waiting)
 
@@ -69,7 +69,7 @@ def _unknown(view: DeviceView) -> Missing | None:
     return _awaited(view, view.once(stalls))
 
 
-def _awaited(view: DeviceView, idle: Union) -> Missing | None:
+def _awaited(view: DeviceView, idle: Intervals) -> Missing | None:
     """Most of the time, the host waits for a result: what it waits for launches late, and is not the host's work.
 
     Where no step is marked, a host that waits for another thread or for a socket may have nothing to do.
@@ -84,7 +84,7 @@ def _awaited(view: DeviceView, idle: Union) -> Missing | None:
     return Missing("result_wait", share=waiting.total / view.total_ns, range=str(longest["name"][0]))
 
 
-def _is_most(part: Union, total: Union) -> bool:
+def _is_most(part: Intervals, total: Intervals) -> bool:
     return bool(part.total and 2 * part.total >= total.total)
 
 
@@ -98,7 +98,7 @@ def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
     return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
 
 
-def _part_of_stalls(view: DeviceView, when: Union) -> float:
+def _part_of_stalls(view: DeviceView, when: Intervals) -> float:
     idle = view.once(stalls)
     return (when & idle).total / max(1, idle.total)
 

@@ -14,7 +14,7 @@ from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 from advisor.whatif import ELSE, Change, loss, without_work
 
@@ -37,7 +37,7 @@ class _Graph(NamedTuple):
     """A graph that no backward pass goes through: its ops, a training's forward passes, and the change without it."""
 
     ops: int
-    passes: Union
+    passes: Intervals
     without: Change
 
 
@@ -47,12 +47,12 @@ def _graph(view: DeviceView) -> _Graph:
         passes, ops = view.once(_unused_forwards)
         return _Graph(ops, passes, without_work(view, passes))
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
-    waits = (view.host_spans("input") & Union.of(view.starts, view.ends)).total
+    waits = (view.host_spans("input") & Intervals.of(view.starts, view.ends)).total
     most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
     return _Graph(len(numbers.drop_nulls().unique()), EMPTY, loss(0.0, _HALF * most))
 
 
-def _unused_forwards(view: DeviceView) -> tuple[Union, int]:
+def _unused_forwards(view: DeviceView) -> tuple[Intervals, int]:
     """Forward passes of the used steps whose graph no backward pass goes through, and how many ops they number."""
     nodes, ops = view.host_like(NODE), view.once(_numbered).sort("start_ns")
     numbers = nodes["sequence"].drop_nulls()
@@ -66,7 +66,7 @@ def _unused_forwards(view: DeviceView) -> tuple[Union, int]:
     if passes.height < _SEVERAL or products["thread"].n_unique() > 1:
         return EMPTY, 0
     of_passes = ops.filter(pl.col("run").is_in(passes["run"].implode()))["sequence"].n_unique()
-    return Union.of(passes["start_ns"].to_numpy(), passes["end_ns"].to_numpy()), of_passes
+    return Intervals.of(passes["start_ns"].to_numpy(), passes["end_ns"].to_numpy()), of_passes
 
 
 def _builds_only(view: DeviceView) -> bool:
@@ -78,7 +78,7 @@ def _builds_only(view: DeviceView) -> bool:
     return with_graph == view.steps.height and not without_graph(products)
 
 
-def _recomputations(view: DeviceView) -> Union:
+def _recomputations(view: DeviceView) -> Intervals:
     """When nodes of backward passes run layers again: a union with one interval for each such node."""
     nodes, inner = _nodes(view)
     ops = view.once(_numbered)
@@ -91,7 +91,7 @@ def _recomputations(view: DeviceView) -> Union:
         .agg(pl.min("start_ns"), last.alias("last_ns"), pl.col("layer").any())
         .filter("layer")
     )
-    return Union.of(again["start_ns"].to_numpy(), again["last_ns"].to_numpy())
+    return Intervals.of(again["start_ns"].to_numpy(), again["last_ns"].to_numpy())
 
 
 def _numbered(view: DeviceView) -> pl.DataFrame:
@@ -100,7 +100,7 @@ def _numbered(view: DeviceView) -> pl.DataFrame:
     return ops.select("name", "thread", "sequence", "start_ns", "dur_ns").collect().filter(~matches(BACKWARD))
 
 
-def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Union]:
+def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Intervals]:
     """The outermost nodes of backward passes that may run layers again, and when nodes within them run."""
     nodes = view.once(used_nodes).with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
     nodes = nodes.sort("thread", "start_ns")
@@ -121,7 +121,7 @@ def _repeated(view: DeviceView) -> pl.DataFrame:
     return nodes.with_columns(number=number).filter(pl.col("number") > 0)
 
 
-def _repetitions(view: DeviceView) -> Union:
+def _repetitions(view: DeviceView) -> Intervals:
     return spans(view.once(_repeated))
 
 

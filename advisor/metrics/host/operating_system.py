@@ -12,7 +12,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.whatif import ELSE, Change, saved, without
@@ -50,12 +50,12 @@ def _blocked(view: DeviceView) -> pl.DataFrame:
     return pl.concat([calls.join(loaders, on=["pid", "thread"], how="semi"), loading]).unique(maintain_order=True)
 
 
-def _waiting_for_input(view: DeviceView) -> Union:
+def _waiting_for_input(view: DeviceView) -> Intervals:
     """When a batch is asked for and the device has nothing to do."""
     return view.host_spans("input") - view.busy
 
 
-def _waits_for_loaders(view: DeviceView) -> Union:
+def _waits_for_loaders(view: DeviceView) -> Intervals:
     return spans(view.once(_blocked)) & view.once(_waiting_for_input)
 
 
@@ -67,7 +67,7 @@ def _file_share(view: DeviceView) -> float:
 
 def _blocking_calls(view: DeviceView) -> str:
     calls = view.once(_blocked)
-    waited = calls.with_columns(spent_ns(calls, view.once(_waiting_for_input) & Union.of(view.starts, view.ends)))
+    waited = calls.with_columns(spent_ns(calls, view.once(_waiting_for_input) & Intervals.of(view.starts, view.ends)))
     return longest_in_words(view, waited.filter(pl.col("ns") > 0))
 
 
@@ -129,7 +129,7 @@ def _starved(view: DeviceView) -> pl.DataFrame:
     return away.filter(spent_ns(away, spans(away) - waiting) == away["dur_ns"])
 
 
-def _idle(view: DeviceView) -> Union:
+def _idle(view: DeviceView) -> Intervals:
     return spans(view.once(_starved)) - view.busy
 
 
@@ -137,7 +137,7 @@ def _longest_starved(view: DeviceView) -> pl.DataFrame:
     if view.once(_unexplained):
         return pl.DataFrame()
     away = view.once(_starved)
-    used = away.filter(spent_ns(away, Union.of(view.starts, view.ends)) > 0)
+    used = away.filter(spent_ns(away, Intervals.of(view.starts, view.ends)) > 0)
     moved = pl.when(pl.col("cpu") != pl.col("next_cpu")).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
     where = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
     return as_places(used, "off_cpu", name=pl.concat_str(where, moved))
@@ -145,7 +145,7 @@ def _longest_starved(view: DeviceView) -> pl.DataFrame:
 
 def _migrations(view: DeviceView) -> int:
     moved = view.once(_starved).filter(pl.col("cpu") != pl.col("next_cpu"))
-    return int(inside(Union.of(view.starts, view.ends), moved).sum())
+    return int(inside(Intervals.of(view.starts, view.ends), moved).sum())
 
 
 def _scheduled(view: DeviceView) -> Change:

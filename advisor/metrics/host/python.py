@@ -27,7 +27,7 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.whatif import ELSE, saved, without
@@ -50,7 +50,7 @@ def _python_places(view: DeviceView) -> pl.DataFrame:
 class _Python(NamedTuple):
     """When Python sets the pace; the parts of the step and of the wait for the host that are so; what that costs."""
 
-    when: Union
+    when: Intervals
     share: float
     part: float
     least_ms: float
@@ -72,7 +72,7 @@ def _unknown(view: DeviceView) -> Missing | None:
     return _why_silent(view, work.silent) if is_silent else None
 
 
-def _waiting_for_python(view: DeviceView) -> Union:
+def _waiting_for_python(view: DeviceView) -> Intervals:
     return view.once(python_work) & view.once(launch_gaps)
 
 
@@ -133,7 +133,7 @@ def _looped_ns(view: DeviceView) -> float:
     return (1 - 1 / repetitions(view)) * (1 - work) * view.total_ns
 
 
-def _why_silent(view: DeviceView, silent: Union) -> Missing:
+def _why_silent(view: DeviceView, silent: Intervals) -> Missing:
     """A loader, a sleep, a lock or Python alike: in a function that waits, or a range of the program's own at best."""
     waits = silent & thread_waits(view)
     if waits.total >= silent.total / 2:

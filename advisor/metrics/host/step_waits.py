@@ -17,13 +17,13 @@ from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
 
 
-def _waiting(view: DeviceView) -> Union:
+def _waiting(view: DeviceView) -> Intervals:
     if view.device is not None:
         return EMPTY
     elsewhere = view.host_spans("op", "collective") | spans(saving_frames(view)) | spans(logging_frames(view))

@@ -13,7 +13,7 @@ from advisor.analysis.device.unknowns import unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.vocabulary.idle_causes import HOST_RANGES
 
 _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
@@ -24,14 +24,14 @@ _WAITS: Final = tuple(kind for kind in HOST_RANGES if kind != "gc")  # parts of 
 measure = of_devices(__name__)
 
 
-def _open(view: DeviceView) -> Union:
+def _open(view: DeviceView) -> Intervals:
     if view.device is None:
         known = view.once(running) | view.host_spans("collective", *_WAITS) | spans(view.once(callbacks))
-        return Union.of(view.starts, view.ends) - known
+        return Intervals.of(view.starts, view.ends) - known
     if not view.once(unknown_idle):
         return EMPTY
     idle = view.once(gaps)
-    return Union.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)
+    return Intervals.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.metrics.metric import of_devices
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
 from advisor.whatif import ELSE, Change, between, saved, without_work
@@ -133,18 +133,18 @@ def _has_ranks(view: DeviceView) -> bool:
     return bool(view.collectives.height or (view.host["kind"] == "collective").any())
 
 
-def _needless(view: DeviceView) -> Union:
+def _needless(view: DeviceView) -> Intervals:
     return _after_used(view.once(_gradients))
 
 
-def _after_used(gradients: pl.DataFrame) -> Union:
+def _after_used(gradients: pl.DataFrame) -> Intervals:
     """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
     is_unused = pl.col("is_unused")
     by_update = gradients.group_by("window", "update").agg(
         start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max()
     )
     after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-    return Union.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
+    return Intervals.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
 
 
 measure = of_devices(__name__, unknown=_unknown)

@@ -17,7 +17,7 @@ from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import percent
@@ -47,8 +47,8 @@ def _loading(view: DeviceView) -> pl.DataFrame:
     return view.once(lasting) if view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").height else _input(view)
 
 
-def _loaded(view: DeviceView) -> Union:
-    return spans(_loading(view)) & Union.of(view.starts, view.ends)
+def _loaded(view: DeviceView) -> Intervals:
+    return spans(_loading(view)) & Intervals.of(view.starts, view.ends)
 
 
 def _wait_share(view: DeviceView, ranges: pl.DataFrame) -> float:

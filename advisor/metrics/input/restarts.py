@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import of_devices
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _SOURCE: Final = (
@@ -39,7 +39,7 @@ def _apart(view: DeviceView) -> int:
     return int(np.median(np.diff(numbers))) if len(numbers) > 1 else 0
 
 
-def _idle_ns(view: DeviceView, when: Union) -> Ints:
+def _idle_ns(view: DeviceView, when: Intervals) -> Ints:
     """Of each used step the time then, in ns, outside device work and calls."""
     return (when - (view.busy | view.host_spans("collective", *DRIVER_CALLS))).within(view.starts, view.ends)
 

@@ -12,7 +12,7 @@ from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterator
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices, tabulates
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -93,7 +93,7 @@ def _class_of_name(transformation: str, parallelism: int) -> str:
     return "map" if kind == "parallel" and parallelism <= 1 else kind
 
 
-def _ops(view: DeviceView, name: str) -> Union:
+def _ops(view: DeviceView, name: str) -> Intervals:
     """When an op runs on the host whose `name:type` matches."""
     return spans(view.host_like(name, "op"))
 
@@ -150,12 +150,12 @@ def _launches(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind").is_in(DRIVER_CALLS) | executes)
 
 
-def _launching(view: DeviceView) -> Union:
+def _launching(view: DeviceView) -> Intervals:
     idle = spans(view.once(_launches)) - (view.busy | view.host_spans("input"))
-    return idle & Union.of(view.starts, view.ends)
+    return idle & Intervals.of(view.starts, view.ends)
 
 
-def _contended(view: DeviceView) -> Union:
+def _contended(view: DeviceView) -> Intervals:
     return view.once(_launching) & view.host_spans("pipeline")
 
 

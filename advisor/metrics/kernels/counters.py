@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
@@ -21,7 +21,7 @@ _COUNTERS: Final = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram
 def _samples(view: DeviceView) -> pl.DataFrame:
     """The counters per instant sampled in the used steps (0..1, null if not sampled); arithmetic, dram and busy."""
     at = view.gpu_samples["at_ns"].to_numpy()
-    windows = Union.of(view.starts, view.ends)
+    windows = Intervals.of(view.starts, view.ends)
     inside = pl.Series(windows.within(at, at + 1) > 0, dtype=pl.Boolean)
     wide = (
         view.gpu_samples.filter(inside)

@@ -11,7 +11,7 @@ from advisor.analysis.device.matmuls import verdicts
 from advisor.analysis.device.view import DeviceView, classes
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.text import count
 
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
@@ -36,7 +36,7 @@ def _running(view: DeviceView) -> pl.DataFrame:
 
 
 def _busy_ns(view: DeviceView) -> int:
-    return Union.of(*view.once(_running).select("start_ns", "end_ns").to_numpy().T).total
+    return Intervals.of(*view.once(_running).select("start_ns", "end_ns").to_numpy().T).total
 
 
 def _filled_ns(view: DeviceView) -> float:

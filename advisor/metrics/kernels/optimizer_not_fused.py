@@ -17,7 +17,7 @@ from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif import NOTHING, Change, between, faster, loss, saved, together, without
@@ -48,17 +48,17 @@ def _updates(view: DeviceView) -> pl.DataFrame:
     return _kernels(view) if view.device is not None else _ops(view)
 
 
-def _dense_work(view: DeviceView) -> Union:
+def _dense_work(view: DeviceView) -> Intervals:
     """The optimizer's work without that of SparseAdam, which updates single rows and has no fused form."""
     return view.once(optimizer_work) - spans(view.host_like(_SPARSE, "annotation"))
 
 
-def _kernel_spans(view: DeviceView) -> Union:
+def _kernel_spans(view: DeviceView) -> Intervals:
     """None without a device."""
     return spans(view.once(_updates)) if view.device is not None else EMPTY
 
 
-def _waits(view: DeviceView) -> Union:
+def _waits(view: DeviceView) -> Intervals:
     """When the optimizer's work on the host sets the pace: always without a device, else while this is idle."""
     work = view.once(_dense_work)
     if view.device is None:
@@ -67,7 +67,7 @@ def _waits(view: DeviceView) -> Union:
     return work & view.once(launch_gaps) if has_updates else EMPTY
 
 
-def _in_steps_ns(view: DeviceView, when: Union) -> int:
+def _in_steps_ns(view: DeviceView, when: Intervals) -> int:
     return int(when.within(view.starts, view.ends).sum())
 
 

@@ -10,7 +10,7 @@ from advisor.analysis.device.kernel_groups import attention_loops, part, parts
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.whatif import WORDS, Change, faster, saved
 
@@ -37,12 +37,12 @@ def _unknown(view: DeviceView) -> Missing | None:
     return Missing("launching_ops_not_recorded") if is_unclear else None
 
 
-def _between_heads(view: DeviceView) -> Union:
+def _between_heads(view: DeviceView) -> Intervals:
     """When a loop over heads on a CPU is between these kernels: slices, their gradients, and Python."""
     return view.once(attention_loops) - spans(view.once(_kernels)) if view.device is None else EMPTY
 
 
-def _attending(view: DeviceView) -> Union:
+def _attending(view: DeviceView) -> Intervals:
     return spans(view.once(_kernels)) | view.once(_between_heads)
 
 

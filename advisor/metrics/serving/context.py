@@ -13,7 +13,7 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import DECODING, PREFILLING
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
@@ -34,7 +34,7 @@ def _prefills(view: DeviceView) -> pl.DataFrame:
 
 def _launch_part(view: DeviceView) -> float:
     rows, late = view.once(_prefills), view.once(launch_gaps)
-    own = Union.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
+    own = Intervals.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
     return (late & own).total / late.total if late.total else 0.0
 
 

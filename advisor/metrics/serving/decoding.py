@@ -17,7 +17,7 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -36,16 +36,16 @@ def _launch_part(view: DeviceView) -> float:
     return (late & view.once(decode_time)).total / late.total if late.total else 0.0
 
 
-def _part_of_decoding(view: DeviceView, when: Union) -> float:
+def _part_of_decoding(view: DeviceView, when: Intervals) -> float:
     return when.total / max(1, view.once(decode_time).total)
 
 
-def _idle(view: DeviceView) -> Union:
+def _idle(view: DeviceView) -> Intervals:
     """When the device idles between two decode steps."""
-    return view.once(idle_between) & Union.of(view.starts, view.ends)
+    return view.once(idle_between) & Intervals.of(view.starts, view.ends)
 
 
-def _before_launch(view: DeviceView) -> Union:
+def _before_launch(view: DeviceView) -> Intervals:
     return view.once(_idle) - view.once(graph_launches)
 
 
@@ -54,7 +54,7 @@ def _gap_us(view: DeviceView) -> float:
     return float(np.median(closes - opens)) / 1e3 if len(opens) else 0.0
 
 
-def _graph_waits(view: DeviceView) -> Union:
+def _graph_waits(view: DeviceView) -> Intervals:
     return view.once(graph_launches) - view.busy
 
 
@@ -136,7 +136,7 @@ measure_waits(
     "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
     lambda view: _part_of_decoding(view, view.once(_before_launch)),
     source=_NVIDIA,
-    where=lambda view: stretches(Union.of(*view.once(gaps_between)), "between two decode steps"),
+    where=lambda view: stretches(Intervals.of(*view.once(gaps_between)), "between two decode steps"),
 )
 measure_waits(
     "decode_gap_us",

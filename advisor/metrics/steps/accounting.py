@@ -27,7 +27,7 @@ from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import tabulates
 from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 from advisor.vocabulary.parts import DELAYED, PARTS
@@ -119,7 +119,7 @@ def _idle(view: DeviceView) -> dict[str, Ints]:
     return causes
 
 
-def _idle_spans(view: DeviceView) -> dict[str, Union]:
+def _idle_spans(view: DeviceView) -> dict[str, Intervals]:
     """When the device waits for its host, by the part that this is."""
     others = {cause: idle_for(view, cause) for cause in (*HOST_RANGES, "sync")}
     return {"launch_gap": view.once(launch_gaps), "host_busy": view.once(stalls), **others}
@@ -149,7 +149,7 @@ def _on_cpu(view: DeviceView) -> dict[str, Ints]:
     return _without_delays(view, times)
 
 
-def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
+def _on_cpu_spans(view: DeviceView) -> dict[str, Intervals]:
     """Without a device: what is no wait is the framework's ops, Python that they call, or what lies between them.
 
     Communication beside which another thread computes is no wait.
@@ -158,7 +158,7 @@ def _on_cpu_spans(view: DeviceView) -> dict[str, Union]:
     owned["collective"] = owned["collective"] & host_exposed(view, view.once(host_collectives))
     owned["pipeline_build"] = owned["compile"] & view.once(builds)
     owned["compile"] = owned["compile"] - owned["pipeline_build"]
-    rest = ("between", Union.of(view.starts, view.ends))
+    rest = ("between", Intervals.of(view.starts, view.ends))
     for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running)), rest):
         owned[part] = reduce(sub, owned.values(), when)
     return owned

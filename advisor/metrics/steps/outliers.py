@@ -16,7 +16,7 @@ from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Value
 from advisor.metrics.several import Metric, Values, measures
 from advisor.model.arrays import Floats, Ints
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.text import ms
 from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
@@ -299,7 +299,7 @@ def _owned(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     yield "unknown", ends - starts - before
 
 
-def _when(view: DeviceView) -> dict[str, Union]:
+def _when(view: DeviceView) -> dict[str, Intervals]:
     """When each cause acts, by priority."""
     saving = spans(view.host_like(_SAVING, "python", "annotation"))
     return {
@@ -379,7 +379,7 @@ def _other_work(view: DeviceView) -> str | None:
 def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """What ran in the time of the steps that no cause owns: name, and ns per step."""
     start = steps["start_ns"].to_numpy()
-    rest = Union.of(start, start + steps["dur_ns"].to_numpy())
+    rest = Intervals.of(start, start + steps["dur_ns"].to_numpy())
     for when in view.once(_when).values():
         rest = rest - when
     return times_by_name(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))

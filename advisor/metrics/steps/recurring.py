@@ -12,7 +12,7 @@ from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.several import Metric, Values, measures
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import ms
 
@@ -112,6 +112,6 @@ def _in_words(view: DeviceView, excess_ns: float) -> str:
 def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """What ran on the training threads in these steps, without waits for the device: name, own time in ns per step."""
     start = steps["host_start_ns"].to_numpy()
-    when = Union.of(start, start + steps["host_dur_ns"].to_numpy()) - view.blocked
+    when = Intervals.of(start, start + steps["host_dur_ns"].to_numpy()) - view.blocked
     ran = times_by_name(view, when).drop_nulls("name")
     return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))

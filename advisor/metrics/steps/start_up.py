@@ -10,7 +10,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, first_uses, inside, sets_up, spans
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.several import Metric, Values, measures
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
@@ -180,23 +180,23 @@ def _once(view: DeviceView) -> pl.DataFrame:
     compiles = view.host.filter(pl.col("kind") == "compile")
     if view.has_marks and view.steps.height:
         begin = view.steps["host_start_ns"].to_numpy()
-        steps = Union.of(begin, begin + view.steps["host_dur_ns"].to_numpy())
+        steps = Intervals.of(begin, begin + view.steps["host_dur_ns"].to_numpy())
         compiles = compiles.filter(~inside(steps, compiles))
     return pl.concat([calls.filter(sets_up(view.ops) | loads), compiles])
 
 
-def _idle(view: DeviceView, begin_ns: int) -> Union:
-    return Union.of(*view.busy.gaps(int(view.ops["start_ns"].to_numpy().min()), begin_ns))
+def _idle(view: DeviceView, begin_ns: int) -> Intervals:
+    return Intervals.of(*view.busy.gaps(int(view.ops["start_ns"].to_numpy().min()), begin_ns))
 
 
-def _first_uses(view: DeviceView, begin_ns: int) -> Union:
+def _first_uses(view: DeviceView, begin_ns: int) -> Intervals:
     """Gaps of the device after its start that first uses of kernels hold open."""
     opens, closes = view.busy.gaps(begin_ns, int(view.ops.select(END_NS.max()).item()))
     is_open = first_uses(view.host, view.ops).within(opens, closes) >= CODE_LOAD_NS
-    return Union.of(opens[is_open], closes[is_open])
+    return Intervals.of(opens[is_open], closes[is_open])
 
 
-def _ran(view: DeviceView, when: Union) -> str:
+def _ran(view: DeviceView, when: Intervals) -> str:
     """The calls with the most time during `when`, and the time in which none is open."""
     calls = view.host.filter(pl.col("kind").is_in(_CALLS))
     start = calls["start_ns"].to_numpy()

@@ -10,7 +10,7 @@ from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.several import Metric, Values, measures
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.whatif import ELSE, is_replayed, replay_error, saved, sooner, without_waits
 
 _SOURCE: Final = (
@@ -65,7 +65,7 @@ def what_if(view: DeviceView) -> Values:
     }
 
 
-def _bare_copies(view: DeviceView) -> Union:
+def _bare_copies(view: DeviceView) -> Intervals:
     """When the device copies and runs nothing else."""
     is_copy = pl.col("kind") == "memcpy"
     return spans(view.ops.filter(is_copy)) - spans(view.ops.filter(~is_copy))

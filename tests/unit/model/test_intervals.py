@@ -5,20 +5,20 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from advisor.model.intervals import EMPTY, Union, nest
+from advisor.model.intervals import EMPTY, Intervals, nest
 
 Pairs = Sequence[tuple[int, int]]
 
 
-def union(*pairs: tuple[int, int]) -> Union:
-    return Union.of([start for start, _ in pairs], [end for _, end in pairs])
+def union(*pairs: tuple[int, int]) -> Intervals:
+    return Intervals.of([start for start, _ in pairs], [end for _, end in pairs])
 
 
-def pairs(made: Union) -> list[tuple[int, int]]:
+def pairs(made: Intervals) -> list[tuple[int, int]]:
     return list(zip(made.starts.tolist(), made.ends.tolist(), strict=True))
 
 
-def gaps(made: Union, start: int, end: int) -> list[tuple[int, int]]:
+def gaps(made: Intervals, start: int, end: int) -> list[tuple[int, int]]:
     opens, closes = made.gaps(start, end)
     return list(zip(opens.tolist(), closes.tolist(), strict=True))
 
@@ -67,7 +67,7 @@ def test_time_within_a_window(window: tuple[int, int], expected: int):
 
 
 def test_what_is_covered_at_each_of_many_moments():
-    covered = Union.of([10, 30], [20, 35]).covers([9, 10, 19, 20, 32, 35])
+    covered = Intervals.of([10, 30], [20, 35]).covers([9, 10, 19, 20, 32, 35])
     assert covered.tolist() == [False, True, True, False, True, False]
     assert EMPTY.covers([1, 2]).tolist() == [False, False]
 

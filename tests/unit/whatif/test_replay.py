@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.whatif.replay import replay
 from tests.device_bound import ADD, GEMM, queued
 from tests.tables import kernel, profile, step
@@ -46,13 +46,13 @@ def test_slow_calls_of_threads_that_launch_nothing_here_hold_no_launch_up():
 def test_host_work_that_goes_away_brings_the_next_launch_forward():
     # without [5, 305) the second call is made at 5: device 10-60, 61.2-111.2; the host's tail of 90 ends at 100
     model = replay(view(*HOST_BOUND, step=(0, 400)))
-    changed = model.without_host(Union.of([5 * US], [305 * US]))
+    changed = model.without_host(Intervals.of([5 * US], [305 * US]))
     assert model.saved_ms(changed) == pytest.approx(0.400 - 0.1112)
 
 
 def test_half_of_it_kept_saves_half():
     model = replay(view(*HOST_BOUND, step=(0, 400)))
-    assert model.saved_ms(model.without_host(Union.of([5 * US], [305 * US]), rest=0.5)) == pytest.approx(0.150)
+    assert model.saved_ms(model.without_host(Intervals.of([5 * US], [305 * US]), rest=0.5)) == pytest.approx(0.150)
 
 
 def test_a_wait_holds_the_host_until_the_device_is_done():
@@ -117,7 +117,7 @@ def test_a_pause_is_as_long_as_queued_ops_were_seen_to_take():
     starts = (10, 63, 116, 310)
     model = replay(view(calls, [(i, 7, "kernel", at, 50) for i, at in enumerate(starts)], step=(0, 360), host=(0, 305)))
     assert model.step_ms == pytest.approx(0.360)
-    assert model.saved_ms(model.without_host(Union.of([15 * US], [300 * US]))) == pytest.approx(0.360 - 0.219)
+    assert model.saved_ms(model.without_host(Intervals.of([15 * US], [300 * US]))) == pytest.approx(0.360 - 0.219)
 
 
 # host     launches at 0 and 5, cudaMalloc 20 .. 80, launch at 90

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.view import DeviceView
-from advisor.model.intervals import EMPTY, Union
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.whatif import (
     NOTHING,
     Change,
@@ -35,7 +35,7 @@ from tests.tables import kernel, on_host, profile, step, view
 from tests.timelines import BACK_TO_BACK, HOST_BOUND, SYNC, US
 
 HALF, QUARTER = pl.col("dur_ns") * 0.5, pl.col("dur_ns") * 0.25
-GAP = Union.of([5 * US], [305 * US])  # the host's work between the two launches of HOST_BOUND
+GAP = Intervals.of([5 * US], [305 * US])  # the host's work between the two launches of HOST_BOUND
 
 
 def host_bound() -> DeviceView:
@@ -160,12 +160,12 @@ def test_calls_return_at_least_and_what_they_do_is_hidden_at_most():
 def test_work_takes_its_calls_and_kernels_along():
     # without the second launch the first kernel ends at 60; the host's tail of 90 us begins at 5
     steps = timelines.view(*HOST_BOUND, step=(0, 400))
-    assert saved(steps, without_work(steps, Union.of([5 * US], [310 * US]))) == about(0.4 - 0.095, 0.4 - 0.095)
+    assert saved(steps, without_work(steps, Intervals.of([5 * US], [310 * US]))) == about(0.4 - 0.095, 0.4 - 0.095)
 
 
 def test_work_without_a_replay_is_the_time_of_its_kernels():
     steps = untrusted(timelines.view(*BACK_TO_BACK, step=(0, 110)))
-    assert saved(steps, without_work(steps, Union.of([4 * US], [8 * US]))) == about(0.050, 0.050)
+    assert saved(steps, without_work(steps, Intervals.of([4 * US], [8 * US]))) == about(0.050, 0.050)
 
 
 def test_the_first_of_small_copies_takes_the_others_over():
@@ -212,7 +212,7 @@ def test_two_changes_are_replayed_at_once():
 
 def test_what_both_leave_out_counts_once():
     steps = host_bound()
-    early, late = (without(host=Union.of([at * US], [(at + 200) * US])) for at in (5, 105))
+    early, late = (without(host=Intervals.of([at * US], [(at + 200) * US])) for at in (5, 105))
     assert saved(steps, early, late) == saved(steps, without(host=GAP))
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.inputs.step_marks import FEWEST
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
 
 _SENDS: Final = r"Executable::ExecuteHelper"  # within that range, whatever the class is called
@@ -44,7 +44,7 @@ def is_late(marks: pl.DataFrame, sent: pl.DataFrame) -> bool:
     """Whether the steps end before 80 % of what they dispatch has run: they are steps of dispatching only."""
     begin = marks["host_start_ns"].to_numpy()
     end = begin + marks["host_dur_ns"].to_numpy()
-    work = Union.of(sent["start_ns"].to_numpy(), sent["end_ns"].to_numpy())
+    work = Intervals.of(sent["start_ns"].to_numpy(), sent["end_ns"].to_numpy())
     return bool(work.within(begin[:1], end[-1:]).sum() < _MOST * work.total)
 
 
@@ -105,7 +105,7 @@ def _longest(runs: pl.DataFrame) -> str:
 
 
 def _busy_ns(runs: pl.DataFrame) -> int:
-    return Union.of(runs["start_ns"].to_numpy(), runs["end_ns"].to_numpy()).total
+    return Intervals.of(runs["start_ns"].to_numpy(), runs["end_ns"].to_numpy()).total
 
 
 def _overlaps(runs: pl.DataFrame) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.analysis.job.segments import operations
 from advisor.analysis.job.stragglers import replay
-from advisor.model.intervals import Union
+from advisor.model.intervals import Intervals
 
 US = 1000
 
@@ -25,7 +25,7 @@ COLLECTIVES = {
 def job(ranks):
     """Per rank: kernels (start, end), the step's begin and end, collectives (start, end, stream)."""
     busy = {
-        rank: Union.of([start * US for start, _ in kernels], [end * US for _, end in kernels])
+        rank: Intervals.of([start * US for start, _ in kernels], [end * US for _, end in kernels])
         for rank, (kernels, _, _) in enumerate(ranks)
     }
     steps = [(rank, 1, begin * US, end * US) for rank, (_, (begin, end), _) in enumerate(ranks)]
