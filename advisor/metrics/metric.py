@@ -120,160 +120,149 @@ class Details(TypedDict, total=False):
     where: Rows
 
 
-class OfSaving(TypedDict, total=False):
-    """What `saving` may say of both ends of one."""
+@dataclass(frozen=True)
+class Words:
+    """What is measured, which `says` declares with its words, as strings in the order that the method names."""
 
-    sources: tuple[str, str]
+    says: Callable[..., None]
 
 
 @dataclass(frozen=True)
 class Declare(Generic[P]):
-    """Declares metrics: a call declares one. `module` is the `__name__` of the module that they stand in."""
+    """Declares metrics. `module` is the `__name__` of the module that they stand in."""
 
     module: str
     subject: Subject
     shared: ForAll
 
-    def __call__(self, name: str, meaning: str, formula: str, of: Callable[P, Value], **more: Unpack[Details]) -> None:
-        """One metric, of what `Metric` has.
+    def __call__(self, name: str, of: Callable[P, Value], **more: Unpack[Details]) -> Words:
+        """One metric, of what `Metric` has; says its meaning, its formula and, if not that of all, its source.
 
         Raises:
             ValueError: the name is taken.
         """
-        if name in METRICS:
-            raise ValueError(f"registered twice: {name}")
-        topic = self.module.removeprefix("advisor.metrics.").partition(".")[0]
-        needs = {"needs": (*self.shared.get("needs", ()), *more.get("needs", ()))}
-        fields: dict[str, Any] = {**self.shared, **more, **needs}
-        METRICS[name] = Metric(name, meaning, formula, of, subject=self.subject, topic=topic, **fields)
+
+        def says(meaning: str, formula: str, source: str = self.shared.get("source", "")) -> None:
+            if name in METRICS:
+                raise ValueError(f"registered twice: {name}")
+            topic = self.module.removeprefix("advisor.metrics.").partition(".")[0]
+            needs = (*self.shared.get("needs", ()), *more.get("needs", ()))
+            fields: dict[str, Any] = {**self.shared, **more, "source": source, "needs": needs}
+            METRICS[name] = Metric(name, meaning, formula, of, subject=self.subject, topic=topic, **fields)
+
+        return Words(says)
 
 
 class DeclareOfDevices(Declare[[DeviceView]]):
     """Declares metrics of devices; a method declares several that belong together, in words said once."""
 
-    def time(
-        self, name: str, when: Callable[[DeviceView], Intervals], which: str, what: str, **more: Unpack[Details]
-    ) -> None:
+    def time(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> Words:
         """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on.
 
-        `which` goes on after "Part of the step ", as "in which Python runs" does; `what` is the time in the formula.
+        Says `which`, which goes on after "Part of the step ", as "in which Python runs" does; what the time is in
+        the formula; and the source.
         """
-        self(
-            f"{name}_share",
-            f"Part of the step {which}.",
-            f"{what} / step time",
-            lambda v: v.share(v.once(when)),
-            **more,
-        )
-        self(
-            f"{name}_ms",
-            f"Time per step {which}.",
-            f"{what} / steps",
-            lambda v: v.per_step_ms(int(v.once(when).within(v.starts, v.ends).sum())),
-        )
 
-    def kernels(
-        self,
-        name: str,
-        rows: Rows,
-        which: str,
-        what: str,
-        gives: Sequence[Give] = ("share", "ms"),
-        **more: Unpack[Details],
-    ) -> None:
+        def says(which: str, what: str, *source: str) -> None:
+            self(f"{name}_share", lambda view: view.share(view.once(when)), **more).says(
+                f"Part of the step {which}.", f"{what} / step time", *source
+            )
+            self(f"{name}_ms", lambda view: view.per_step_ms(_took_ns(view, view.once(when)))).says(
+                f"Time per step {which}.", f"{what} / steps"
+            )
+
+        return Words(says)
+
+    def kernels(self, name: str, rows: Rows, gives: Sequence[Give] = ("share", "ms"), **more: Unpack[Details]) -> Words:
         """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
 
-        `which` is as for `time`; `what` names the kernels in the formula. Time is their union, cut to
-        the used steps. Places are the longest call of each kernel.
+        Says what `time` does; the formula names the kernels. Time is their union, cut to the used steps. Places are
+        the longest call of each kernel.
         """
 
         def took_ns(view: DeviceView) -> int:
-            return int(spans(view.once(rows)).within(view.starts, view.ends).sum())
-
-        def share(view: DeviceView) -> Value:
-            return took_ns(view) / view.total_ns
+            return _took_ns(view, spans(view.once(rows)))
 
         places: Details = {"where": lambda view: longest(view.once(rows)), **more}
-        forms: Mapping[Give, tuple[str, str, Callable[[DeviceView], Value], Details]] = {
-            "share": (f"Part of the step {which}.", f"time of {what} / step time", share, places),
-            "ms": (
-                f"Time per step {which}.",
-                f"time of {what} / steps",
-                lambda view: view.per_step_ms(took_ns(view)),
-                {},
-            ),
-            "ops": (
-                f"The ops with the most time {which}.",
-                f"those that launched {what}, the most time first, then the others",
-                lambda view: largest(view, view.once(rows)),
-                {"unit": "text"},
-            ),
-            "per_step": (
-                f"Kernels per step {which}.",
-                f"number of {what} / steps",
-                lambda view: view.once(rows).height / view.steps.height,
-                {},
-            ),
+        measures: Mapping[Give, Words] = {
+            "share": self(f"{name}_share", lambda view: took_ns(view) / view.total_ns, **places),
+            "ms": self(f"{name}_ms", lambda view: view.per_step_ms(took_ns(view))),
+            "ops": self(f"{name}_ops", lambda view: largest(view, view.once(rows)), unit="text"),
+            "per_step": self(f"{name}_per_step", lambda view: view.once(rows).height / view.steps.height),
         }
-        for give in gives:
-            meaning, formula, of, others = forms[give]
-            self(f"{name}_{give}", meaning, formula, of, **others)
 
-    def saving(
-        self,
-        name: str,
-        change: str,
-        formulas: tuple[str, str],
-        interval: Callable[[DeviceView], tuple[float, float]],
-        sources: tuple[str, str] = ("", ""),
-    ) -> None:
-        """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that `change` saves, at least and at most.
+        def says(which: str, what: str, *source: str) -> None:
+            words = {
+                "share": (f"Part of the step {which}.", f"time of {what} / step time", *source),
+                "ms": (f"Time per step {which}.", f"time of {what} / steps"),
+                "ops": (
+                    f"The ops with the most time {which}.",
+                    f"those that launched {what}, the most time first, then the others",
+                ),
+                "per_step": (f"Kernels per step {which}.", f"number of {what} / steps"),
+            }
+            for give in gives:
+                measures[give].says(*words[give])
 
-        Formulas and sources are those of the two ends. `interval` gives both ends in ms, and is asked once.
+        return Words(says)
+
+    def saving(self, name: str, interval: Callable[[DeviceView], tuple[float, float]]) -> Words:
+        """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that a change saves, at least and at most.
+
+        Says the change, the formulas of the two ends, and their sources. `interval` gives both ends in ms, and is asked
+        once.
         """
-        for end, (kind, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
-            self(
-                f"{name}_{kind}_ms",
-                f"Step time that {change} saves {words}.",
-                formulas[end],
-                lambda view, end=end: view.once(interval)[end],  # type: ignore[misc]  # the end is bound here
-                source=sources[end],
+
+        def says(change: str, least: str, most: str, least_source: str = "", most_source: str = "") -> None:
+            self(f"{name}_least_gain_ms", lambda view: view.once(interval)[0]).says(
+                f"Step time that {change} saves at least.", least, least_source
+            )
+            self(f"{name}_gain_ms", lambda view: view.once(interval)[1]).says(
+                f"Step time that {change} saves at most.", most, most_source
             )
 
-    def gain(
-        self, name: str, meaning: str, formula: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]
-    ) -> None:
-        """`<name>_gain_ms`: step time that a change saves at most."""
-        places: Details = {"source": "advisor.whatif.replay", **more}
-        self(f"{name}_gain_ms", meaning, formula, lambda view: saved(view, change(view)).most_ms, **places)
+        return Words(says)
+
+    def gain(self, name: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]) -> Words:
+        """`<name>_gain_ms`: step time that a change saves at most. Says what a metric does."""
+
+        def says(meaning: str, formula: str, source: str = "advisor.whatif.replay") -> None:
+            self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms, **more).says(
+                meaning, formula, source
+            )
+
+        return Words(says)
 
     def faster(
-        self,
-        name: str,
-        change: str,
-        rows: Rows,
-        ends: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]],
-        formulas: tuple[str, str],
-        **more: Unpack[OfSaving],
-    ) -> None:
+        self, name: str, rows: Rows, ends: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]]
+    ) -> Words:
         """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster.
 
-        The formulas get the words for a replay.
+        Says what `saving` does; the formulas get the words for a replay.
         """
 
         def interval(view: DeviceView) -> tuple[float, float]:
             slow, fast = ends(view) if callable(ends) else (pl.col("dur_ns") * part for part in ends)
             return saved(view, faster(view.once(rows), slow, fast))
 
-        least, most = (f"{formula}{WORDS['faster']}" for formula in formulas)
-        self.saving(name, change, (least, most), interval, **more)
+        def says(change: str, least: str, most: str, *sources: str) -> None:
+            self.saving(name, interval).says(change, least + WORDS["faster"], most + WORDS["faster"], *sources)
+
+        return Words(says)
+
+
+def _took_ns(view: DeviceView, when: Intervals) -> int:
+    return int(when.within(view.starts, view.ends).sum())
 
 
 class DeclareOfJobs(Declare[[Job]]):
     """Declares metrics of jobs."""
 
-    def rank(self, name: str, meaning: str, formula: str, position: Callable[[Job], int | Missing]) -> None:
-        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several."""
+    def rank(self, name: str, position: Callable[[Job], int | Missing]) -> Words:
+        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several.
+
+        Says what a metric of the rank does.
+        """
 
         def worker(job: Job) -> Value:
             at = job.once(position)
@@ -286,9 +275,13 @@ class DeclareOfJobs(Declare[[Job]]):
             several = job.several_devices and job.ranks[at].device is not None
             return job.ranks[at].device if several else Missing("one_device_per_rank")
 
-        self(name, meaning, formula, worker, unit="rank")
-        of_device = f"{name}: its device, where a rank drives several."
-        self(f"{name}_device", of_device, "the number that the recording gives it", device, unit="device")
+        def says(meaning: str, formula: str) -> None:
+            self(name, worker, unit="rank").says(meaning, formula)
+            self(f"{name}_device", device, unit="device").says(
+                f"{name}: its device, where a rank drives several.", "the number that the recording gives it"
+            )
+
+        return Words(says)
 
 
 def of_devices(module: str, **shared: Unpack[ForAll]) -> DeclareOfDevices:

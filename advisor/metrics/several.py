@@ -46,9 +46,9 @@ def _declare(subject: Subject, metrics: tuple[Metric, ...], function: Callable[.
 
     declare: Declare[...] = Declare(function.__module__, subject, shared)
     for metric in metrics:
-        more: dict[str, Any] = {"source": metric.source, "needs": metric.needs, "unit": metric.unit}
+        more: dict[str, Any] = {"needs": metric.needs, "unit": metric.unit}
         more |= {"where": metric.where} if metric.where else {}
-        declare(metric.name, metric.meaning, metric.formula, value_of(metric), **more)
+        declare(metric.name, value_of(metric), **more).says(metric.meaning, metric.formula, metric.source)
 
 
 def _registers(subject: Subject, metrics: tuple[Metric, ...], shared: Mapping[str, object]) -> Callable[[_F], _F]:

@@ -44,17 +44,15 @@ measure = of_devices(__name__, framework="jax")
 
 measure(
     "array_copy_share",
+    lambda view: view.once(_copying).total / view.total_ns,
+    where=lambda view: places(view, view.once(_copies)),
+).says(
     "Part of the step in which arrays are copied on the host, or into arrays of JAX on a CPU, and no program runs.",
     "union of numpy's copy and ascontiguousarray, DevicePut and H2D Dispatch on all threads outside compilation and "
     "programs on XLA's threads / step time; 0 with a device, whose copies are recorded",
-    lambda view: view.once(_copying).total / view.total_ns,
-    source="PjRt's client for the CPU copies large arrays on threads, under H2D Dispatch",
-    where=lambda view: places(view, view.once(_copies)),
+    "PjRt's client for the CPU copies large arrays on threads, under H2D Dispatch",
 )
-measure(
-    "array_copy_calls",
+measure("array_copy_calls", _calls, unit="text").says(
     "What copies the arrays, and where the program calls it, as far as that was recorded.",
     "the three of these ranges with the most time",
-    _calls,
-    unit="text",
 )

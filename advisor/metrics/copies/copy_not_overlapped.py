@@ -92,55 +92,39 @@ measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"), unknow
 
 measure(
     "exposed_copy_share",
+    lambda view: view.once(_exposed_ns) / view.total_ns,
+    where=lambda view: device_places(view, view.once(_copies)),
+).says(
     "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
     "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
     "collectives / step time",
-    lambda view: view.once(_exposed_ns) / view.total_ns,
-    where=lambda view: device_places(view, view.once(_copies)),
 )
-measure(
-    "exposed_copy_ms",
+measure("exposed_copy_ms", lambda view: view.per_step_ms(view.once(_exposed_ns))).says(
     "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
     "that time / steps",
-    lambda view: view.per_step_ms(view.once(_exposed_ns)),
 )
-measure(
-    "exposed_copy_bytes_per_step",
-    "Bytes per step of the copies to the device that nothing else hides.",
-    "sum of their bytes / steps",
-    lambda view: float(view.once(_copies)["bytes"].sum()) / view.steps.height,
+measure("exposed_copy_bytes_per_step", lambda view: float(view.once(_copies)["bytes"].sum()) / view.steps.height).says(
+    "Bytes per step of the copies to the device that nothing else hides.", "sum of their bytes / steps"
 )
-measure(
-    "exposed_copy_same_stream_share",
+measure("exposed_copy_same_stream_share", lambda view: _part_of_copies(view, _queued(view))).says(
     "Part of the exposed copies' time that is queued in one stream with kernels, which cannot run meanwhile.",
     "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
-    lambda view: _part_of_copies(view, _queued(view)),
 )
-measure(
-    "exposed_copy_of",
+measure("exposed_copy_of", _purpose, unit="text").says(
     "Range or op in which most of the exposed copies were asked for; empty where none was open.",
     "by time of those copies, the outermost range around the launching call that is no step and takes less than "
     "half a step; N for numbers",
-    _purpose,
-    unit="text",
 )
-measure(
-    "exposed_copy_parameter_share",
+measure("exposed_copy_parameter_share", lambda view: _part_of_copies(view, _of_parameters(view))).says(
     "Part of the exposed copies' time that fetches parameters or activations kept in host memory.",
     "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
     "without copies",
-    lambda view: _part_of_copies(view, _of_parameters(view)),
 )
-measure.saving(
-    "copy",
+measure.saving("copy", _gains).says(
     "copying ahead",
-    (
-        "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
-        (
-            "replay of the recorded steps without those copies, and on top all of those whose launch was not "
-            "recorded: no replay holds them; exposed_copy_ms where that is less, or none can be trusted"
-        ),
-    ),
-    _gains,
-    ("own choice: how much is hidden depends on how far ahead the host is", ""),
+    "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
+    "replay of the recorded steps without those copies, and on top all of those whose launch was not "
+    "recorded: no replay holds them; exposed_copy_ms where that is less, or none can be trusted",
+    "own choice: how much is hidden depends on how far ahead the host is",
+    "",
 )

@@ -31,23 +31,21 @@ measure = of_devices(__name__, needs=("device_ops", "device_ops.launch", "device
 
 measure(
     "small_copies_per_step",
+    lambda view: view.once(_small).height / view.steps.height,
+    where=lambda view: device_places(view, view.once(_small)),
+).says(
     "Copies of under 64 KiB between host and device per step.",
     "copies HtoD, and DtoH of 1 KiB or more / steps",
-    lambda view: view.once(_small).height / view.steps.height,
-    source="CUDA C++ Best Practices Guide: one large transfer costs far less than many small ones",
-    where=lambda view: device_places(view, view.once(_small)),
+    "CUDA C++ Best Practices Guide: one large transfer costs far less than many small ones",
+)
+measure("small_copy_bytes_per_step", lambda view: float(view.once(_small)["bytes"].sum()) / view.steps.height).says(
+    "Bytes per step that copies of under 64 KiB move.", "sum / steps"
 )
 measure(
-    "small_copy_bytes_per_step",
-    "Bytes per step that copies of under 64 KiB move.",
-    "sum / steps",
-    lambda view: float(view.once(_small)["bytes"].sum()) / view.steps.height,
-)
-measure(
-    "small_copy_gain_ms",
+    "small_copy_gain_ms", lambda view: saved(view, merged(view, view.once(_small), "window", "copy_kind")).most_ms
+).says(
     "Step time saved if one copy per step and direction took them all.",
     "replay without those copies and their calls, but the first of each step and direction; where the replay of "
     "the unchanged steps is off by more than 5 %: the time of those copies that no kernel hides",
-    lambda view: saved(view, merged(view, view.once(_small), "window", "copy_kind")).most_ms,
-    source="advisor.whatif.replay",
+    "advisor.whatif.replay",
 )

@@ -56,39 +56,28 @@ measure = of_devices(__name__, needs=("device_ops",))
 
 measure(
     "pageable_copy_share",
-    "Part of the step in which a copy from or to pageable host memory runs.",
-    "union of those copies inside the steps / step time",
     lambda view: view.share(spans(view.once(_pageable))),
     where=lambda view: device_places(view, view.once(_pageable)),
+).says(
+    "Part of the step in which a copy from or to pageable host memory runs.",
+    "union of those copies inside the steps / step time",
 )
-measure(
-    "pageable_copy_bytes_per_step",
-    "Bytes per step copied from or to pageable host memory.",
-    "sum of the bytes of those copies / steps",
-    _bytes_per_step,
+measure("pageable_copy_bytes_per_step", _bytes_per_step).says(
+    "Bytes per step copied from or to pageable host memory.", "sum of the bytes of those copies / steps"
 )
-measure(
-    "pageable_copy_exposed_ms",
+measure("pageable_copy_exposed_ms", lambda view: view.per_step_ms(view.once(_exposed_ns))).says(
     "Time per step in which a copy from or to pageable memory runs and no kernel or collective hides it.",
     "(union of those copies - its overlap with kernels and collectives) / steps",
-    lambda view: view.per_step_ms(view.once(_exposed_ns)),
 )
-measure(
-    "pageable_copy_pinned_ms",
+measure("pageable_copy_pinned_ms", _pinned_ms).says(
     "What is left of the exposed time of pageable copies if the same bytes came from pinned memory.",
     "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
-    _pinned_ms,
-    source="55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)",
+    "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)",
 )
-measure(
-    "pageable_to_host_part",
+measure("pageable_to_host_part", _to_host_part).says(
     "How much of the time of pageable copies brings values to the host.",
     "sum of those copies DtoH / sum of all of them; 0 where there are none",
-    _to_host_part,
 )
-measure(
-    "memcpy_ms",
-    "Copy time per step, hidden or not.",
-    "union of the copies / steps",
-    lambda view: view.per_step_ms(spans(view.once(_copies)).total),
+measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
+    "Copy time per step, hidden or not.", "union of the copies / steps"
 )

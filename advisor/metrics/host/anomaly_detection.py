@@ -69,44 +69,30 @@ def _undetected(view: DeviceView) -> Change:
 
 
 measure(
-    "anomaly_checks_per_step",
+    "anomaly_checks_per_step", lambda view: view.once(_checks).filter(matches(_SEARCH)).height / view.steps.height
+).says(
     "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
     "aten::isnan called by autograd's engine itself / steps",
-    lambda view: view.once(_checks).filter(matches(_SEARCH)).height / view.steps.height,
-    source="torch/csrc/autograd/engine.cpp",
+    "torch/csrc/autograd/engine.cpp",
 )
-measure(
-    "anomaly_ms",
+measure("anomaly_ms", lambda view: view.per_step_ms(spans(view.once(_checks)).total)).says(
     "Host time per step in searches of gradients for NaN.",
     "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
-    lambda view: view.per_step_ms(spans(view.once(_checks)).total),
-    source="torch/csrc/autograd/engine.cpp",
+    "torch/csrc/autograd/engine.cpp",
 )
-measure(
-    "anomaly_stacks_ms",
+measure("anomaly_stacks_ms", lambda view: view.per_step_ms(view.once(_notes).when.total)).says(
     "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
     "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
-    lambda view: view.per_step_ms(view.once(_notes).when.total),
-    source="torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
+    "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
 )
-measure.saving(
-    "anomaly",
+measure.saving("anomaly", lambda view: saved(view, _undetected(view))).says(
     "a backward pass without anomaly detection",
-    (
-        (
-            "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; "
-            "where no stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which "
-            "computes nothing, takes above 10 µs; 0 without a view"
-        ),
-        (
-            "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay "
-            "can be trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen "
-            "unless it records stacks: over (1 - tracing_share) where that was measured"
-        ),
-    ),
-    lambda view: saved(view, _undetected(view)),
-    sources=(
-        "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
-        "advisor.whatif.replay",
-    ),
+    "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; "
+    "where no stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which "
+    "computes nothing, takes above 10 µs; 0 without a view",
+    "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay "
+    "can be trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen "
+    "unless it records stacks: over (1 - tracing_share) where that was measured",
+    "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
+    "advisor.whatif.replay",
 )

@@ -96,68 +96,50 @@ measure = of_devices(
     source="CUDA runtime API, API synchronization behavior; nsys analyze, cuda_memcpy_sync and cuda_memset_sync",
     needs=("device_ops", "device_ops.launch"),
 )
-measure(
-    "sync_copies_per_step",
+measure("sync_copies_per_step", lambda view: view.once(_copies).height / view.steps.height).says(
     "Copies between host and device per step whose call returns only when they are done.",
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
     "64 KiB from pageable memory / steps",
-    lambda view: view.once(_copies).height / view.steps.height,
 )
 measure(
     "sync_copy_cost_share",
+    lambda view: view.share(view.once(_copy_cost)),
+    where=lambda view: device_places(view, view.once(_copies)),
+).says(
     "Part of the step in which nothing computes because of copies that block their thread.",
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
-    lambda view: view.share(view.once(_copy_cost)),
-    where=lambda view: device_places(view, view.once(_copies)),
 )
-measure(
-    "sync_copy_bytes_per_step",
-    "Bytes per step that copies that block their thread move.",
-    "sum / steps",
-    _bytes_per_step,
+measure("sync_copy_bytes_per_step", _bytes_per_step).says(
+    "Bytes per step that copies that block their thread move.", "sum / steps"
 )
-measure(
-    "sync_copy_calls",
-    "The calls of copies that block their thread, the longest copies first.",
-    "copy time per step by call",
-    lambda view: _longest_calls(view, view.once(_copies)),
-    unit="text",
+measure("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies)), unit="text").says(
+    "The calls of copies that block their thread, the longest copies first.", "copy time per step by call"
 )
-measure.saving(
-    "sync_copy",
+measure.saving("sync_copy", lambda view: saved(view, _asynchronous(view))).says(
     "the use of asynchronous calls for copies that block their thread",
-    (
-        f"replay in which copies take no time of the host and wait for nothing, up to their cost{ELSE}0",
-        f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
-    ),
-    lambda view: saved(view, _asynchronous(view)),
-    sources=("advisor.whatif.replay", "advisor.whatif.replay"),
+    f"replay in which copies take no time of the host and wait for nothing, up to their cost{ELSE}0",
+    f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
+    "advisor.whatif.replay",
+    "advisor.whatif.replay",
 )
-measure(
-    "sync_memsets_per_step",
+measure("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height).says(
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
-    lambda view: view.once(_memsets).height / view.steps.height,
 )
 measure(
     "sync_memset_cost_share",
-    "Part of the step in which nothing computes because of memsets that block their thread.",
-    "as sync_copy_cost_share, of those memsets",
     lambda view: view.share(view.once(_memset_cost)),
     where=lambda view: device_places(view, view.once(_memsets)),
+).says(
+    "Part of the step in which nothing computes because of memsets that block their thread.",
+    "as sync_copy_cost_share, of those memsets",
 )
-measure(
-    "sync_memset_calls",
-    "The calls of memsets that block their thread, the longest first.",
-    "memset time per step by call",
-    lambda view: _longest_calls(view, view.once(_memsets)),
-    unit="text",
+measure("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memsets)), unit="text").says(
+    "The calls of memsets that block their thread, the longest first.", "memset time per step by call"
 )
-measure.gain(
-    "sync_memset",
+measure.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost))).says(
     "Step time saved if memsets returned at once.",
     f"replay in which they take no time and wait for nothing, up to their cost{ELSE}sync_memset_cost_share x "
     "step_mean_ms",
-    lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost)),
 )

@@ -30,22 +30,18 @@ def _blocking(view: DeviceView) -> pl.DataFrame:
 
 measure(
     "blocking_launch_share",
+    lambda view: view.once(_blocking).height / max(1, view.once(_launched).height),
+    where=lambda view: as_places(view.once(_launched), "device_ops", op="op"),
+).says(
     "Part of the kernels whose launch returned only after the kernel had ended.",
     "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "
     "launch; 0 where none was recorded",
-    lambda view: view.once(_blocking).height / max(1, view.once(_launched).height),
-    source="CUDA_LAUNCH_BLOCKING=1 makes every launch wait (CUDA C++ Programming Guide)",
-    where=lambda view: as_places(view.once(_launched), "device_ops", op="op"),
+    "CUDA_LAUNCH_BLOCKING=1 makes every launch wait (CUDA C++ Programming Guide)",
 )
-measure.gain(
-    "blocking",
+measure.gain("blocking", lambda view: without(calls=view.once(_blocking)["launch"])).says(
     "Step time saved if launches did not wait.",
     "replay without the blocking launches' time; where no replay can be trusted: 0",
-    lambda view: without(calls=view.once(_blocking)["launch"]),
 )
-measure(
-    "launched_kernels_per_step",
-    "Kernels per step that were launched one by one.",
-    "kernels with a recorded kernel launch / steps",
-    lambda view: view.once(_launched).height / view.steps.height,
+measure("launched_kernels_per_step", lambda view: view.once(_launched).height / view.steps.height).says(
+    "Kernels per step that were launched one by one.", "kernels with a recorded kernel launch / steps"
 )

@@ -53,29 +53,24 @@ def _called_part(view: DeviceView) -> float:
 
 measure = of_devices(__name__, needs=("host_ops",), unknown=_unrecorded)
 measure(
-    "gc_pause_ms",
+    "gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=lambda view: places(view, view.once(_collections))
+).says(
     "The longest pause of the job in one garbage collection.",
     "longest time in one collection of Python's, inside the complete steps, uneven ones too, in which the device "
     "idles, or without a device no op runs",
-    lambda view: view.once(_longest_ns) / 1e6,
-    where=lambda view: places(view, view.once(_collections)),
 )
-measure(
-    "gc_pauses_ms",
-    "Time per step that the job pauses for garbage collections.",
-    "that time in all collections / complete steps",
-    lambda view: view.once(_paused).total / 1e6 / view.complete.height,
+measure("gc_pauses_ms", lambda view: view.once(_paused).total / 1e6 / view.complete.height).says(
+    "Time per step that the job pauses for garbage collections.", "that time in all collections / complete steps"
 )
 measure(
     "gc_recurring_ms",
+    lambda view: max(0, view.once(_paused).total - view.once(_longest_ns)) / 1e6 / view.complete.height,
+).says(
     "Time per step that the job pauses for garbage collections, without the longest pause.",
     "that time in all collections but the longest / complete steps",
-    lambda view: max(0, view.once(_paused).total - view.once(_longest_ns)) / 1e6 / view.complete.height,
-    source="what a short recording holds once may come seldom",
+    "what a short recording holds once may come seldom",
 )
-measure(
-    "gc_called_part",
+measure("gc_called_part", _called_part).says(
     "How much of these pauses the program asks for: gc.collect().",
     "time of them in calls of gc.collect / time of them; 0 without any",
-    _called_part,
 )

@@ -77,79 +77,65 @@ def _loads(view: DeviceView) -> pl.DataFrame:
     return view.used_like(_LOADING)
 
 
-measure(
-    "compiled_regions_per_step",
+measure("compiled_regions_per_step", lambda view: view.once(_regions).height / view.steps.height).says(
     "Runs of regions that torch.compile compiled, per step.",
     "ranges Torch-Compiled Region: F/R in the used steps / steps",
-    lambda view: view.once(_regions).height / view.steps.height,
-    source="recent PyTorch marks each run of a compiled frame F in its version R",
+    "recent PyTorch marks each run of a compiled frame F in its version R",
 )
-measure(
-    "compiled_frames",
+measure("compiled_frames", lambda view: view.once(_regions)["frame"].n_unique()).says(
     "How many different frames torch.compile's regions are: a graph break divides a function into several.",
     "distinct F",
-    lambda view: view.once(_regions)["frame"].n_unique(),
 )
 measure(
     "later_versions",
+    lambda view: view.once(_regions).filter(pl.col("version") != "0").select("frame", "version").n_unique(),
+).says(
     "How many of the regions that run are later versions: for other shapes, other values or another module.",
     "distinct F/R with R above 0",
-    lambda view: view.once(_regions).filter(pl.col("version") != "0").select("frame", "version").n_unique(),
 )
 of_waits(
     "between_regions_share",
+    lambda view: view.share(_waiting(view, view.once(_between))),
+    where=lambda view: stretches(view.once(_between), "between compiled regions"),
+).says(
     "Part of the step in which the device waits because the host works between two compiled regions of a forward pass.",
     "device idle in host-bound gaps of at most {launch_gap}, between regions of different frames in a row on a "
     "thread, in one step, with no backward op and no optimizer between them / step time",
-    lambda view: view.share(_waiting(view, view.once(_between))),
-    where=lambda view: stretches(view.once(_between), "between compiled regions"),
 )
-of_waits.saving(
-    "between_regions",
+of_waits.saving("between_regions", lambda view: saved(view, _shorter(view, view.once(_between), _REST))).says(
     "one compiled region in the place of several",
-    (
-        "replay with half of the host's work between them; where no replay can be trusted, nothing",
-        "replay without that work; where no replay can be trusted, between_regions_share x step_mean_ms",
-    ),
-    lambda view: saved(view, _shorter(view, view.once(_between), _REST)),
-    sources=("half: own choice; what breaks a graph still has to be done", ""),
+    "replay with half of the host's work between them; where no replay can be trusted, nothing",
+    "replay without that work; where no replay can be trusted, between_regions_share x step_mean_ms",
+    "half: own choice; what breaks a graph still has to be done",
+    "",
 )
 of_waits(
     "guard_share",
-    "Part of the step in which the device waits while torch.compile checks its guards.",
-    "device idle in host-bound gaps of at most {launch_gap} during TorchDynamo Cache Lookup / step time",
     lambda view: view.share(_waiting(view, view.once(_lookups))),
     where=lambda view: places(view, view.used_like(_LOOKUP)),
+).says(
+    "Part of the step in which the device waits while torch.compile checks its guards.",
+    "device idle in host-bound gaps of at most {launch_gap} during TorchDynamo Cache Lookup / step time",
 )
-of_waits(
-    "guard_ms",
-    "Time of the host per step in which torch.compile checks its guards.",
-    "sum of their lengths / steps",
-    lambda view: view.per_step_ms(view.once(_lookups).total),
+of_waits("guard_ms", lambda view: view.per_step_ms(view.once(_lookups).total)).says(
+    "Time of the host per step in which torch.compile checks its guards.", "sum of their lengths / steps"
 )
-of_waits.gain(
-    "guard",
+of_waits.gain("guard", lambda view: _shorter(view, view.once(_lookups), 0.0)).says(
     "Step time saved at most without torch.compile's checks of guards.",
     "replay without that time; where no replay can be trusted, guard_share x step_mean_ms",
-    lambda view: _shorter(view, view.once(_lookups), 0.0),
 )
 of_loads(
     "late_loads_share",
+    lambda view: (spans(view.once(_loads)) - view.busy).total / view.total_ns,
+    where=lambda view: places(view, view.once(_loads)),
+).says(
     "Part of the step in which code is loaded onto the device and nothing runs there.",
     "device idle during cuModuleLoad, cuLibraryLoad and the like (HIP: the same) of the used steps / step time",
-    lambda view: (spans(view.once(_loads)) - view.busy).total / view.total_ns,
-    source="CUDA's lazy loading brings each kernel at its first call",
-    where=lambda view: places(view, view.once(_loads)),
+    "CUDA's lazy loading brings each kernel at its first call",
 )
-of_loads(
-    "late_loads_per_step",
-    "Calls per step that load code onto the device.",
-    "calls / steps",
-    lambda view: view.once(_loads).height / view.steps.height,
+of_loads("late_loads_per_step", lambda view: view.once(_loads).height / view.steps.height).says(
+    "Calls per step that load code onto the device.", "calls / steps"
 )
-of_loads(
-    "late_loads_steps_share",
-    "Part of the used steps that have calls that load code onto the device.",
-    "used steps with one / used steps",
-    lambda view: view.once(_loads)["window"].n_unique() / view.steps.height,
+of_loads("late_loads_steps_share", lambda view: view.once(_loads)["window"].n_unique() / view.steps.height).says(
+    "Part of the used steps that have calls that load code onto the device.", "used steps with one / used steps"
 )

@@ -95,74 +95,54 @@ def _launching_share(view: DeviceView) -> Value:
 
 
 measure(
-    "host_eager_share",
+    "host_eager_share", lambda view: view.once(_eager_share), where=lambda view: places(view, view.once(_eager))
+).says(
     "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
     "time of eager ops / time of all ops of the steps, those inside others not counted",
-    lambda view: view.once(_eager_share),
-    source=f"{_XPROF}, TF ops executed eagerly on the host",
-    where=lambda view: places(view, view.once(_eager)),
+    f"{_XPROF}, TF ops executed eagerly on the host",
 )
-measure(
-    "eager_ops_per_step",
+measure("eager_ops_per_step", lambda view: view.once(_eager).height / view.steps.height).says(
     "Ops per step that the host runs outside tf.function and tf.Graph.",
     "such ops / steps, those inside others not counted",
-    lambda view: view.once(_eager).height / view.steps.height,
 )
-measure(
-    "device_eager_share",
+measure("device_eager_share", _device_share).says(
     "Part of the device's kernel time that ops outside tf.function and tf.Graph launched.",
     "time of kernels of eager ops / time of kernels, if the profile shows which are",
-    _device_share,
-    source=f"{_XPROF}, TF ops executed eagerly on the device",
+    f"{_XPROF}, TF ops executed eagerly on the device",
 )
-measure(
-    "function_tracing_share",
+measure("function_tracing_share", _tracing_share, where=lambda view: places(view, _calls(view, _TRACED))).says(
     "Part of the time in calls of tf.functions in which the function was traced anew or ran eagerly.",
     "union of such calls / union of all calls of tf.functions in the recording",
-    _tracing_share,
-    source="XProf's tf.function statistics",
-    where=lambda view: places(view, _calls(view, _TRACED)),
+    "XProf's tf.function statistics",
 )
-measure.saving(
-    "eager",
+measure.saving("eager", _gains_ms).says(
     "a tf.function around the eager ops, on a CPU,",
-    (
-        (
-            "host_eager_share x a quarter of (time outside of ops, input, compilation and collectives in stretches of "
-            "at most {dispatch} - 1 µs per op recorded) / steps; 0 with a device"
-        ),
-        (
-            "host_eager_share x (time outside of ops, input, compilation and collectives + 9 tenths, dispatch, of the "
-            "ops whose name has a median under 100 µs + half of the other ops, for fusing) / steps; 0 with a device"
-        ),
-    ),
-    _gains_ms,
-    sources=(
-        "own choice of a quarter, as of all Python on a CPU",
-        "own choices; three own recordings of eager loops, which a tf.function made 96 to 99 % shorter",
-    ),
+    "host_eager_share x a quarter of (time outside of ops, input, compilation and collectives in stretches of "
+    "at most {dispatch} - 1 µs per op recorded) / steps; 0 with a device",
+    "host_eager_share x (time outside of ops, input, compilation and collectives + 9 tenths, dispatch, of the "
+    "ops whose name has a median under 100 µs + half of the other ops, for fusing) / steps; 0 with a device",
+    "own choice of a quarter, as of all Python on a CPU",
+    "own choices; three own recordings of eager loops, which a tf.function made 96 to 99 % shorter",
 )
 of_recording(
     "keras_fit_ranges",
+    lambda view: view.host.filter(pl.col("kind").is_in(["annotation", "step"])).filter(matches(_OF_KERAS)).height,
+    unit="count",
+).says(
     "Ranges that only Keras's Model.fit makes: above 0 the loop is Keras's own, not the user's.",
     "host ranges called train_function, one_step_on_data, multi_step_on_iterator and the like, or Profiled batch",
-    lambda view: view.host.filter(pl.col("kind").is_in(["annotation", "step"])).filter(matches(_OF_KERAS)).height,
-    source="recordings of Model.fit with Keras 3.15; TensorFlow's Keras 2 names the function train_function",
-    unit="count",
+    "recordings of Model.fit with Keras 3.15; TensorFlow's Keras 2 names the function train_function",
 )
 of_recording(
-    "private_launch_threads",
+    "private_launch_threads", lambda view: int(view.threads["name"].str.contains(_OWN_THREADS).sum()), unit="count"
+).says(
     "Threads that do nothing but launch the kernels of one GPU: above 0 TF_GPU_THREAD_MODE=gpu_private is on.",
     "threads called tf_gpu_private_*",
-    lambda view: int(view.threads["name"].str.contains(_OWN_THREADS).sum()),
-    source="TensorFlow names the pool of that mode so",
-    unit="count",
+    "TensorFlow names the pool of that mode so",
 )
-of_launches(
-    "device_op_share",
+of_launches("device_op_share", _launching_share).says(
     "Part of the framework ops, by number, that run something on the device; the others compute on the host, or "
     "nothing.",
     "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
-    _launching_share,
-    source=f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
+    f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
 )

@@ -68,46 +68,35 @@ def _uncompiled_share(view: DeviceView) -> float:
 
 
 measure = of_devices(__name__, needs=("device_ops.hlo_module",), unknown=_no_runs)
-measure(
-    "executables_per_step",
+measure("executables_per_step", lambda view: view.once(_runs).height / view.steps.height).says(
     "Compiled programs that run per step, one after another.",
     "changes of the XLA module from kernel to kernel of a stream / steps: at least so many; without a device, calls of "
     "jitted functions that run a program / steps",
-    lambda view: view.once(_runs).height / view.steps.height,
 )
-measure(
-    "executable_kinds",
-    "How many different compiled programs run.",
-    "distinct XLA modules, or functions",
-    lambda view: view.once(_runs)["module"].n_unique(),
+measure("executable_kinds", lambda view: view.once(_runs)["module"].n_unique()).says(
+    "How many different compiled programs run.", "distinct XLA modules, or functions"
 )
-measure(
-    "kernels_per_executable",
+measure("kernels_per_executable", lambda view: float(view.once(_runs).select(pl.median("kernels")).item())).says(
     "Kernels of a compiled program, or ops without a device; one compiled step has tens or hundreds.",
     "median over programs in a row of their kernels; without a device, ops / programs",
-    lambda view: float(view.once(_runs).select(pl.median("kernels")).item()),
 )
-measure("executable_names", "Which programs run most often.", "the four with the most runs", _most_often, unit="text")
+measure("executable_names", _most_often, unit="text").says(
+    "Which programs run most often.", "the four with the most runs"
+)
 
 of_kernels = of_devices(__name__, needs=("device_ops",), unknown=_no_kernels)
-of_kernels(
-    "xla_share",
-    "Part of the kernel time that XLA compiled.",
-    "time of kernels that belong to an XLA module / time of kernels",
-    lambda view: 1 - _uncompiled_share(view),
+of_kernels("xla_share", lambda view: 1 - _uncompiled_share(view)).says(
+    "Part of the kernel time that XLA compiled.", "time of kernels that belong to an XLA module / time of kernels"
 )
 of_kernels(
     "outside_compilation_share",
+    lambda view: share if (share := _uncompiled_share(view)) < 1 else 0.0,
+    where=lambda view: longest(view.once(_uncompiled)),
+).says(
     "Part of the kernel time outside XLA's modules, in a job that uses XLA.",
     "1 - xla_share; 0 where XLA compiled nothing",
-    lambda view: share if (share := _uncompiled_share(view)) < 1 else 0.0,
-    source="XProf's overview page, ops that run outside compilation",
-    where=lambda view: longest(view.once(_uncompiled)),
+    "XProf's overview page, ops that run outside compilation",
 )
-of_kernels(
-    "outside_compilation_ops",
-    "The ops that launched kernels outside XLA's modules.",
-    "those with the most time, then the others",
-    lambda view: largest(view, view.once(_uncompiled)),
-    unit="text",
+of_kernels("outside_compilation_ops", lambda view: largest(view, view.once(_uncompiled)), unit="text").says(
+    "The ops that launched kernels outside XLA's modules.", "those with the most time, then the others"
 )

@@ -144,84 +144,72 @@ def _cpu_ops(view: DeviceView) -> pl.DataFrame:
 of_waits = of_devices(__name__, needs=_NEEDS, unknown=unknown_waits)
 of_waits(
     "host_op_share",
+    lambda view: view.once(_computing).total / view.total_ns,
+    where=lambda view: places(view, view.once(_cpu_ops)),
+).says(
     "Part of the step in which the device idles while framework ops compute on the CPU.",
     "idle time in host-bound gaps during aten ops of 50 µs or more that hold neither calls nor other ops, views, "
     "allocations and the loader's aside / step time",
-    lambda view: view.once(_computing).total / view.total_ns,
-    source="TensorFlow's op placement and XProf's host compute, seen from the device's side",
-    where=lambda view: places(view, view.once(_cpu_ops)),
+    "TensorFlow's op placement and XProf's host compute, seen from the device's side",
 )
-of_waits(
-    "host_op_names",
+of_waits("host_op_names", _cpu_op_names, unit="text").says(
     "Which framework ops compute on the CPU while the device idles, the most idle time first.",
     "idle time during them, summed by name",
-    _cpu_op_names,
-    unit="text",
 )
-of_waits.saving(
-    "host_op",
+of_waits.saving("host_op", lambda view: saved(view, _on_device(view))).says(
     "running the ops of the CPU on the device",
-    (f"replay with a quarter of their time left{ELSE}0", f"replay without them{ELSE}host_op_share x step_mean_ms"),
-    lambda view: saved(view, _on_device(view)),
-    sources=("own choice: a device is rarely less than four times as fast, and the launch comes on top", ""),
+    f"replay with a quarter of their time left{ELSE}0",
+    f"replay without them{ELSE}host_op_share x step_mean_ms",
+    "own choice: a device is rarely less than four times as fast, and the launch comes on top",
+    "",
 )
-of_waits(
-    "bounced_copies_per_step",
+of_waits("bounced_copies_per_step", _bounced).says(
     "Copies per step that bring to the host as many bytes as another one takes back to the device.",
     "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
-    _bounced,
 )
 
 of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
-of_stalls(
-    "stall_causes",
+of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="text").says(
     "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
     "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
     "for half of their time or more; otherwise by their own time; and the time in which none was open",
-    lambda view: in_words(view, view.once(_ran)),
-    unit="text",
 )
-of_stalls(
-    "stall_first_use_part",
+of_stalls("stall_first_use_part", lambda view: _part_of_stalls(view, spans(_launching(view)))).says(
     "How much of the idle time of over {launch_gap} on end passes in launches of kernels in their first use.",
     "host-bound gaps of over {launch_gap} while a call that launches is open, or the op right around it outside other "
     "ops / all of them; 0 without such gaps",
-    lambda view: _part_of_stalls(view, spans(_launching(view))),
-    source="no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), "
+    "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), "
     "fills a library's caches or chooses an algorithm",
 )
-of_stalls(
-    "stall_update_part",
+of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
     "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
     " / all of them; 0 without such gaps",
-    lambda view: _part_of_stalls(view, view.once(optimizer_work)),
 )
-of_stalls.saving(
-    "stall",
+of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
     "moving the host's work out of gaps of over {launch_gap}",
-    (
-        f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
-        f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
-    ),
-    lambda view: saved(view, _unstalled(view)),
-    sources=("half: own choice", ""),
+    f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
+    f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
+    "half: own choice",
+    "",
 )
 
 of_frames = of_devices(__name__, unknown=no_frames)
 of_frames(
     "logging_share",
+    lambda view: _share_of(view, logging_frames(view)),
+    where=lambda view: places(view, logging_frames(view)),
+).says(
     "Part of the step that passes in logging.",
     "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
     "idles / step time",
-    lambda view: _share_of(view, logging_frames(view)),
-    where=lambda view: places(view, logging_frames(view)),
 )
 of_frames(
     "saving_share",
+    lambda view: _share_of(view, saving_frames(view)),
+    where=lambda view: places(view, saving_frames(view)),
+).says(
     "Part of the step that passes in saving files.",
     "time in torch.save, safetensors, torch.distributed.checkpoint, numpy.save, json.dump and pickle.dump, with a "
     "device only while it idles / step time",
-    lambda view: _share_of(view, saving_frames(view)),
-    where=lambda view: places(view, saving_frames(view)),
 )

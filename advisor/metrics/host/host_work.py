@@ -29,23 +29,20 @@ def _ops_and_rest(view: DeviceView) -> tuple[float, float]:
 
 of_waits(
     "host_loops_share",
+    lambda view: view.share((view.once(python_work) | view.once(optimizer_work)) & view.once(launch_gaps)),
+).says(
     "Part of the step in which Python, or a loop over parameters, sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, or while parameters are updated / step time",
-    lambda view: view.share((view.once(python_work) | view.once(optimizer_work)) & view.once(launch_gaps)),
 )
-measure(
-    "host_ops_share",
+measure("host_ops_share", lambda view: view.once(_ops_and_rest)[0]).says(
     "Part of the step in which a worker without a device runs framework ops.",
     "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
     "part of the host's working time that waits for a CPU (run_delay_share), unless the step was timed without the "
     "profiler and these waits; loading in the main process is work; 0 with a device",
-    lambda view: view.once(_ops_and_rest)[0],
 )
-measure(
-    "host_work_share",
+measure("host_work_share", lambda view: view.once(_ops_and_rest)[1]).says(
     "Part of the step in which a worker without a device works outside of framework ops: its Python.",
     "1 - input_share - compile_share - collective_share - callback_share without a device, less the same part of it, "
     "- host_ops_share; 0 with one",
-    lambda view: view.once(_ops_and_rest)[1],
 )

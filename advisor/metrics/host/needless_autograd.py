@@ -127,68 +127,60 @@ def _repetitions(view: DeviceView) -> Intervals:
 
 measure(
     "recomputed_share",
+    lambda view: view.share(view.once(_recomputations)),
+    where=lambda view: stretches(view.once(_recomputations), "layers computed again"),
+).says(
     "Part of the step in which the backward pass computes layers of the forward pass again.",
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
     "without nodes in it and those of the program's functions / step time",
-    lambda view: view.share(view.once(_recomputations)),
-    source="torch.utils.checkpoint runs the forward pass again within a node, with gradients enabled",
-    where=lambda view: stretches(view.once(_recomputations), "layers computed again"),
+    "torch.utils.checkpoint runs the forward pass again within a node, with gradients enabled",
 )
-measure(
-    "recomputations_per_step",
-    "Parts of the model that the backward pass computes again.",
-    "nodes that do so / steps",
-    lambda view: len(view.once(_recomputations).starts) / view.steps.height,
+measure("recomputations_per_step", lambda view: len(view.once(_recomputations).starts) / view.steps.height).says(
+    "Parts of the model that the backward pass computes again.", "nodes that do so / steps"
 )
-measure.gain(
-    "recomputed",
+measure.gain("recomputed", lambda view: without_work(view, view.once(_recomputations))).says(
     "Step time saved if the backward pass computed no layer again.",
     "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
-    lambda view: without_work(view, view.once(_recomputations)),
 )
 measure(
     "repeated_backward_share",
+    lambda view: view.share(view.once(_repetitions)),
+    where=lambda view: stretches(view.once(_repetitions), "nodes of a backward pass once more"),
+).says(
     "Part of the step in which backward passes go through a graph that another one of the step went through already.",
     "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
     "build graphs, and where nodes build one themselves, as for gradients of gradients",
-    lambda view: view.share(view.once(_repetitions)),
-    source="`backward(retain_graph=True)` keeps the graph for the next pass",
-    where=lambda view: stretches(view.once(_repetitions), "nodes of a backward pass once more"),
+    "`backward(retain_graph=True)` keeps the graph for the next pass",
 )
-measure.gain(
-    "repeated_backward",
-    "Step time saved if one backward pass went through each graph.",
-    "as recomputed_gain_ms, of these nodes",
-    lambda view: without_work(view, view.once(_repetitions)),
+measure.gain("repeated_backward", lambda view: without_work(view, view.once(_repetitions))).says(
+    "Step time saved if one backward pass went through each graph.", "as recomputed_gain_ms, of these nodes"
 )
-measure(
-    "graph_ops_per_step",
+measure("graph_ops_per_step", lambda view: view.once(_graph).ops / view.steps.height).says(
     "Ops that build a graph which no backward pass goes through.",
     "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
     "steps or more whose products build a graph; else those of unused_forward_share",
-    lambda view: view.once(_graph).ops / view.steps.height,
 )
 measure(
     "unused_forward_share",
+    lambda view: view.share(view.once(_graph).passes),
+    where=lambda view: stretches(view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
+).says(
     "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
     "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
     "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
     "build no graph, and where several threads build graphs",
-    lambda view: view.share(view.once(_graph).passes),
-    source="PyTorch numbers the ops of a thread as they come, and a node as its op",
-    where=lambda view: stretches(view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
+    "PyTorch numbers the ops of a thread as they come, and a node as its op",
 )
 measure(
     "unused_forward_steps_share",
+    lambda view: float((view.once(_graph).passes.within(view.starts, view.ends) > 0).mean()),
+).says(
     "In which part of the steps such forward passes run: in few of them, they are a validation, say.",
     "steps with a part of unused_forward_share / steps",
-    lambda view: float((view.once(_graph).passes.within(view.starts, view.ends) > 0).mean()),
 )
-measure.gain(
-    "graph",
+measure.gain("graph", lambda view: view.once(_graph).without).says(
     "Step time saved at most without a graph that no backward pass goes through.",
     "inference: half of the step without input, or with a device of its host-bound gaps; training: as "
     "recomputed_gain_ms, of the forward passes of unused_forward_share",
-    lambda view: view.once(_graph).without,
-    source="of five models on a CPU, `inference_mode` saved 0, 24, 27, 33 and 43 %",
+    "of five models on a CPU, `inference_mode` saved 0, 24, 27, 33 and 43 %",
 )

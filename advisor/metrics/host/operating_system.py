@@ -77,27 +77,19 @@ def _longest_blocked(view: DeviceView) -> pl.DataFrame:
 
 
 of_loaders = of_devices(__name__, needs=("os_calls",))
-of_loaders.time(
-    "loader_blocked",
-    lambda view: view.once(_waits_for_loaders),
+of_loaders.time("loader_blocked", lambda view: view.once(_waits_for_loaders), where=_longest_blocked).says(
     "that waits for a batch while a loading thread waits for a file or a lock",
     "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
     "asks, is in read, open, stat and the like, or takes a lock",
-    source="OS runtime calls as Nsight Systems records them (--trace=osrt)",
-    where=_longest_blocked,
+    "OS runtime calls as Nsight Systems records them (--trace=osrt)",
 )
-of_loaders(
-    "loader_file_share",
+of_loaders("loader_file_share", _file_share).says(
     "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
     "time under file calls / time under file calls or locks; 0 without either",
-    _file_share,
 )
-of_loaders(
-    "loader_blocked_calls",
+of_loaders("loader_blocked_calls", _blocking_calls, unit="text").says(
     "The calls in which loading threads are blocked, the longest first.",
     "time in each call while a batch is waited for, all threads added up, per step",
-    _blocking_calls,
-    unit="text",
 )
 
 
@@ -155,35 +147,26 @@ def _scheduled(view: DeviceView) -> Change:
 
 
 of_threads = of_devices(__name__, needs=("device_ops", "device_ops.launch", "off_cpu"), unknown=_unexplained)
-of_threads(
-    "cpu_starved_share",
+of_threads("cpu_starved_share", lambda view: view.share(view.once(_idle)), where=_longest_starved).says(
     "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
     "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
     "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
-    lambda view: view.share(view.once(_idle)),
-    source="thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
-    where=_longest_starved,
+    "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
 )
-of_threads(
-    "cpu_migrations_per_step",
+of_threads("cpu_migrations_per_step", lambda view: _migrations(view) / view.steps.height).says(
     "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
-    lambda view: _migrations(view) / view.steps.height,
 )
-of_threads.saving(
-    "cpu_starved",
+of_threads.saving("cpu_starved", lambda view: saved(view, _scheduled(view))).says(
     "a CPU for each launching thread at any time",
-    (
-        f"replay with half of the host's time in those absences{ELSE}0",
-        f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
-    ),
-    lambda view: saved(view, _scheduled(view)),
-    sources=("half: own choice", "advisor.whatif.replay"),
+    f"replay with half of the host's time in those absences{ELSE}0",
+    f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
+    "half: own choice",
+    "advisor.whatif.replay",
 )
 
 measure = of_devices(__name__)
-measure(
-    "run_delay_share",
+measure("run_delay_share", delay_share).says(
     "Part of the recorded step in which the host's threads waited for a CPU. With `advisor record`: because of other "
     "programs. Without it: a lower bound, from ops that do no work; 0 where there are too few of these.",
     "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
@@ -191,30 +174,21 @@ measure(
     "microsecond or a few, waits / (waits + other time): those of over 0.1 ms and 20 medians, if five or more, less "
     "two standard errors of their number, as long each as the mean of all but the longest; 0 if they come more often "
     "than every 0.2 ms of such ops",
-    delay_share,
-    source="/proc/thread-self/schedstat, the time that a thread was ready and did not run; of it, as much as the job "
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; of it, as much as the job "
     "did not get of its cores; 0.1 ms: of 100,000 views and their like in 31 public recordings one takes longer; own "
     "choice: the other numbers",
 )
-measure(
-    "own_delay_share",
+measure("own_delay_share", lambda view: noted_share(view, "own_delay_ms")).says(
     "Part of the recorded step in which the thread that ends it waited for a CPU because the job has more to run than "
     "it has cores.",
     "own_delay_ms of the recorded steps / step time, at most 1; 0 where `advisor record` noted none",
-    lambda view: noted_share(view, "own_delay_ms"),
-    source="/proc/thread-self/schedstat, the time that a thread was ready and did not run; without run_delay_ms",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; without run_delay_ms",
 )
-measure(
-    "waiting_views",
+measure("waiting_views", lambda view: sample.waits if (sample := view.once(cpu_waits)) else 0, unit="count").says(
     "Views and other ops without work that took so long that their thread cannot have had a CPU; 0 where `advisor "
     "record` noted such waits.",
     "ops as in run_delay_share that take over 0.1 ms and 20 medians",
-    lambda view: sample.waits if (sample := view.once(cpu_waits)) else 0,
-    unit="count",
 )
 measure(
-    "longest_waiting_view_ms",
-    "The longest of the waiting_views.",
-    "its duration",
-    lambda view: sample.longest_ns / 1e6 if (sample := view.once(cpu_waits)) else 0.0,
-)
+    "longest_waiting_view_ms", lambda view: sample.longest_ns / 1e6 if (sample := view.once(cpu_waits)) else 0.0
+).says("The longest of the waiting_views.", "its duration")

@@ -154,8 +154,7 @@ def _unrecorded_part(view: DeviceView) -> float:
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure(
-    "python_bound_share",
+measure("python_bound_share", lambda view: view.once(_python).share, where=_python_places).says(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, but for calls of jitted functions / step time; "
@@ -164,31 +163,24 @@ measure(
     "{dispatch} in which nothing was recorded or a thread waits, and moments between nodes of autograd, plus "
     "that of ops that themselves take under 10 µs (of TensorFlow and JAX of eager ones) / step time; unknown "
     "without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
-    lambda view: view.once(_python).share,
-    source="50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
-    where=_python_places,
+    "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
 )
-measure(
-    "python_bound_part",
+measure("python_bound_part", lambda view: view.once(_python).part).says(
     "How much of the wait for the host Python accounts for.",
     "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
     "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
-    lambda view: view.once(_python).part,
 )
-measure(
-    "python_least_gain_ms",
+measure("python_least_gain_ms", lambda view: view.once(_python).least_ms).says(
     "Step time that moving Python's work out of the way saves at least.",
     "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
     "a quarter of (that time - 1 µs per op recorded), of PyTorch "
     "only the part of it in stretches of over {dispatch} in which Python was recorded, as much as each step has, or "
     "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
     "single rows take in ops of 100 µs or more",
-    lambda view: view.once(_python).least_ms,
-    source="three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
+    "three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
     f"nothing; {_COST}",
 )
-measure(
-    "python_gain_ms",
+measure("python_gain_ms", lambda view: view.once(_python).most_ms).says(
     "Step time that moving Python's work out of the way saves at most.",
     f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
     "and all of the stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of "
@@ -197,26 +189,18 @@ measure(
     "PyTorch all of that time and, from 8 passes on, all but one pass of the other ops that, by the median of their "
     "name and shapes, themselves take under 100 µs (in gradients of single rows any) and of the moments between nodes "
     "of autograd",
-    lambda view: view.once(_python).most_ms,
-    source="half, 100 µs: own choice",
+    "half, 100 µs: own choice",
 )
-measure(
-    "python_calls",
+measure("python_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
     "What Python ran while it set the pace, as far as it was recorded.",
     "the three ranges with the most time of their own then, and the time in which none was open",
-    lambda view: in_words(view, view.once(_calls)),
-    unit="text",
 )
-measure(
-    "python_unrecorded_part",
+measure("python_unrecorded_part", _unrecorded_part).says(
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
-    _unrecorded_part,
 )
-measure(
-    "python_silent_share",
+measure("python_silent_share", lambda view: view.once(_python).silent_share).says(
     "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",
     "stretches of over {dispatch} outside of framework ops, input, compilation and collectives in which nothing was "
     "recorded or a thread waits, loops over small ops aside / step time; 0 with a device",
-    lambda view: view.once(_python).silent_share,
 )

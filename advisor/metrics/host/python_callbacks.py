@@ -40,16 +40,14 @@ def _function(view: DeviceView) -> str:
 
 measure(
     "callback_share",
+    lambda view: view.share(spans(view.once(_calls)) - view.host_spans("input", "compile", "collective")),
+    where=lambda view: places(view, callbacks(view)),
+).says(
     "Part of the step in which compiled code calls Python, on a worker without a device.",
     "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
     "outside of input, compile and collective ranges / step time; 0 with a device",
-    lambda view: view.share(spans(view.once(_calls)) - view.host_spans("input", "compile", "collective")),
-    where=lambda view: places(view, callbacks(view)),
 )
-measure(
-    "callback_function",
+measure("callback_function", _function, unit="text").says(
     "The function that takes most of the calls from compiled code; empty where Python's calls were not recorded.",
     "the range with the most time right inside those of jax/_src/callback.py",
-    _function,
-    unit="text",
 )

@@ -29,42 +29,34 @@ def _tracing_share(view: DeviceView) -> float:
 
 measure(
     "profiler_share",
+    lambda view: view.share(view.host_spans("overhead") - view.busy),
+    where=lambda view: places(view, view.host.filter(pl.col("kind") == "overhead")),
+).says(
     "Part of the step in which the profiler itself holds everything up.",
     "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
     "device idles / step time",
-    lambda view: view.share(view.host_spans("overhead") - view.busy),
-    where=lambda view: places(view, view.host.filter(pl.col("kind") == "overhead")),
 )
-measure(
-    "tracing_share",
+measure("tracing_share", _tracing_share).says(
     "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
     "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
     "(1 µs x framework ops and runtime calls + 0.2 µs x Python calls of the steps) / step time, at most the part "
     "in which the device idles",
-    _tracing_share,
-    source="a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny "
+    "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny "
     "ops, 1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000",
 )
-measure(
-    "recorded_ratio",
+measure("recorded_ratio", slowdown).says(
     "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
     "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
     "differ by less than half and 10 µs per op and call are less than the difference; else 1",
-    slowdown,
-    source="own choice",
+    "own choice",
 )
-measure(
-    "unprofiled_step_ms",
+measure("unprofiled_step_ms", unprofiled_ms).says(
     "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
     "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
     "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
     "recorded ones 1.5 times, or those before and after differ by as much",
-    unprofiled_ms,
-    source="own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
+    "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
-measure(
-    "python_frames_per_step",
-    "Python calls recorded per step.",
-    "python and module ranges / steps",
-    lambda view: _frames(view) / view.steps.height,
+measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height).says(
+    "Python calls recorded per step.", "python and module ranges / steps"
 )

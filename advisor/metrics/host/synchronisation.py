@@ -33,21 +33,17 @@ def _unread(view: DeviceView) -> Change:
 
 measure(
     "syncs_per_step",
+    lambda view: view.used_host.filter(pl.col("kind") == "sync").select("id").collect().height / view.steps.height,
+).says(
     "Synchronising calls per step, on any thread.",
     "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
-    lambda view: view.used_host.filter(pl.col("kind") == "sync").select("id").collect().height / view.steps.height,
 )
-measure(
-    "sync_calls",
+measure("sync_calls", _sync_calls, unit="text").says(
     "What made the host wait before the device idled, the most idle time first; empty where it did not idle.",
     "idle time after synchronisation, summed by the outermost framework op around the call that waited",
-    _sync_calls,
-    unit="text",
 )
-measure.gain(
-    "reading",
+measure.gain("reading", _unread).says(
     "Step time saved if nothing was read back from the device, and nothing waited for it.",
     "replay without waits, synchronising calls, and copies to the host of under 1 KiB; where the replay of the "
     "unchanged steps is off by more than 5 %: idle time after synchronisation",
-    _unread,
 )

@@ -39,18 +39,13 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     return top_three(times_by_name(view, view.once(_open)).filter(~pl.col("name").str.contains(_EXECUTORS)))
 
 
-measure(
-    "open_calls",
+measure("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
     "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
     "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
     "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
     "cause of 5 % of the step or more is unknown",
-    lambda view: in_words(view, view.once(_calls)),
-    unit="text",
 )
-measure(
-    "open_calls_part",
+measure("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)).says(
     "How much of the time whose cause no rule may know open_calls takes.",
     "time of open_calls / that time; 0 without any",
-    lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total),
 )

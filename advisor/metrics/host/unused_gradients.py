@@ -148,45 +148,33 @@ def _after_used(gradients: pl.DataFrame) -> Intervals:
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure(
-    "unused_gradients",
+measure("unused_gradients", lambda view: view.once(_unused).height / view.steps.height).says(
     "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
     "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
     "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
     "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
     "anew, because they add up, and fewer than eight steps update anything",
-    lambda view: view.once(_unused).height / view.steps.height,
-    source="Kineto's shapes",
+    "Kineto's shapes",
 )
-measure(
-    "unused_gradients_cleared",
+measure("unused_gradients_cleared", lambda view: view.once(_cleared), unit="count").says(
     "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
     "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
-    lambda view: view.once(_cleared),
-    source="PyTorch's AccumulateGrad takes the first gradient over and adds the others",
-    unit="count",
+    "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
 )
 measure(
     "unused_gradients_share",
+    lambda view: view.share(view.once(_needless)),
+    where=lambda view: stretches(view.once(_needless), "gradients that no optimizer uses"),
+).says(
     "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",
-    lambda view: view.share(view.once(_needless)),
-    source="Kineto's shapes",
-    where=lambda view: stretches(view.once(_needless), "gradients that no optimizer uses"),
+    "Kineto's shapes",
 )
-measure.saving(
-    "unused_gradients",
+measure.saving("unused_gradients", lambda view: saved(view, _unneeded(view))).says(
     "training without gradients that no optimizer uses",
-    (
-        "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
-        (
-            "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused "
-            "/ steps; where some are cleared before an update, shapes that more calls of optimizers write do not count"
-        ),
-    ),
-    lambda view: saved(view, _unneeded(view)),
-    sources=(
-        "",
-        "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
-    ),
+    "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
+    "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused "
+    "/ steps; where some are cleared before an update, shapes that more calls of optimizers write do not count",
+    "",
+    "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
 )

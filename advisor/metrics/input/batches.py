@@ -43,22 +43,18 @@ def _indexed(view: DeviceView) -> float:
 
 
 measure(
-    "batches_per_step",
+    "batches_per_step", lambda v: v.once(_requests).height / v.steps.height / requests_at_once(v, v.once(_requests))
+).says(
     "Batches that the main process loads in a step of one loader.",
     "requests to its data loaders, without those to short iterators / steps / max(1, batches_at_once)",
-    lambda v: v.once(_requests).height / v.steps.height / requests_at_once(v, v.once(_requests)),
 )
-measure(
-    "indexed_samples",
+measure("indexed_samples", _indexed).says(
     "Samples, or tensors of them, that the loader takes one by one from tensors in memory for a batch.",
     "aten::select in the loader's ranges / requests, if there are 8 or more and they typically follow each other "
     "within {slow_call}; else 0",
-    _indexed,
-    source="no file is read, nor anything decoded, in {slow_call}: TensorDataset, for example",
+    "no file is read, nor anything decoded, in {slow_call}: TensorDataset, for example",
 )
-measure(
-    "collating_part",
+measure("collating_part", _collating).says(
     "Part of the loading in which the main process copies samples into a batch.",
     "median over the loader's requests of the time in aten::stack and aten::cat; 0 without any",
-    _collating,
 )

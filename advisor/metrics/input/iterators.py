@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -58,58 +59,39 @@ def _loaded(view: DeviceView, requests: pl.DataFrame) -> Change:
     return sooner(spans(requests), bound_ns=int(waits(view, requests).sum()))
 
 
-measure(
-    "short_iterators",
-    "Iterators of few batches that the steps make of their data loaders.",
-    "those that begin in a used step",
-    lambda view: view.once(_used).height,
-    where=_places,
-    unit="count",
+measure("short_iterators", lambda view: view.once(_used).height, where=_places, unit="count").says(
+    "Iterators of few batches that the steps make of their data loaders.", "those that begin in a used step"
 )
-measure(
-    "short_iterator_batches",
+measure("short_iterator_batches", _median_batches).says(
     "Batches that a short iterator of a data loader brings.",
     "median of the requests to each, without the one at its end; 0 without any",
-    _median_batches,
 )
-measure(
-    "short_iterator_share",
+measure("short_iterator_share", lambda view: int(waits(view, view.once(short_requests)).sum()) / view.total_ns).says(
     "Part of the step that loads batches of short iterators, or waits for them, and nothing else goes on.",
     "time of requests to them, and if worker processes load, from the seed on that is drawn before these start up "
     "to the next op, outside device work and calls / step time",
-    lambda view: int(waits(view, view.once(short_requests)).sum()) / view.total_ns,
 )
-measure.gain(
-    "short_iterator",
+measure.gain("short_iterator", lambda view: _loaded(view, view.once(short_requests))).says(
     "Step time saved if batches of short iterators were in memory.",
     "replay without these requests, or without a replay their time outside device work and calls / used steps",
-    lambda view: _loaded(view, view.once(short_requests)),
-    source=_SOURCE,
+    _SOURCE,
 )
-measure.gain(
-    "single_process",
+measure.gain("single_process", lambda view: _loaded(view, view.once(lasting))).says(
     "Step time saved if the batches that the main process loads for other iterators were there in time.",
     "replay without its requests to iterators that are not short, or without a replay their time outside device work "
     "and calls / used steps",
-    lambda view: _loaded(view, view.once(lasting)),
-    source="workers load ahead of the loop, but not before an iterator begins",
+    "workers load ahead of the loop, but not before an iterator begins",
 )
-measure(
-    "first_batch_part",
+measure("first_batch_part", _first_batch_part).says(
     "Part of the batches that are the first of an iterator, which no process loads ahead.",
     "1 / median of the batches of iterators that are not short, and begin and end in the recording; 0 "
     "with fewer than two",
-    _first_batch_part,
 )
 for _name, _column, _meaning, _which in (
     ("iterators_drained", "is_end", "are asked for batches until they have no more", "a request that brings no batch"),
     ("iterators_of_workers", "of_workers", "get their batches from worker processes", "requests to processes"),
     ("iterators_train", "trains", "are epochs of the training", "a backward pass before their last request"),
 ):
-    measure(
-        _name,
-        f"How many of the short iterators {_meaning}.",
-        f"those with {_which} / short iterators; 0 without any",
-        lambda view, column=_column: _part(view, column),  # type: ignore[misc]  # the column is bound here
-        unit="share",
+    measure(_name, partial(_part, which=_column), unit="share").says(
+        f"How many of the short iterators {_meaning}.", f"those with {_which} / short iterators; 0 without any"
     )

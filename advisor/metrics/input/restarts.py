@@ -68,37 +68,29 @@ def _outlier_part(view: DeviceView) -> float:
 
 measure(
     "worker_restarts",
-    "Steps in which an epoch begins with new worker processes of the data loader.",
-    "used steps in which the loop waits for the first batch of such processes",
     lambda view: len(view.once(_begins)),
     where=lambda view: as_places(view.steps[view.once(_begins)], "steps"),
     unit="count",
+).says(
+    "Steps in which an epoch begins with new worker processes of the data loader.",
+    "used steps in which the loop waits for the first batch of such processes",
 )
-measure(
-    "epoch_steps",
+measure("epoch_steps", _apart, unit="count").says(
     "Steps from one epoch that begins with new worker processes to the next; 0 where fewer than two do.",
     "median of the distances",
-    _apart,
-    unit="count",
 )
-measure(
-    "worker_restart_ms",
+measure("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view))).says(
     "Time per step in which the loader's processes end and the next epoch's are started.",
     "the request that ends an epoch, and from the first seed that the next iterator draws to its first request, "
     "outside device work and calls, in the used steps / used steps",
-    lambda view: view.per_step_ms(_anew_ns(view)),
 )
-measure(
-    "first_batch_wait_ms",
+measure("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view))).says(
     "What waiting for the first batch of new worker processes adds to the mean step.",
     "sum over the first requests of max(0, wait outside device work and calls - median of the other steps' waits) / "
     "used steps",
-    lambda view: view.per_step_ms(_extra_wait_ns(view)),
 )
-measure(
-    "outlier_restart_part",
+measure("outlier_restart_part", _outlier_part).says(
     "Part of what the long steps take longer that new worker processes of the data loader take.",
     "in the steps left out: worker processes end, start or are waited for at first / (steps - median of the used "
     "steps), 1 at most; 0 without any",
-    _outlier_part,
 )

@@ -25,17 +25,12 @@ def _native(view: DeviceView) -> pl.DataFrame:
 
 measure = of_devices(__name__, framework="pytorch", needs=("host_ops.shapes",))
 
-measure.kernels(
-    "native_convolution",
-    _native,
+measure.kernels("native_convolution", _native).says(
     "in which the CPU computes convolutions without oneDNN, which has them for this type",
     "aten::slow_conv* and aten::thnn_conv* ops in fp32 or bf16 with over 20,480 elements in the largest input; of none "
     "where a device computes",
-    source="PyTorch, aten/src/ATen/native/Convolution.cpp, use_mkldnn",
+    "PyTorch, aten/src/ATen/native/Convolution.cpp, use_mkldnn",
 )
-measure(
-    "native_convolution_ops",
-    "Which convolutions are computed without oneDNN.",
-    "those with the most time, then the others",
-    lambda view: largest(view, view.once(_native)) or None,
+measure("native_convolution_ops", lambda view: largest(view, view.once(_native)) or None).says(
+    "Which convolutions are computed without oneDNN.", "those with the most time, then the others"
 )

@@ -58,36 +58,26 @@ def _mean(samples: pl.DataFrame, of: pl.Expr) -> Value:
 
 measure = of_devices(__name__, source=_SOURCE, needs=("device_ops", "gpu_samples"), unknown=_unknown)
 
-measure(
-    "sm_active_share",
+measure("sm_active_share", lambda view: _while_busy(view, "sm_active")).says(
     "How many of the multiprocessors have work, while the device is busy.",
     "mean of the samples of SMs Active in the steps, taken while an op runs",
-    lambda view: _while_busy(view, "sm_active"),
 )
-measure(
-    "tensor_active_share",
+measure("tensor_active_share", lambda view: _while_busy(view, "tensor_active")).says(
     "How busy the Tensor Cores are, while the device is busy.",
     "mean of the samples of Tensor Active in the steps, taken while an op runs",
-    lambda view: _while_busy(view, "tensor_active"),
 )
-measure(
-    "dram_share",
+measure("dram_share", lambda view: _while_busy(view, "dram")).says(
     "How much of the device memory's bandwidth is used, while the device is busy.",
     "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
-    lambda view: _while_busy(view, "dram"),
 )
-measure(
-    "memory_bound_share",
+measure("memory_bound_share", lambda view: _limiting(view, "dram", "arithmetic")).says(
     "Part of the step in which memory bandwidth limits what runs.",
     "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
     "/ samples in the steps",
-    lambda view: _limiting(view, "dram", "arithmetic"),
-    source=_ROOFS,
+    _ROOFS,
 )
-measure(
-    "compute_bound_share",
+measure("compute_bound_share", lambda view: _limiting(view, "arithmetic", "dram")).says(
     "Part of the step in which arithmetic limits what runs.",
     "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
-    lambda view: _limiting(view, "arithmetic", "dram"),
-    source=_ROOFS,
+    _ROOFS,
 )

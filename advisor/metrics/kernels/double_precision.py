@@ -85,37 +85,23 @@ def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
 
 measure = of_devices(__name__, unknown=_unknown)
 
-measure.kernels(
-    "double_product",
-    _products,
+measure.kernels("double_product", _products, gives=("share", "ms")).says(
     "in which matrix products, convolutions and attention are computed in 64 bits (fp64)",
     "kernels, or without a device ops, that multiply and whose name tells fp64, or else the first floating-point input "
     "of the op",
-    gives=("share", "ms"),
-    source="kernel names, then the launching op's dtype",
+    "kernel names, then the launching op's dtype",
 )
-measure(
-    "double_product_ops",
-    "The ops whose products are in 64 bits.",
-    "those with the most time, then the others",
-    lambda view: largest(view, view.once(_products)) or None,
+measure("double_product_ops", lambda view: largest(view, view.once(_products)) or None).says(
+    "The ops whose products are in 64 bits.", "those with the most time, then the others"
 )
-measure.faster(
-    "double",
+measure.faster("double", _narrowed, lambda view: (_in_fp32(view, 0), _in_fp32(view, 1))).says(
     "computing in 32 bits instead of 64",
-    _narrowed,
-    lambda view: (_in_fp32(view, 0), _in_fp32(view, 1)),
-    (
-        (
-            "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not "
-            "at all faster where the ratio is not known), other fp64 kernels three quarters as long; "
-            "without a device products 55 % and other fp64 ops 80 % as long"
-        ),
-        (
-            "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up "
-            "to the full memory bandwidth, other fp64 kernels half as long; without a device products 35 % "
-            "and other fp64 ops 30 % as long"
-        ),
-    ),
-    sources=(_SOURCE, _SOURCE),
+    "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not "
+    "at all faster where the ratio is not known), other fp64 kernels three quarters as long; "
+    "without a device products 55 % and other fp64 ops 80 % as long",
+    "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up "
+    "to the full memory bandwidth, other fp64 kernels half as long; without a device products 35 % "
+    "and other fp64 ops 30 % as long",
+    _SOURCE,
+    _SOURCE,
 )

@@ -27,21 +27,15 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-measure.kernels(
-    "earlier_attention",
-    _kernels,
+measure.kernels("earlier_attention", _kernels).says(
     "in FlashAttention-2 on a GPU for which there are faster kernels",
     "kernels flash_fwd_kernel and flash_bwd_dq_dk_dv_loop of 20 µs and more, of GPUs of a compute capability of at "
     "least 9.0 and below 12.0",
 )
-measure.faster(
-    "earlier_attention",
+measure.faster("earlier_attention", _kernels, _RESTS).says(
     "attention made for this GPU",
-    _kernels,
-    _RESTS,
-    ("those kernels in three quarters of their time", "those kernels in half of their time"),
-    sources=(
-        "FlashAttention-3 (2024), figures 5 and 6: 1.3 times as fast with 512 positions",
-        "FlashAttention-3 (2024): 1.5 to 2 times as fast as FlashAttention-2 forward, 1.5 to 1.75 times backward",
-    ),
+    "those kernels in three quarters of their time",
+    "those kernels in half of their time",
+    "FlashAttention-3 (2024), figures 5 and 6: 1.3 times as fast with 512 positions",
+    "FlashAttention-3 (2024): 1.5 to 2 times as fast as FlashAttention-2 forward, 1.5 to 1.75 times backward",
 )

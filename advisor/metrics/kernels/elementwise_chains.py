@@ -35,45 +35,25 @@ def _fused(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
 
 measure = of_devices(__name__, needs=("device_ops.name",))
 
-measure.kernels(
-    "elementwise_chain",
-    _kernels,
+measure.kernels("elementwise_chain", _kernels, gives=("share", "ms", "ops")).says(
     "in chains of elementwise kernels",
     "elementwise, copy and random-number kernels of which at least three follow each other on a stream over equally "
     "many elements and within one layer's scope where ops are named by layer, without those of updates of parameters, "
     "attention and layout changes; a fill or random generator only begins a chain",
-    gives=("share", "ms", "ops"),
 )
-measure(
-    "elementwise_chains_per_step",
-    "Chains of elementwise kernels per step.",
-    "chains / steps",
-    lambda view: view.once(_chains) / view.steps.height,
+measure("elementwise_chains_per_step", lambda view: view.once(_chains) / view.steps.height).says(
+    "Chains of elementwise kernels per step.", "chains / steps"
 )
-measure(
-    "elementwise_chain_kernels",
-    "Kernels in a chain of elementwise kernels.",
-    "mean over the chains",
-    lambda view: view.once(_kernels).height / max(1, view.once(_chains)),
+measure("elementwise_chain_kernels", lambda view: view.once(_kernels).height / max(1, view.once(_chains))).says(
+    "Kernels in a chain of elementwise kernels.", "mean over the chains"
 )
-measure.faster(
-    "chain",
+measure.faster("chain", _kernels, _fused).says(
     "fusing each chain of elementwise kernels",
-    _kernels,
-    _fused,
-    (
-        (
-            "one kernel per chain, twice as long as its longest; without a device at least twice as long as "
-            "its functions (tanh, exp, ...) together"
-        ),
-        "one kernel per chain, as long as its shortest",
-    ),
-    sources=(
-        (
-            "twice: other inputs, and values that the backward pass needs, still have to be moved. A CPU takes longer "
-            "to compute a function than to move the values, and torch.compile computes it again in the backward pass: "
-            "of 30 tanh in a chain, it saved nothing (own measurement)"
-        ),
-        "the shortest reads and writes as many values once: a fused kernel cannot do with less",
-    ),
+    "one kernel per chain, twice as long as its longest; without a device at least twice as long as "
+    "its functions (tanh, exp, ...) together",
+    "one kernel per chain, as long as its shortest",
+    "twice: other inputs, and values that the backward pass needs, still have to be moved. A CPU takes longer "
+    "to compute a function than to move the values, and torch.compile computes it again in the backward pass: "
+    "of 30 tanh in a chain, it saved nothing (own measurement)",
+    "the shortest reads and writes as many values once: a fused kernel cannot do with less",
 )

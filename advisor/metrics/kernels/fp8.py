@@ -28,16 +28,11 @@ def _casts(view: DeviceView) -> pl.DataFrame:
     return casts if view.once(_products).height else casts.clear()
 
 
-measure(
-    "fp8_product_share",
+measure("fp8_product_share", lambda view: view.share(spans(view.once(_products)))).says(
     "Part of the step in which matrices of 8-bit floating-point numbers are multiplied.",
     "union of GEMM and attention kernels with fp8 inputs by name / step time",
-    lambda view: view.share(spans(view.once(_products))),
 )
-measure.kernels(
-    "fp8_cast",
-    _casts,
+measure.kernels("fp8_cast", _casts, gives=("share", "ms", "ops")).says(
     "in kernels that only cast to 8 bits or compute the scales for it",
     "kernels other than products whose name has fp8 or one of its formats and quantises, casts or scales",
-    gives=("share", "ms", "ops"),
 )

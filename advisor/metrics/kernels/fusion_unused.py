@@ -183,45 +183,28 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 measure = of_devices(__name__, framework="pytorch", unknown=_unknown)
 
-measure.kernels(
-    "fusion",
-    _members,
+measure.kernels("fusion", _members, needs=("device_ops", "host_ops.shapes")).says(
     "in sequences of kernels for which there is one fused kernel",
     "kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, rsqrt, "
     "multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or GELU, "
     "multiply by as many values), the backward ops of these by autograd's nodes, and three copies without a cast right "
     "before fused attention and one after it",
-    source="sequences of the modules of Hugging Face's transformers",
-    needs=("device_ops", "host_ops.shapes"),
+    "sequences of the modules of Hugging Face's transformers",
 )
-measure(
-    "fusion_kinds",
+measure("fusion_kinds", _in_words, unit="text").says(
     "Which sequences of kernels one fused kernel could replace, with number and time per step.",
     "all kinds, most time first",
-    _in_words,
-    unit="text",
 )
-measure(
-    "fusion_first",
-    "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.",
-    "by time",
-    lambda view: next(iter(view.once(_kinds)["fusion"]), "none"),
-    unit="text",
+measure("fusion_first", lambda view: next(iter(view.once(_kinds)["fusion"]), "none"), unit="text").says(
+    "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.", "by time"
 )
-measure(
-    "fusion_bytes",
+measure("fusion_bytes", lambda view: int(view.once(_members)["saved_bytes"].sum()) // view.steps.height).says(
     "Bytes per step that sequences of kernels move and that fused kernels would not.",
     "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
     "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
-    lambda view: int(view.once(_members)["saved_bytes"].sum()) // view.steps.height,
 )
-measure.faster(
-    "fusion",
+measure.faster("fusion", _members, lambda _: (_without(_LEAST_SAVED), _without(1.0))).says(
     "taking the fused kernel for each sequence that has one",
-    _members,
-    lambda _: (_without(_LEAST_SAVED), _without(1.0)),
-    (
-        "each of these kernels shorter by half of the part of the bytes that is not moved",
-        "each of these kernels shorter by the part of the bytes that is not moved",
-    ),
+    "each of these kernels shorter by half of the part of the bytes that is not moved",
+    "each of these kernels shorter by the part of the bytes that is not moved",
 )

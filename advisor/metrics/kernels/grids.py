@@ -146,58 +146,45 @@ measure_threads = of_devices(__name__, needs=(*_NEEDS, "device_ops.occupancy"), 
 
 measure(
     "few_blocks_lost_share",
+    lambda view: (1 - view.once(_fill)) * (view.share(spans(view.once(_few_blocks))) or 0.0),
+    where=lambda view: longest(view.once(_few_blocks)),
+).says(
     "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
     "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
     "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
     "multiprocessors) / step time",
-    lambda view: (1 - view.once(_fill)) * (view.share(spans(view.once(_few_blocks))) or 0.0),
-    source="launch dimensions",
-    where=lambda view: longest(view.once(_few_blocks)),
+    "launch dimensions",
 )
-measure.kernels(
-    "few_blocks",
-    _few_blocks,
+measure.kernels("few_blocks", _few_blocks, gives=("share", "ops")).says(
     "in kernels with fewer blocks than the device has multiprocessors",
     "kernels as in few_blocks_lost_share",
-    gives=("share", "ops"),
-    source="launch dimensions",
+    "launch dimensions",
 )
-measure(
-    "few_blocks_fill",
+measure("few_blocks_fill", lambda view: view.once(_fill), unit="share").says(
     "Part of the multiprocessors that kernels with too few blocks have a block for.",
     "mean of blocks / multiprocessors, weighted by the kernels' time",
-    lambda view: view.once(_fill),
-    unit="share",
 )
 measure_waves(
     "tail_wave_share",
+    lambda view: view.once(_tails).select((pl.col("unused") * pl.col("dur_ns")).sum()).item() / view.total_ns,
+    where=lambda view: longest(view.once(_tails)),
+).says(
     "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
     "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
     "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
     "that fit on one, by threads, registers and shared memory)",
-    lambda view: view.once(_tails).select((pl.col("unused") * pl.col("dur_ns")).sum()).item() / view.total_ns,
-    source="NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
-    where=lambda view: longest(view.once(_tails)),
+    "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
 )
-measure_waves.kernels(
-    "tail_wave",
-    _tails,
-    "in kernels with a mostly empty last wave",
-    "kernels as in tail_wave_share",
-    gives=("ops",),
+measure_waves.kernels("tail_wave", _tails, gives=("ops",)).says(
+    "in kernels with a mostly empty last wave", "kernels as in tail_wave_share"
 )
-measure_waves(
-    "tail_wave_gain_ms",
+measure_waves("tail_wave_gain_ms", _tail_gain_ms).says(
     "Step time that whole waves save at most.",
     "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
-    _tail_gain_ms,
 )
-measure_threads.kernels(
-    "low_occupancy",
-    _few_threads,
+measure_threads.kernels("low_occupancy", _few_threads, gives=("share", "ops")).says(
     "in kernels, other than of matrices, that keep under a quarter of the device's threads",
     "kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, without "
     "GEMM, convolution and attention",
-    gives=("share", "ops"),
-    source="the profiler's estimate; matrix kernels hide latency with few threads",
+    "the profiler's estimate; matrix kernels hide latency with few threads",
 )

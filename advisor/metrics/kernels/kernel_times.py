@@ -60,55 +60,34 @@ def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 
-measure(
-    "kernels_per_step",
-    "Compute kernels launched per step.",
-    "kernels / steps",
-    lambda view: view.once(_kernels).height / view.steps.height,
+measure("kernels_per_step", lambda view: view.once(_kernels).height / view.steps.height).says(
+    "Compute kernels launched per step.", "kernels / steps"
+)
+measure("kernel_ms", lambda view: view.per_step_ms(int(view.once(_kernels)["dur_ns"].sum()))).says(
+    "Kernel time per step, overlapping kernels each counted.", "sum of durations / steps"
+)
+measure("median_kernel_us", lambda view: view.once(_kernels).select(pl.median("dur_ns") / 1e3).item()).says(
+    "Typical kernel length.", "median of the kernel durations"
 )
 measure(
-    "kernel_ms",
-    "Kernel time per step, overlapping kernels each counted.",
-    "sum of durations / steps",
-    lambda view: view.per_step_ms(int(view.once(_kernels)["dur_ns"].sum())),
-)
-measure(
-    "median_kernel_us",
-    "Typical kernel length.",
-    "median of the kernel durations",
-    lambda view: view.once(_kernels).select(pl.median("dur_ns") / 1e3).item(),
-)
-measure(
-    "small_kernel_share",
-    "Part of the kernels, by number, that are shorter than 10 µs.",
-    "kernels under 10 µs / kernels",
-    lambda view: view.once(_kernels).select((pl.col("dur_ns") < _SMALL_NS).mean()).item(),
-)
-measure(
-    "gpu_utilization",
+    "small_kernel_share", lambda view: view.once(_kernels).select((pl.col("dur_ns") < _SMALL_NS).mean()).item()
+).says("Part of the kernels, by number, that are shorter than 10 µs.", "kernels under 10 µs / kernels")
+measure("gpu_utilization", lambda view: _busy_ns(view) / _span_ns(view), unit="share").says(
     "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
     "union of kernels and collectives inside that span / span",
-    lambda view: _busy_ns(view) / _span_ns(view),
-    source=_TB,
-    unit="share",
+    _TB,
 )
 measure(
-    "sm_efficiency",
+    "sm_efficiency", lambda view: _filled_ns(view) / _span_ns(view), needs=("device_ops.occupancy",), unit="share"
+).says(
     "How much of the device's multiprocessors the running kernels could fill.",
     "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
-    lambda view: _filled_ns(view) / _span_ns(view),
-    source=_TB,
-    needs=("device_ops.occupancy",),
-    unit="share",
+    _TB,
 )
-measure(
-    "occupancy",
+measure("occupancy", _occupancy, needs=("device_ops.occupancy",), unit="share").says(
     "Estimated occupancy of the multiprocessors while kernels run.",
     "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
-    _occupancy,
-    source=_TB,
-    needs=("device_ops.occupancy",),
-    unit="share",
+    _TB,
 )
 
 

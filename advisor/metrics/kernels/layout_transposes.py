@@ -35,30 +35,21 @@ def _dimensions(view: DeviceView) -> Value:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-measure.kernels(
-    "layout_transpose",
-    _kernels,
+measure.kernels("layout_transpose", _kernels, gives=("share", "ms", "ops")).says(
     "in conversions of tensors between NCHW and NHWC for convolutions",
     "kernels that are so named, or transpose and were launched by a convolution",
-    gives=("share", "ms", "ops"),
 )
-measure(
-    "layout_transposes_per_step",
-    "Conversions of tensors between NCHW and NHWC per step.",
-    "kernels / steps",
-    lambda view: view.once(_kernels).height / view.steps.height,
+measure("layout_transposes_per_step", lambda view: view.once(_kernels).height / view.steps.height).says(
+    "Conversions of tensors between NCHW and NHWC per step.", "kernels / steps"
 )
-measure(
-    "layout_dimensions",
+measure("layout_dimensions", _dimensions).says(
     "Dimensions of the tensors that are converted: 4 of images, 5 of volumes.",
     "sides of the ops' largest input, of the kernels with the most time; from names with 3d or NDHWC 5; 0 without any",
-    _dimensions,
 )
-measure.faster(
-    "layout",
+measure.faster("layout", _kernels, _PARTS).says(
     "a model in channels last",
-    _kernels,
-    _PARTS,
-    ("those kernels at a quarter of their time", "without those kernels"),
-    sources=("a quarter is an own choice: what enters and leaves the network is converted still", ""),
+    "those kernels at a quarter of their time",
+    "without those kernels",
+    "a quarter is an own choice: what enters and leaves the network is converted still",
+    "",
 )

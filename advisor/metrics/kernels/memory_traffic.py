@@ -99,65 +99,40 @@ def _casts(view: DeviceView) -> pl.DataFrame:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-measure(
-    "moving_kernel_share",
+measure("moving_kernel_share", _moving_share, where=lambda view: longest(view.once(_moving_kernels))).says(
     "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
     "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
     "pooling kernels, without those that update parameters / time of all compute kernels",
-    _moving_share,
-    source="NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
-    where=lambda view: longest(view.once(_moving_kernels)),
+    "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
 )
-measure.kernels(
-    "moving",
-    _moving_kernels,
-    "in kernels that only move data: memory bandwidth limits them, not arithmetic",
-    "kernels as in moving_kernel_share",
-    gives=("ms",),
+measure.kernels("moving", _moving_kernels, gives=("ms",)).says(
+    "in kernels that only move data: memory bandwidth limits them, not arithmetic", "kernels as in moving_kernel_share"
 )
-measure(
-    "moving_kinds",
-    "Which kinds of kernels only move data, in parts of the kernel time.",
-    "those with the most, then the others",
-    _kinds,
-    unit="text",
+measure("moving_kinds", _kinds, unit="text").says(
+    "Which kinds of kernels only move data, in parts of the kernel time.", "those with the most, then the others"
 )
-measure(
-    "chain_links",
+measure("chain_links", _pairs, unit="text").says(
     "Which kernels that move data follow each other on the same values, with their time per step.",
     "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
     "named by layer, by launching ops; the three with the most",
-    _pairs,
-    unit="text",
 )
-measure(
-    "fusable_bytes",
+measure("fusable_bytes", lambda view: int(view.once(_links)["saved_bytes"].sum()) // view.steps.height).says(
     "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
     "sum over pairs of 2 x elements x bytes of the second one's type / steps",
-    lambda view: int(view.once(_links)["saved_bytes"].sum()) // view.steps.height,
-    source="shapes and types of the launching ops",
+    "shapes and types of the launching ops",
 )
-measure(
-    "fusable_least_ms",
+measure("fusable_least_ms", lambda view: view.once(_gains).least_ms).says(
     "Step time that fusing pairs of kernels on the same values saves at least.",
     f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{WORDS['faster']}",
-    lambda view: view.once(_gains).least_ms,
 )
-measure(
-    "fusable_ms",
+measure("fusable_ms", lambda view: view.once(_gains).most_ms).says(
     "Step time that fusing pairs of kernels on the same values saves at most.",
     f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{WORDS['faster']}",
-    lambda view: view.once(_gains).most_ms,
 )
-measure.kernels(
-    "cast",
-    _casts,
+measure.kernels("cast", _casts).says(
     "in kernels that only change the type of values",
     "copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op",
 )
-measure(
-    "casts_per_step",
-    "Kernels per step that only change the type of values.",
-    "kernels / steps",
-    lambda view: view.once(_casts).height / view.steps.height,
+measure("casts_per_step", lambda view: view.once(_casts).height / view.steps.height).says(
+    "Kernels per step that only change the type of values.", "kernels / steps"
 )

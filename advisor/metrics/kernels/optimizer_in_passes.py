@@ -49,39 +49,26 @@ def _fused(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-measure.kernels(
-    "foreach_update",
-    _kernels,
+measure.kernels("foreach_update", _kernels).says(
     "in which an optimizer that has a fused form updates all tensors operation by operation",
     "kernels that aten::_foreach_ ops launch inside Optimizer.step of Adam, AdamW, Adagrad and SGD",
 )
-measure(
-    "foreach_accesses",
+measure("foreach_accesses", lambda view: view.once(_accesses)).says(
     "How often the optimizer's separate operations read or write a value of each parameter, its gradient or its "
     "moments in a step.",
     "sum over operations of (tensor lists that the kernel's functor reads + 1 that it writes) x calls of the op / calls"
     " of the op that is called least, because each group of parameters calls that once; 0 where there are none",
-    lambda view: view.once(_accesses),
-    source="PyTorch, ForeachFunctors.cuh: Functor<type, lists, lists read, list written>",
+    "PyTorch, ForeachFunctors.cuh: Functor<type, lists, lists read, list written>",
 )
-measure(
-    "fused_accesses",
+measure("fused_accesses", lambda view: view.once(_fused_accesses)).says(
     "How often one fused kernel reads or writes a value of each parameter, its gradient or its moments in a step.",
     "Adam 7, Adagrad 5, SGD 3, with momentum 5; 0 for other optimizers",
-    lambda view: view.once(_fused_accesses),
-    source="Adam reads the gradient, reads and writes parameter and two moments",
+    "Adam reads the gradient, reads and writes parameter and two moments",
 )
-measure.faster(
-    "foreach",
+measure.faster("foreach", _kernels, _fused).says(
     "the optimizer's fused form",
-    _kernels,
-    _fused,
-    (
-        "those kernels in min(1, 2 x fused_accesses / foreach_accesses) of their time",
-        "those kernels in min(1, fused_accesses / foreach_accesses) of their time",
-    ),
-    sources=(
-        "2: a fused kernel that moves values half as fast; own choice",
-        "all of them are bound by memory: the bytes set their time",
-    ),
+    "those kernels in min(1, 2 x fused_accesses / foreach_accesses) of their time",
+    "those kernels in min(1, fused_accesses / foreach_accesses) of their time",
+    "2: a fused kernel that moves values half as fast; own choice",
+    "all of them are bound by memory: the bytes set their time",
 )

@@ -149,71 +149,49 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
 measure = of_devices(__name__, unknown=_unknown)
 measure_kernels = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
 
-measure_kernels.time(
-    "optimizer",
-    lambda view: view.once(_kernel_spans) | view.once(_waits),
+measure_kernels.time("optimizer", lambda view: view.once(_kernel_spans) | view.once(_waits), where=_places).says(
     "in which an optimizer that updates one tensor at a time sets the pace",
     "time of kernels launched inside an Optimizer.step annotation (where there is none, or nothing joins kernels with "
     "calls: of chains that hold addcdiv, as Adam's updates do), without fused and multi-tensor ones, and, if there are "
     "any, of host-bound gaps of at most {launch_gap} while such a range is open; without a device, time of those "
     "ranges",
-    where=_places,
 )
 measure_kernels(
-    "optimizer_kernel_ms",
+    "optimizer_kernel_ms", lambda view: view.per_step_ms(_in_steps_ns(view, view.once(_kernel_spans)))
+).says(
     "What the kernels of an optimizer that updates one tensor at a time take per step.",
     "time of those kernels / steps; 0 without a device",
-    lambda view: view.per_step_ms(_in_steps_ns(view, view.once(_kernel_spans))),
 )
-measure_kernels.kernels(
-    "optimizer",
-    _kernels,
-    "in updates of one tensor at a time",
-    "kernels as in optimizer_share",
-    gives=("ops",),
+measure_kernels.kernels("optimizer", _kernels, gives=("ops",)).says(
+    "in updates of one tensor at a time", "kernels as in optimizer_share"
 )
-measure_kernels(
-    "optimizer_updates_per_step",
+measure_kernels("optimizer_updates_per_step", lambda view: view.once(_updates).height / view.steps.height).says(
     "How many operations on one tensor the optimizer runs per step.",
     "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#`, "
     "without _foreach_ and _fused_ ones / steps",
-    lambda view: view.once(_updates).height / view.steps.height,
 )
 measure(
-    "optimizer_passes",
+    "optimizer_passes", lambda view: view.once(_updates)["name"].n_unique() if view.device is None else 0, unit="count"
+).says(
     "How often the optimizer reads and writes the parameters in a step on a CPU; 0 with a device.",
     "different names of those ops; without a device",
-    lambda view: view.once(_updates)["name"].n_unique() if view.device is None else 0,
-    source="an op of a loop over parameters handles all of one tensor",
-    unit="count",
+    "an op of a loop over parameters handles all of one tensor",
 )
 measure_kernels.saving(
-    "optimizer",
+    "optimizer", lambda view: saved(view, _fused(view) if view.device is not None else _fused_on_host(view))
+).says(
     "an optimizer that updates all tensors at once",
-    (
-        (
-            "replay with half of the host's time in it, and one kernel per step that moves 28 bytes per parameter "
-            "(elements that an op covers, median over the ops) at 60 % of the memory bandwidth, or 65 % of the "
-            "kernels' time where shapes or bandwidth are not known; without a replay that can be trusted 0; without a "
-            "device, half of (the optimizer's time - what recording its ops took), at most three quarters of that "
-            "time where each call takes as long as the shortest at its place in a step"
-        ),
-        (
-            "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % "
-            "of the time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves "
-            "more; without a replay that can be trusted, what the kernels lose and the gaps; without a device, the "
-            "optimizer's time"
-        ),
-    ),
-    lambda view: saved(view, _fused(view) if view.device is not None else _fused_on_host(view)),
-    (
-        (
-            "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in "
-            "three kernels; half of the host's time: own choice"
-        ),
-        (
-            "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for "
-            "140 in twelve kernels; a fused optimizer still collects its tensors in Python: a tenth is own choice"
-        ),
-    ),
+    "replay with half of the host's time in it, and one kernel per step that moves 28 bytes per parameter "
+    "(elements that an op covers, median over the ops) at 60 % of the memory bandwidth, or 65 % of the "
+    "kernels' time where shapes or bandwidth are not known; without a replay that can be trusted 0; without a "
+    "device, half of (the optimizer's time - what recording its ops took), at most three quarters of that "
+    "time where each call takes as long as the shortest at its place in a step",
+    "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % "
+    "of the time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves "
+    "more; without a replay that can be trusted, what the kernels lose and the gaps; without a device, the "
+    "optimizer's time",
+    "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in "
+    "three kernels; half of the host's time: own choice",
+    "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for "
+    "140 in twelve kernels; a fused optimizer still collects its tensors in Python: a tenth is own choice",
 )

@@ -142,58 +142,39 @@ def _no_half(view: DeviceView) -> Missing | None:
 measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
 measure_halves = of_devices(__name__, needs=_NEEDS, unknown=_no_half)
 
-measure.kernels(
-    "tf32_off",
-    _tf32_off,
+measure.kernels("tf32_off", _tf32_off, gives=("share", "ms", "ops")).says(
     "in fp32 matrix kernels that do not use Tensor Cores, although the device has TF32",
     "fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32, without families of "
     "which some kernel runs in TF32 and without convolutions in three or unknown dimensions",
-    gives=("share", "ms", "ops"),
-    source="kernel names, then the launching op's dtype; peaks from the hardware table",
+    "kernel names, then the launching op's dtype; peaks from the hardware table",
 )
-measure(
-    "tf32_off_switches",
+measure("tf32_off_switches", _switches, unit="text").says(
     "Which of the two switches of TF32 is off: `matmul`, `cudnn` or `both`.",
     "by the families of those kernels",
-    _switches,
-    source="PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
-    unit="text",
+    "PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
 )
-measure.faster(
-    "tf32",
+measure.faster("tf32", _tf32_off, _in_tf32).says(
     "allowing TF32",
-    _tf32_off,
-    _in_tf32,
-    (
-        "those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth",
-        "those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth",
-    ),
-    sources=(_TF32_SOURCE, _TF32_SOURCE),
+    "those kernels 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth",
+    "those kernels 0.875 x the ratio of the peaks as fast, at up to the full memory bandwidth",
+    _TF32_SOURCE,
+    _TF32_SOURCE,
 )
-measure_halves.kernels(
-    "thirty_two_bit",
-    _thirty_two_bit,
+measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", "ops")).says(
     "in matrix kernels on 32-bit inputs, without those of tf32_off_share",
     "matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share",
-    gives=("share", "ms", "ops"),
-    source="kernel names, then the launching op's dtype",
+    "kernel names, then the launching op's dtype",
 )
 measure_halves.faster(
-    "sixteen_bit",
+    "sixteen_bit", _narrowed, lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1))
+).says(
     "mixed precision",
-    _narrowed,
-    lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1)),
-    (
-        (
-            "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory "
-            "bandwidth; convolutions in three dimensions as slow as now; elementwise, pooling and batch norm kernels "
-            "on fp32 three quarters as long"
-        ),
-        (
-            "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks "
-            "as fast, at up to the full memory bandwidth; elementwise, pooling and batch norm kernels on fp32 half as "
-            "long"
-        ),
-    ),
-    sources=(_SIXTEEN_SOURCE, _SIXTEEN_SOURCE),
+    "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory "
+    "bandwidth; convolutions in three dimensions as slow as now; elementwise, pooling and batch norm kernels "
+    "on fp32 three quarters as long",
+    "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks "
+    "as fast, at up to the full memory bandwidth; elementwise, pooling and batch norm kernels on fp32 half as "
+    "long",
+    _SIXTEEN_SOURCE,
+    _SIXTEEN_SOURCE,
 )

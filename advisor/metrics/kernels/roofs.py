@@ -81,63 +81,45 @@ def _at_roof(part: float) -> pl.Expr:
 measure = of_devices(__name__, needs=_NEEDS, unknown=_no_peaks)
 measure_flops = of_devices(__name__, needs=_NEEDS, unknown=_few_known)
 
-measure_flops(
-    "flops_of_peak_share",
+measure_flops("flops_of_peak_share", lambda view: _arithmetic_ns(view) / view.total_ns).says(
     "Part of the step that its matrix products, convolutions and attention would take at the device's dense peak: the "
     "utilisation of its FLOPs. What is computed twice, as with activation checkpointing, counts twice.",
     "sum of FLOPs / peak of their type / step time, where FLOPs are known for 90 % of the time of the kernels that "
     "multiply; of attention the causal half where it is causal, or may be",
-    lambda view: _arithmetic_ns(view) / view.total_ns,
-    source=f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+    f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
 )
 measure_flops(
-    "matrix_tflops",
-    "TFLOP/s of matrix products, convolutions and attention over the whole step.",
-    "sum of FLOPs / step time",
-    lambda view: float(view.once(_multiplying)["least_flops"].sum()) / view.total_ns / 1e3,
-)
-measure(
-    "flops_known_share",
+    "matrix_tflops", lambda view: float(view.once(_multiplying)["least_flops"].sum()) / view.total_ns / 1e3
+).says("TFLOP/s of matrix products, convolutions and attention over the whole step.", "sum of FLOPs / step time")
+measure("flops_known_share", _known_share).says(
     "Part of the time of the kernels that multiply for which FLOPs are known.",
     "time of GEMM, convolution and attention kernels launched by ops with known FLOPs / time of all of them",
-    _known_share,
 )
 measure(
     "far_below_roof_ms",
+    lambda view: view.per_step_ms(view.once(_far_ns)),
+    where=lambda view: as_places(view.once(_far), "device_ops", op="id"),
+).says(
     "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
     "time of the kernels of such ops that are bound by arithmetic, would take 100 µs or more at the roof, and take "
     "over twenty times that / steps",
-    lambda view: view.per_step_ms(view.once(_far_ns)),
-    source=f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
+    f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
     "libraries reach more in products",
-    where=lambda view: as_places(view.once(_far), "device_ops", op="id"),
 )
-measure(
-    "far_below_roof_reached",
+measure("far_below_roof_reached", _reached, unit="share").says(
     "What large products, convolutions and attention far below the device's roof reach of it.",
     "sum of the times at the roof / sum of their times",
-    _reached,
-    unit="share",
 )
-measure(
-    "far_below_roof_ops",
-    "Which ops reach under a twentieth of the device's roof, with what they reach.",
-    "the three with the most time",
-    _names,
+measure("far_below_roof_ops", _names).says(
+    "Which ops reach under a twentieth of the device's roof, with what they reach.", "the three with the most time"
 )
-measure.faster(
-    "far_below",
+measure.faster("far_below", _far_kernels, lambda _: (_at_roof(_AFTER[0]), _at_roof(_AFTER[1]))).says(
     "calling a library's kernels for ops far below the device's roof",
-    _far_kernels,
-    lambda _: (_at_roof(_AFTER[0]), _at_roof(_AFTER[1])),
-    ("those ops at a tenth of the roof", "those ops at 80 % of the roof"),
-    sources=(
-        "",
-        (
-            "the best fused kernels reach 75 % (FlashAttention-3); cuBLAS's large products reach 80 % of a peak that "
-            "assumes the boost clock"
-        ),
-    ),
+    "those ops at a tenth of the roof",
+    "those ops at 80 % of the roof",
+    "",
+    "the best fused kernels reach 75 % (FlashAttention-3); cuBLAS's large products reach 80 % of a peak that "
+    "assumes the boost clock",
 )
 
 

@@ -37,12 +37,10 @@ def _dtype() -> pl.Expr:
 
 measure = of_devices(__name__, needs=("device_ops",), unknown=_unknown)
 
-measure(
-    "sixteen_bit_kernel_share",
+measure("sixteen_bit_kernel_share", lambda view: float(view.once(_narrow)["dur_ns"].sum()) / view.once(_total_ns)).says(
     "Part of the kernel time on 16-bit floating point, bfloat16 included.",
     "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels; "
     "unknown where the type is known of less than half of that time",
-    lambda view: float(view.once(_narrow)["dur_ns"].sum()) / view.once(_total_ns),
-    source="XProf's overview page, device compute precisions, which counts bfloat16 as 32 bits",
+    "XProf's overview page, device compute precisions, which counts bfloat16 as 32 bits",
 )
-measure.kernels("sixteen_bit_kernel", _narrow, "on 16-bit floating point", "kernels of 16 bits", gives=("ops",))
+measure.kernels("sixteen_bit_kernel", _narrow, gives=("ops",)).says("on 16-bit floating point", "kernels of 16 bits")

@@ -57,35 +57,23 @@ def _unclear(view: DeviceView) -> Missing | None:
 measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unknown)
 measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unclear)
 
-measure_shares(
-    "tensor_core_share",
+measure_shares("tensor_core_share", lambda view: _of_verdict(view, "used")).says(
     "Part of the kernel time spent in kernels that use Tensor Cores.",
     "time of kernels judged used / time of all compute kernels; null where over half of that is judged unknown",
-    lambda view: _of_verdict(view, "used"),
 )
-measure_shares(
-    "tensor_core_eligible_share",
+measure_shares("tensor_core_eligible_share", lambda view: _of_verdict(view, "used", "unused")).says(
     "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
     "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "
     "null where over half of that is judged unknown",
-    lambda view: _of_verdict(view, "used", "unused"),
 )
-measure(
-    "tensor_core_unknown_share",
+measure("tensor_core_unknown_share", lambda view: _of_verdict(view, "unknown")).says(
     "Part of the kernel time in matrix kernels of which it is unknown whether they could use Tensor Cores.",
     "time of matrix kernels judged unknown / time of all compute kernels",
-    lambda view: _of_verdict(view, "unknown"),
 )
-measure.kernels(
-    "tensor_core_unused",
-    _unused,
-    "in matrix kernels without the Tensor Cores that the device has",
-    "matrix kernels judged unused",
-    gives=("share", "ops"),
+measure.kernels("tensor_core_unused", _unused, gives=("share", "ops")).says(
+    "in matrix kernels without the Tensor Cores that the device has", "matrix kernels judged unused"
 )
-measure(
-    "sixteen_bit_share",
+measure("sixteen_bit_share", _sixteen_bit_share).says(
     "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
     "time of matrix kernels with fp16, bf16, fp8, fp4 or int8 inputs / time of those whose type is known",
-    _sixteen_bit_share,
 )

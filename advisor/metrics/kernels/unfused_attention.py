@@ -82,44 +82,23 @@ def _peak(view: DeviceView) -> pl.Expr:
 
 measure = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
 
-measure.time(
-    "unfused_attention",
-    _attending,
+measure.time("unfused_attention", _attending, where=lambda view: longest(view.once(_kernels))).says(
     "in which attention is computed product by product",
     "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
     "between four or more of them in a row: a loop over heads",
-    where=lambda view: longest(view.once(_kernels)),
 )
-measure.kernels(
-    "unfused_attention",
-    _kernels,
-    "in attention's separate products",
-    "those softmax kernels, the products, and what lies between",
-    gives=("ops",),
+measure.kernels("unfused_attention", _kernels, gives=("ops",)).says(
+    "in attention's separate products", "those softmax kernels, the products, and what lies between"
 )
-measure.saving(
-    "attention",
+measure.saving("attention", lambda view: saved(view, _fused(view))).says(
     "a fused attention",
-    (
-        (
-            "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: "
-            "a third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
-            f"none of it{WORDS['faster']}"
-        ),
-        (
-            "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where "
-            f"shapes or peak are not known; on a CPU 40 %, and nothing between the heads of a loop{WORDS['faster']}"
-        ),
-    ),
-    lambda view: saved(view, _fused(view)),
-    (
-        (
-            "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
-            f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}"
-        ),
-        (
-            "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
-            f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}"
-        ),
-    ),
+    "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: "
+    "a third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
+    f"none of it{WORDS['faster']}",
+    "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where "
+    f"shapes or peak are not known; on a CPU 40 %, and nothing between the heads of a loop{WORDS['faster']}",
+    "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
+    f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}",
+    "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
+    f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}",
 )

@@ -16,9 +16,7 @@ def _updates(view: DeviceView) -> pl.DataFrame:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-measure.kernels(
-    "update",
-    _updates,
+measure.kernels("update", _updates).says(
     "in which kernels update parameters, in whatever form: their time does not depend on the batch",
     "kernels launched inside an Optimizer.step annotation or named after an optimizer or multi-tensor update, clipping "
     "of gradients among them",

@@ -52,25 +52,24 @@ def _slowest(view: DeviceView) -> str | None:
 measure = of_devices(__name__, needs=("device_ops",), unknown=_unknown)
 
 measure(
-    "xla_flops_of_peak_share",
+    "xla_flops_of_peak_share", lambda view: float(view.once(_with_roofs)["arithmetic_ns"].sum()) / view.total_ns
+).says(
     "Part of the step that XLA's ops would take at the device's peak: the utilisation of its FLOPs.",
     "sum of FLOPs by XLA's cost analysis / peak that the profile states / step time, where they are known for 90 % of "
     "the kernels' time",
-    lambda view: float(view.once(_with_roofs)["arithmetic_ns"].sum()) / view.total_ns,
-    source=f"{_SOURCE}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+    f"{_SOURCE}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
 )
 measure(
     "xla_roof_reached",
+    lambda view: float(view.once(_with_roofs)["roof_ns"].sum()) / _ns(view.once(_with_roofs)),
+    unit="share",
+).says(
     "What XLA's ops reach of the device's roof.",
     "sum over ops of the longer of FLOPs at the peak and bytes at the memory's rate, at most the op's time / sum of "
     "the ops' times",
-    lambda view: float(view.once(_with_roofs)["roof_ns"].sum()) / _ns(view.once(_with_roofs)),
-    source=f"{_SOURCE}; bytes that stay on the chip count too, so an op may need less than its roof",
-    unit="share",
+    f"{_SOURCE}; bytes that stay on the chip count too, so an op may need less than its roof",
 )
-measure(
-    "xla_below_roof_ops",
+measure("xla_below_roof_ops", _slowest).says(
     "Which of XLA's ops lose most below the device's roof, with what they reach.",
     "the three kinds of ops with the most time above the roof",
-    _slowest,
 )

@@ -59,47 +59,36 @@ measure = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 
 measure(
     "allocator_calls_per_step",
-    "Calls per step that take device memory from the driver or give it back.",
-    "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
     lambda view: view.once(_calls).height / view.steps.height,
     where=lambda view: places(view, view.once(_calls), op="parent"),
+).says(
+    "Calls per step that take device memory from the driver or give it back.",
+    "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
 )
-measure(
-    "allocator_frees_per_step",
+measure("allocator_frees_per_step", lambda view: view.once(_frees).height / view.steps.height).says(
     "Calls per step that give device memory back; each waits until the device has nothing left to do.",
     "calls with free or unmap in their name / steps",
-    lambda view: view.once(_frees).height / view.steps.height,
 )
-measure(
-    "allocator_frees_in_ops_part",
+measure("allocator_frees_in_ops_part", _in_ops_part).says(
     "How many of the calls that give memory back are made inside ordinary framework ops.",
     "those of them inside an op of the framework / all of them; 0 where there are none",
-    _in_ops_part,
-    source="a caching allocator frees nothing inside an op unless memory is full; without caching ops free their own",
+    "a caching allocator frees nothing inside an op unless memory is full; without caching ops free their own",
 )
-measure(
-    "allocator_calls",
+measure("allocator_calls", _longest_calls, unit="text").says(
     "Which calls take device memory from the driver or give it back, the most time first.",
     "their time per step, summed by name",
-    _longest_calls,
-    unit="text",
 )
-measure.saving(
-    "allocator",
+measure.saving("allocator", _gains).says(
     "doing without the driver's calls for device memory",
-    (
-        "0.7 x allocator_gain_ms",
-        (
-            "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
-            "allocator_idle_share x step_mean_ms"
-        ),
-    ),
-    _gains,
-    ("own choice: memory that grows with the batch's shape is still taken at times", "advisor.whatif.replay"),
+    "0.7 x allocator_gain_ms",
+    "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
+    "allocator_idle_share x step_mean_ms",
+    "own choice: memory that grows with the batch's shape is still taken at times",
+    "advisor.whatif.replay",
 )
 of_devices(__name__, needs=("device_ops", "devices", "allocations", "allocations.allocated_bytes"))(
-    "reserved_memory_share",
+    "reserved_memory_share", _reserved_share
+).says(
     "Most device memory that the caching allocator held, as a part of the device's.",
     "reserved_memory_bytes / device memory",
-    _reserved_share,
 )

@@ -77,67 +77,43 @@ measure = of_devices(
     unknown=_unknown,
 )
 
-measure(
-    "peak_memory_bytes",
+measure("peak_memory_bytes", _peak_bytes, where=_place).says(
     "Most device memory that was held at once, over the whole recording: by tensors, on TPUs by the stack too.",
     "max of the allocator's running total of allocated bytes, and of the stack's where that is told",
-    _peak_bytes,
-    source="torch-tb-profiler's Peak Memory Usage",
-    where=_place,
+    "torch-tb-profiler's Peak Memory Usage",
 )
-measure(
-    "peak_memory_share",
+measure("peak_memory_share", _peak_share, needs=("devices",), where=_place).says(
     "Most device memory that was held at once as a part of the device's memory.",
     "peak_memory_bytes / device memory",
-    _peak_share,
-    source="torch-tb-profiler",
-    needs=("devices",),
-    where=_place,
+    "torch-tb-profiler",
 )
-measure(
-    "heap_memory_bytes",
-    "Memory that tensors hold at the peak.",
-    "allocated bytes, at the peak",
-    lambda view: int(_at_peak(view, "allocated_bytes")),
-    source=_XPROF,
+measure("heap_memory_bytes", lambda view: int(_at_peak(view, "allocated_bytes"))).says(
+    "Memory that tensors hold at the peak.", "allocated bytes, at the peak", _XPROF
 )
-measure(
-    "stack_memory_bytes",
+measure("stack_memory_bytes", lambda view: _at_peak(view, "stack_bytes") or 0).says(
     "Memory that the running program holds for its own, as on TPUs, at the peak.",
     "reserved bytes; 0 on GPUs, at the peak",
-    lambda view: _at_peak(view, "stack_bytes") or 0,
-    source=_XPROF,
+    _XPROF,
 )
-measure(
-    "free_memory_bytes",
-    "Memory that the allocator could still give at the peak.",
-    "available bytes, at the peak",
-    lambda view: _or_missing(_at_peak(view, "available_bytes")),
-    source=_XPROF,
+measure("free_memory_bytes", lambda view: _or_missing(_at_peak(view, "available_bytes"))).says(
+    "Memory that the allocator could still give at the peak.", "available bytes, at the peak", _XPROF
 )
-measure(
-    "lifetime_peak_memory_bytes",
+measure("lifetime_peak_memory_bytes", lambda view: _or_missing(view.once(_totals)["lifetime_peak_bytes"].max())).says(
     "Most device memory that tensors held at once since the process began: the recording may not hold it.",
     "max of what the allocator says of its own peak",
-    lambda view: _or_missing(view.once(_totals)["lifetime_peak_bytes"].max()),
-    source=_XPROF,
+    _XPROF,
 )
-measure(
-    "reserved_memory_bytes",
+measure("reserved_memory_bytes", _reserved_bytes).says(
     "Most device memory that the caching allocator held.",
     "max of the allocator's running total of reserved bytes; of TensorFlow and JAX, which take it all at once, "
     "allocated + available",
-    _reserved_bytes,
 )
-measure(
-    "fragmentation",
+measure("fragmentation", _fragmentation, unit="share").says(
     "Part of the reserved memory that no tensor used when most was reserved; where the allocator takes all memory "
     "at once, the part that was free, but in pieces, when most was allocated.",
     "1 - allocated / reserved, at the moment of most reserved bytes (the last of equals); of TensorFlow and JAX "
     "free memory outside its largest piece / reserved, at the peak",
-    _fragmentation,
-    source="the ratio of TensorFlow's and JAX's allocators is that of XProf's memory profile",
-    unit="share",
+    "the ratio of TensorFlow's and JAX's allocators is that of XProf's memory profile",
 )
 
 

@@ -55,58 +55,39 @@ def _lacks(kinds: Sequence[str], reason: str) -> Callable[[DeviceView], Missing 
 
 
 of_ops = of_devices(__name__, framework="pytorch", unknown=_lacks(["op"], "no_host_op"))
-of_ops(
-    "compiled_calls_per_step",
+of_ops("compiled_calls_per_step", _compiled).says(
     "Calls of compiled code per step: above 0 torch.compile is in use, if not for all of the model.",
     "ranges Torch-Compiled Region, or else CompiledFunction or CompiledFxGraph, or else kernels that Inductor named / "
     "steps",
-    _compiled,
-    source="PyTorch 2.13 marks each region so; 2.0 to 2.2 the function or the graph",
+    "PyTorch 2.13 marks each region so; 2.0 to 2.2 the function or the graph",
 )
-of_ops(
-    "optimizer_form",
+of_ops("optimizer_form", _form, unit="text").says(
     "How the optimizer updates: `fused`, `foreach`, `loop` (one tensor at a time), or `none` where no step ran.",
     "the first of these whose ops run in the used steps: aten::_fused_adam and the like, aten::_foreach_add and the "
     "like; else loop where an Optimizer.step range is. Clipping gradients runs foreach ops too",
-    _form,
-    unit="text",
 )
-of_ops(
-    "optimizer_class",
+of_ops("optimizer_class", lambda view: view.once(optimizer_class) or Missing("no_optimizer_range"), unit="text").says(
     "The optimizer's class, or the one with the most time of several: `AdamW`.",
     "the ranges Optimizer.step#CLASS.step in the used steps",
-    lambda view: view.once(optimizer_class) or Missing("no_optimizer_range"),
-    unit="text",
 )
-of_ops(
-    "attention_calls_per_step",
+of_ops("attention_calls_per_step", lambda view: _per_step(view, _ATTENTION)).says(
     "Calls of F.scaled_dot_product_attention per step; kernels of other packages are none.",
     "aten::scaled_dot_product_attention in the used steps / steps",
-    lambda view: _per_step(view, _ATTENTION),
 )
-of_ops(
-    "dense_embeddings_per_step",
+of_ops("dense_embeddings_per_step", lambda view: _per_step(view, _DENSE_EMBEDDING)).says(
     "Gradients of embeddings per step that have a row for every row of the table, used in the batch or not.",
     "aten::embedding_dense_backward and aten::_embedding_bag_dense_backward in the used steps / steps",
-    lambda view: _per_step(view, _DENSE_EMBEDDING),
 )
-of_ops(
-    "ddp_forwards_per_step",
+of_ops("ddp_forwards_per_step", lambda view: _per_step(view, DDP_FORWARD)).says(
     "Forward passes of DistributedDataParallel per step: above 0 it is in use.",
     "ranges DistributedDataParallel.forward in the used steps / steps",
-    lambda view: _per_step(view, DDP_FORWARD),
 )
 of_calls = of_devices(__name__, unknown=_lacks(DRIVER_CALLS, "no_cuda_calls"))
-of_calls(
-    "graph_launches_per_step",
-    "Launches of CUDA graphs per step.",
-    "calls of cudaGraphLaunch and the like in the used steps / steps",
-    lambda view: _per_step(view, GRAPH_LAUNCH),
+of_calls("graph_launches_per_step", lambda view: _per_step(view, GRAPH_LAUNCH)).says(
+    "Launches of CUDA graphs per step.", "calls of cudaGraphLaunch and the like in the used steps / steps"
 )
 of_collectives = of_devices(__name__, needs_steps=False, needs=("device_ops",))
-of_collectives(
-    "sixteen_bit_reduction_share",
+of_collectives("sixteen_bit_reduction_share", _sixteen_bit_share).says(
     "Part of the bytes that this rank's reductions handle in 16 bits.",
     "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
-    _sixteen_bit_share,
 )

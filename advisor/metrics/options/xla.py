@@ -26,42 +26,29 @@ def _function_calls(view: DeviceView) -> int:
 
 
 of_tensorflow = of_devices(__name__, framework="tensorflow")
-of_tensorflow(
-    "tf_function_calls_per_step",
-    "Calls of tf.functions per step.",
-    "host ranges with a tf_function_call in the used steps / steps",
-    lambda view: _function_calls(view) / view.steps.height,
+of_tensorflow("tf_function_calls_per_step", lambda view: _function_calls(view) / view.steps.height).says(
+    "Calls of tf.functions per step.", "host ranges with a tf_function_call in the used steps / steps"
 )
 of_jax = of_devices(__name__, framework="jax")
-of_jax(
-    "jitted_calls_per_step",
+of_jax("jitted_calls_per_step", lambda view: view.used_like(JIT_CALL).height / view.steps.height).says(
     "Calls of jitted functions per step; jnp's own functions are jitted too.",
     "host ranges PjitFunction(...) in the used steps / steps",
-    lambda view: view.used_like(JIT_CALL).height / view.steps.height,
 )
 of_pipelines = of_devices(
     __name__,
     needs_steps=False,
     unknown=lambda view: None if view.once(iterators).height else Missing("no_tf_data"),
 )
-of_pipelines(
-    "tf_data_prefetches",
-    "Iterators of tf.data that prefetch, in all pipelines.",
-    "iterators whose transformation is Prefetch",
-    lambda view: view.once(iterators).filter(_AHEAD).height,
-    unit="count",
+of_pipelines("tf_data_prefetches", lambda view: view.once(iterators).filter(_AHEAD).height, unit="count").says(
+    "Iterators of tf.data that prefetch, in all pipelines.", "iterators whose transformation is Prefetch"
 )
 of_pipelines(
-    "tf_data_parallel_maps",
+    "tf_data_parallel_maps", lambda view: view.once(iterators).filter(_ABLE & _AT_ONCE).height, unit="count"
+).says(
     "Transformations of tf.data that run several calls at once.",
     "iterators called Parallel* or MapAndBatch whose recorded parallelism is above 1",
-    lambda view: view.once(iterators).filter(_ABLE & _AT_ONCE).height,
-    unit="count",
 )
-of_pipelines(
-    "tf_data_serial_maps",
+of_pipelines("tf_data_serial_maps", lambda view: view.once(iterators).filter(_SERIAL).height, unit="count").says(
     "Maps of tf.data that run one call at a time.",
     "iterators called Map, and those that could run several calls at once but run one",
-    lambda view: view.once(iterators).filter(_SERIAL).height,
-    unit="count",
 )

@@ -117,54 +117,37 @@ def _of_stagger(value: Callable[[_Stagger], Value]) -> Callable[[Job], Value]:
 
 
 measure = of_jobs(__name__, unknown=_why_unknown)
-measure(
-    "launch_stagger_ms",
+measure("launch_stagger_ms", _of_stagger(lambda stagger: stagger.ms)).says(
     "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
     "no sooner.",
     "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
     "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
     "every process feeds one device",
-    _of_stagger(lambda stagger: stagger.ms),
-    source="the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
+    "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
 )
-measure(
-    "launch_stagger_share",
+measure("launch_stagger_share", _of_stagger(lambda stagger: stagger.share)).says(
     "Part of the step by which the last device of a process starts after the first one.",
     "launch_stagger_ms / mean step, at most 1",
-    _of_stagger(lambda stagger: stagger.share),
 )
-measure(
-    "launch_order_share",
+measure("launch_order_share", _of_stagger(lambda stagger: stagger.order_share)).says(
     "How regularly the devices start in the same order.",
     "pairs of devices and steps in which the one starts first that usually does / all of them",
-    _of_stagger(lambda stagger: stagger.order_share),
 )
-measure(
-    "launch_order",
-    "The devices in the order in which they usually start.",
-    "by their mean place",
-    _of_stagger(lambda stagger: stagger.order),
-    unit="text",
+measure("launch_order", _of_stagger(lambda stagger: stagger.order), unit="text").says(
+    "The devices in the order in which they usually start.", "by their mean place"
 )
-measure(
-    "launch_alike_share",
+measure("launch_alike_share", _of_stagger(lambda stagger: stagger.alike_share)).says(
     "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
     "the model and needs what the other makes.",
     "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
-    _of_stagger(lambda stagger: stagger.alike_share),
 )
-measure(
-    "launch_least_ms",
+measure("launch_least_ms", _of_stagger(lambda stagger: stagger.least_ms)).says(
     "What a process per device saves at least.",
     "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
     "waiting and idling on the first device; at least 0",
-    _of_stagger(lambda stagger: stagger.least_ms),
 )
-measure(
-    "launch_most_ms",
-    "What a process per device saves at most: transfers hide behind kernels again.",
-    "the same without transfers",
-    _of_stagger(lambda stagger: stagger.most_ms),
+measure("launch_most_ms", _of_stagger(lambda stagger: stagger.most_ms)).says(
+    "What a process per device saves at most: transfers hide behind kernels again.", "the same without transfers"
 )
 
 _Place: TypeAlias = tuple[object, int | None]
@@ -197,15 +180,16 @@ def _names(job: Job) -> str:
 guests = of_jobs(__name__, unknown=lambda job: Missing("one_rank") if len(job.members) == 1 else None)
 guests(
     "guest_workers",
-    "Processes that work on another rank's GPU beside their own.",
-    "workers that meet the other ranks on one device and run something on another, which is another worker's",
     lambda job: len({rank.worker for there in job.once(_guests).values() for rank in there}),
     unit="count",
+).says(
+    "Processes that work on another rank's GPU beside their own.",
+    "workers that meet the other ranks on one device and run something on another, which is another worker's",
 )
-guests("guest_names", "Who works on whose GPU.", "by the numbers of ranks and devices", _names, unit="text")
+guests("guest_names", _names, unit="text").says("Who works on whose GPU.", "by the numbers of ranks and devices")
 guests(
-    "guest_ms",
+    "guest_ms", lambda job: max((sum(map(_kernel_ms, there)) for there in job.once(_guests).values()), default=0.0)
+).says(
     "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",
-    lambda job: max((sum(map(_kernel_ms, there)) for there in job.once(_guests).values()), default=0.0),
 )

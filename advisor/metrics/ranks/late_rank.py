@@ -73,63 +73,41 @@ def _of_steps(value: Callable[[OwnSteps], Value]) -> Callable[[Job], Value]:
 
 
 measure = of_jobs(__name__, unknown=unknown_split)
-measure.rank(
-    "late_rank",
-    "The rank that does most by itself.",
-    f"largest mean alone time; {ALONE}",
-    lambda job: job.members[job.once(own_steps).latest],
+measure.rank("late_rank", lambda job: job.members[job.once(own_steps).latest]).says(
+    "The rank that does most by itself.", f"largest mean alone time; {ALONE}"
 )
 measure(
-    "late_rank_steps",
-    "In how many of the common steps the late rank is the latest.",
-    "largest alone time",
-    _of_steps(lambda steps: int((steps.alone.argmax(axis=0) == steps.latest).sum())),
-    unit="count",
-)
-measure(
-    "late_rank_ms",
+    "late_rank_steps", _of_steps(lambda steps: int((steps.alone.argmax(axis=0) == steps.latest).sum())), unit="count"
+).says("In how many of the common steps the late rank is the latest.", "largest alone time")
+measure("late_rank_ms", _of_steps(_late_ms)).says(
     "By how much the latest rank is usually late; 0 where it may be the latest by chance.",
     f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
     f" of the typical other rank is more than {_BY_CHANCE} standard errors; {TYPICAL}",
-    _of_steps(_late_ms),
-    source=SOURCE,
+    SOURCE,
 )
-measure(
-    "late_rank_share",
-    "Part of the step by which the latest rank is usually late.",
-    "late_rank_ms / mean step",
-    _of_steps(lambda steps: steps.share(_late_ms(steps))),
-    source=SOURCE,
+measure("late_rank_share", _of_steps(lambda steps: steps.share(_late_ms(steps)))).says(
+    "Part of the step by which the latest rank is usually late.", "late_rank_ms / mean step", SOURCE
 )
-measure(
-    "late_rank_least_ms",
+measure("late_rank_least_ms", _of_steps(_ahead_of_next)).says(
     "By how much the latest rank is later than the next latest.",
     "mean step without waiting - the next largest of another rank, 0 to persistent_skew_ms",
-    _of_steps(_ahead_of_next),
 )
 measure(
-    "late_rank_uneven_ms",
+    "late_rank_uneven_ms", _of_steps(lambda steps: float(steps.alone[steps.latest].mean() - steps.alone.mean()))
+).says(
     "By how much the latest rank is later than all ranks would be if they did equal parts of what they do now.",
     f"its mean alone time - the mean of all ranks'; {ALONE}",
-    _of_steps(lambda steps: float(steps.alone[steps.latest].mean() - steps.alone.mean())),
 )
-measure(
-    "late_rank_host_ms",
+measure("late_rank_host_ms", _of_steps(lambda steps: max(0.0, _beyond(steps)["other"]))).says(
     "How much more the latest rank has of what is neither kernels (without a device: ops) nor waiting for input.",
     "its mean alone time - time in kernels (without a device: in ops) - waiting for input, beyond the typical rank's, "
     "at least 0",
-    _of_steps(lambda steps: max(0.0, _beyond(steps)["other"])),
 )
-measure(
-    "late_rank_causes",
+measure("late_rank_causes", _of_steps(_causes), unit="text").says(
     "What the latest rank has more of than the typical one.",
     "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
-    _of_steps(_causes),
-    unit="text",
 )
-measure(
-    "late_rank_kernels_ratio",
+measure("late_rank_kernels_ratio", _of_steps(_kernels_ratio)).says(
     "How many times as many kernels the latest rank runs as the typical rank.",
     "mean number of kernels per step / typical mean",
-    _of_steps(_kernels_ratio),
 )

@@ -73,49 +73,37 @@ def _messages(job: Job, calls: pl.DataFrame) -> float:
     return float(np.median(counts)) / len(job.steps)
 
 
-of_jobs(__name__, unknown=_unknown)(
-    "pipeline_wait_ms",
+of_jobs(__name__, unknown=_unknown)("pipeline_wait_ms", lambda job: _mean_ms(job, "paired_ns")).says(
     "Time per step that ranks wait for another rank to send or receive.",
     "mean over ranks and common steps of exposed waiting in sends and receives",
-    lambda job: _mean_ms(job, "paired_ns"),
 )
 measure = of_jobs(__name__, unknown=_unknown_schedule)
-measure(
-    "pipeline_stages",
+measure("pipeline_stages", lambda job: job.once(_schedule).stages, unit="count").says(
     "Stages of the pipeline.",
     "ranks that are joined by sends and receives; the median where there are several pipelines",
-    lambda job: job.once(_schedule).stages,
-    unit="count",
 )
-measure(
-    "micro_batches",
+measure("micro_batches", lambda job: job.once(_schedule).messages).says(
     "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
     "sends (or receives) per rank, peer and common step; the median over ranks and peers",
-    lambda job: job.once(_schedule).messages,
 )
 measure(
     "schedule_bubble_share",
+    lambda job: (job.once(_schedule).stages - 1) / (job.once(_schedule).messages + job.once(_schedule).stages - 1),
+).says(
     "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
     "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
-    lambda job: (job.once(_schedule).stages - 1) / (job.once(_schedule).messages + job.once(_schedule).stages - 1),
-    source=_SOURCE,
+    _SOURCE,
 )
-measure(
-    "schedule_bubble_ms",
+measure("schedule_bubble_ms", lambda job: job.once(_schedule).bubble_ms).says(
     "How much of the waiting that accounts for.",
     "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
-    lambda job: job.once(_schedule).bubble_ms,
-    source=_SOURCE,
+    _SOURCE,
 )
-measure(
-    "pipeline_work_ms",
+measure("pipeline_work_ms", lambda job: job.once(_schedule).step_ms - job.once(_schedule).wait_ms).says(
     "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
     "mean step - pipeline_wait_ms",
-    lambda job: job.once(_schedule).step_ms - job.once(_schedule).wait_ms,
 )
-measure(
-    "uneven_stages_ms",
+measure("uneven_stages_ms", lambda job: job.once(_schedule).wait_ms - job.once(_schedule).bubble_ms).says(
     "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
     "pipeline_wait_ms - schedule_bubble_ms",
-    lambda job: job.once(_schedule).wait_ms - job.once(_schedule).bubble_ms,
 )

@@ -99,37 +99,26 @@ def _gains(job: Job, rank: int, ratio: float) -> tuple[float, float]:
 
 
 slow = of_jobs(__name__, unknown=_incomparable)
-slow.rank(
-    "slow_kernels_rank",
-    "The rank on which the same kernels take longest.",
-    "largest slow_kernels_ratio",
-    lambda job: job.once(_slowest).rank,
+slow.rank("slow_kernels_rank", lambda job: job.once(_slowest).rank).says(
+    "The rank on which the same kernels take longest.", "largest slow_kernels_ratio"
 )
-slow(
-    "slow_kernels_ratio",
+slow("slow_kernels_ratio", lambda job: job.once(_slowest).ratio).says(
     "How many times as long the same kernels take on the slowest rank as on the other ranks.",
     "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
     "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
-    lambda job: job.once(_slowest).ratio,
-    source="NVRx compares kernels so to find stragglers; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
+    "NVRx compares kernels so to find stragglers; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
 )
-slow(
-    "slow_kernels_share",
+slow("slow_kernels_share", lambda job: job.once(_slowest).share).says(
     "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
     "time in kernels that another rank runs too / time in kernels",
-    lambda job: job.once(_slowest).share,
 )
-slow(
-    "slow_kernels_least_ms",
+slow("slow_kernels_least_ms", lambda job: job.once(_slowest).least_ms).says(
     "What the job's step gets shorter by at least if the slow GPU's kernels took as long as elsewhere.",
     "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
-    lambda job: job.once(_slowest).least_ms,
 )
-slow(
-    "slow_kernels_most_ms",
+slow("slow_kernels_most_ms", lambda job: job.once(_slowest).most_ms).says(
     "What the job's step gets shorter by at most if the slow GPU's kernels took as long as elsewhere.",
     "the same, down to the next latest step without time in collectives that nothing covers",
-    lambda job: job.once(_slowest).most_ms,
 )
 
 
@@ -170,26 +159,16 @@ def _unused(job: Job) -> int:
 
 
 idle = of_jobs(__name__, unknown=_nothing_idles)
-idle(
-    "idle_ranks",
+idle("idle_ranks", lambda job: len(job.once(_idle) or ()), unit="count").says(
     "Ranks whose GPU does next to nothing.",
     "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
     "run any)",
-    lambda job: len(job.once(_idle) or ()),
-    unit="count",
 )
-idle(
-    "idle_devices",
+idle("idle_devices", lambda job: len(job.once(_idle) or ()) + _unused(job), unit="count").says(
     "GPUs of the job's hosts that do next to nothing.",
     "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
     "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
-    lambda job: len(job.once(_idle) or ()) + _unused(job),
-    unit="count",
 )
-idle(
-    "idle_names",
-    "Which of the job's GPUs do next to nothing.",
-    "names of the idle ranks, number of the unused devices",
-    _idle_names,
-    unit="text",
+idle("idle_names", _idle_names, unit="text").says(
+    "Which of the job's GPUs do next to nothing.", "names of the idle ranks, number of the unused devices"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -68,105 +69,80 @@ def _moving_parts(steps: OwnSteps) -> dict[str, float]:
     }
 
 
+def _of_part(split: Callable[[Floats], float], part: str, steps: OwnSteps) -> float:
+    return split(steps.parts[part])
+
+
 def _of_steps(value: Callable[[OwnSteps], Value]) -> Callable[[Job], Value]:
     return lambda job: value(job.once(own_steps))
 
 
 measure = of_jobs(__name__, unknown=unknown_loss)
-measure(
-    "skew_ms",
+measure("skew_ms", _of_steps(_loss_ms)).says(
     "Step time lost because the ranks do not take equally long.",
     f"mean over steps of the largest alone time - typical mean = persistent + moving; {ALONE}; {TYPICAL}",
-    _of_steps(_loss_ms),
-    source=SOURCE,
+    SOURCE,
 )
-measure(
-    "skew_share",
-    "Part of the step lost because the ranks do not take equally long.",
-    "skew_ms / mean step",
-    _of_steps(lambda steps: steps.share(_loss_ms(steps))),
-    source=SOURCE,
+measure("skew_share", _of_steps(lambda steps: steps.share(_loss_ms(steps)))).says(
+    "Part of the step lost because the ranks do not take equally long.", "skew_ms / mean step", SOURCE
 )
-measure("common_steps", "Steps that all ranks use.", "number of them", lambda job: len(job.steps), unit="count")
+measure("common_steps", lambda job: len(job.steps), unit="count").says("Steps that all ranks use.", "number of them")
 
 split = of_jobs(__name__, unknown=unknown_split)
-split(
-    "persistent_skew_ms",
+split("persistent_skew_ms", _of_steps(lambda steps: persistent(steps.alone))).says(
     "Time per step that the rank which is latest on average takes beyond the typical rank.",
     f"max over ranks of the mean alone time - typical mean; {ALONE}; {TYPICAL}",
-    _of_steps(lambda steps: persistent(steps.alone)),
-    source=SOURCE,
+    SOURCE,
 )
-split(
-    "moving_skew_ms",
+split("moving_skew_ms", _of_steps(lambda steps: moving(steps.alone))).says(
     "Time per step that is lost because another rank is late each time.",
     "mean over steps of the largest alone time - largest mean of a rank",
-    _of_steps(lambda steps: moving(steps.alone)),
-    source=SOURCE,
+    SOURCE,
 )
-split(
-    "moving_skew_share",
-    "Part of the step that is lost because another rank is late each time.",
-    "moving_skew_ms / mean step",
-    _of_steps(lambda steps: steps.share(moving(steps.alone))),
-    source=SOURCE,
+split("moving_skew_share", _of_steps(lambda steps: steps.share(moving(steps.alone)))).says(
+    "Part of the step that is lost because another rank is late each time.", "moving_skew_ms / mean step", SOURCE
 )
-split(
-    "moving_least_ms",
+split("moving_least_ms", _of_steps(lambda steps: min(moving(steps.alone), moving(steps.own)))).says(
     "What evening that out saves at least.",
     "the same for the step without waiting, so that every rank's exposed transfers stay as they are; at most "
     "moving_skew_ms",
-    _of_steps(lambda steps: min(moving(steps.alone), moving(steps.own))),
 )
 split(
-    "moving_most_ms",
+    "moving_most_ms", lambda job: max(float(s.alone.max(axis=0).mean()) - _evened_out(s.alone) for s in _spans(job))
+).says(
     "What evening that out saves at most.",
     "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
     " where a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over"
     " the common steps or over all complete ones, whose unevenness may be the same, where that is more",
-    lambda job: max(float(s.alone.max(axis=0).mean()) - _evened_out(s.alone) for s in _spans(job)),
-    source="cross-validation: in few steps the largest mean of a rank is large by chance too",
+    "cross-validation: in few steps the largest mean of a rank is large by chance too",
 )
-split(
-    "moving_host_ms",
+split("moving_host_ms", _of_steps(lambda steps: moving(steps.other))).says(
     "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
     "moving_skew_ms, of alone time - time in kernels - waiting for input",
-    _of_steps(lambda steps: moving(steps.other)),
 )
-split(
-    "pauses_least_ms",
+split("pauses_least_ms", _of_steps(_pauses_least)).says(
     "What the job's step gets shorter by at least if no rank's host paused.",
     "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
     " nor waiting for input, no more than its lower quartile over steps",
-    _of_steps(_pauses_least),
 )
 split(
-    "pauses_most_ms",
+    "pauses_most_ms", lambda job: max(s.step_ms - float((s.alone - _paused(s)).mean(axis=1).max()) for s in _spans(job))
+).says(
     "What the job's step gets shorter by at most if no rank's host paused.",
     "mean step - largest mean over steps of a rank's alone time, of the rest no more than its lower quartile; over"
     " the common steps or over all complete ones, where that is more",
-    lambda job: max(s.step_ms - float((s.alone - _paused(s)).mean(axis=1).max()) for s in _spans(job)),
 )
 for _of, _part, _what in (
     ("compute", "work", "time in kernels"),
     ("input", "input", "time that ranks wait for input, the device idle while the loader is asked"),
 ):
-    split(
-        f"persistent_{_of}_ms",
-        f"The persistent part of the {_what}.",
-        "persistent_skew_ms, of that time alone",
-        _of_steps(lambda steps, part=_part: persistent(steps.parts[part])),  # type: ignore[misc]  # the part is bound here
+    split(f"persistent_{_of}_ms", _of_steps(partial(_of_part, persistent, _part))).says(
+        f"The persistent part of the {_what}.", "persistent_skew_ms, of that time alone"
     )
-    split(
-        f"moving_{_of}_ms",
-        f"The part of the {_what} that moves from rank to rank.",
-        "moving_skew_ms, of that time alone",
-        _of_steps(lambda steps, part=_part: moving(steps.parts[part])),  # type: ignore[misc]  # the same
+    split(f"moving_{_of}_ms", _of_steps(partial(_of_part, moving, _part))).says(
+        f"The part of the {_what} that moves from rank to rank.", "moving_skew_ms, of that time alone"
     )
-split(
-    "moving_causes",
+split("moving_causes", _of_steps(lambda steps: steps.words(_moving_parts(steps))), unit="text").says(
     "What the latest rank of each step has more of than the typical one.",
     "mean over steps of (its time in kernels, waiting for input, rest) - the typical rank's in that step",
-    _of_steps(lambda steps: steps.words(_moving_parts(steps))),
-    unit="text",
 )

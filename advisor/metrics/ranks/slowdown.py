@@ -105,50 +105,32 @@ def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
     return late.select("step", "rank", carried_ns=(pl.col("ended_ns") - pl.col("first_ns")).clip(0))
 
 
-of_jobs(__name__, unknown=_unreplayed)(
-    "straggler_replay_error",
+of_jobs(__name__, unknown=_unreplayed)("straggler_replay_error", lambda job: min(1.0, _off(job)), unit="share").says(
     "How far the replay of the unchanged steps is off.",
     "|replayed mean step / recorded mean step - 1|; where it is above 5 %, the others could not be told",
-    lambda job: min(1.0, _off(job)),
-    source=_SOURCE,
-    unit="share",
+    _SOURCE,
 )
 measure = of_jobs(__name__, unknown=_unknown)
-measure(
-    "straggler_slowdown",
+measure("straggler_slowdown", lambda job: _replay(job).slowdown, unit="ratio").says(
     "How many times as long the step takes as without stragglers; ranks that begin the step late count too.",
     "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
     "a step lasts from the last rank's end of the step before to the last rank's end",
-    lambda job: _replay(job).slowdown,
-    source=_SOURCE,
-    unit="ratio",
+    _SOURCE,
 )
-measure.rank(
-    "straggler_rank",
-    "The rank that explains most of the slow-down by stragglers.",
-    "largest straggler_rank_explains",
-    _rank,
+measure.rank("straggler_rank", _rank).says(
+    "The rank that explains most of the slow-down by stragglers.", "largest straggler_rank_explains"
 )
-measure(
-    "straggler_rank_explains",
+measure("straggler_rank_explains", lambda job: _first(_replay(job).by_rank, "rank")[1], unit="share").says(
     "Part of the slow-down by stragglers that one rank explains.",
     "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
-    lambda job: _first(_replay(job).by_rank, "rank")[1],
-    source=_SOURCE,
-    unit="share",
+    _SOURCE,
 )
-measure(
-    "straggler_operation",
+measure("straggler_operation", _operation, unit="text").says(
     "The type of operation that explains most of the slow-down by stragglers.",
     "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
-    _operation,
-    unit="text",
 )
-measure(
-    "straggler_operation_explains",
+measure("straggler_operation_explains", lambda job: _first(_replay(job).by_type, "type")[1], unit="share").says(
     "Part of the slow-down by stragglers that one type of operation explains.",
     "the same, with the operations of one type typical",
-    lambda job: _first(_replay(job).by_type, "type")[1],
-    source=_SOURCE,
-    unit="share",
+    _SOURCE,
 )

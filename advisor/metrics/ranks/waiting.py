@@ -69,55 +69,39 @@ def _awaited_ms(job: Job, position: int) -> Value:
 
 
 rank = of_ranks(__name__)
-rank("wait_ms", "Time per step in which the rank waits for a later one.", _RULE, _mean_ms(_WAIT), source=_SOURCE)
-rank(
-    "wait_share",
-    "Part of the step in which the rank waits for a later one.",
-    "wait_ms / mean of the common steps",
-    _wait_share,
-    source=_SOURCE,
+rank("wait_ms", _mean_ms(_WAIT)).says("Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
+rank("wait_share", _wait_share).says(
+    "Part of the step in which the rank waits for a later one.", "wait_ms / mean of the common steps", _SOURCE
 )
-rank(
-    "transfer_ms",
+rank("transfer_ms", _mean_ms(_TRANSFER)).says(
     "Time per step in which data moves between ranks and nothing else runs on the device.",
     "time in collectives that none of the rank's kernels covers, less wait_ms",
-    _mean_ms(_TRANSFER),
-    source=_SOURCE,
+    _SOURCE,
 )
-rank(
-    "own_step_ms",
+rank("own_step_ms", _mean_ms(_OWN)).says(
     "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
     "mean of the common steps - wait_ms",
-    _mean_ms(_OWN),
-    source=_SOURCE,
+    _SOURCE,
 )
-rank(
-    "own_whole_step_ms",
+rank("own_whole_step_ms", _mean_ms(_OWN, all_steps=True)).says(
     "What the step takes this rank by itself, the uneven steps included, which savings count too.",
     "mean over all steps that every rank recorded whole of (step - exposed waiting)",
-    _mean_ms(_OWN, all_steps=True),
-    source=_SOURCE,
+    _SOURCE,
 )
-rank(
-    "alone_whole_step_ms",
+rank("alone_whole_step_ms", _mean_ms(_OWN - _TRANSFER, all_steps=True)).says(
     "What the step takes this rank without exposed collectives, the uneven steps included.",
     "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
-    _mean_ms(_OWN - _TRANSFER, all_steps=True),
-    source=_SOURCE,
+    _SOURCE,
 )
-rank(
-    "own_step_excess_ms",
+rank("own_step_excess_ms", _excess_ms).says(
     "By how much longer the step takes this rank by itself than the typical rank.",
     "own_step_ms - its lower median over the ranks: of two, that of the one that does less",
-    _excess_ms,
-    source=_SOURCE,
+    _SOURCE,
 )
-rank(
-    "outlier_awaited_ms",
+rank("outlier_awaited_ms", _awaited_ms).says(
     "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
     "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 if it is unknown",
-    _awaited_ms,
-    source=_SOURCE,
+    _SOURCE,
 )
 
 
@@ -186,40 +170,26 @@ def _ratio(part: object, total: object) -> Value:
 
 
 measure = of_jobs(__name__, unknown=lambda job: job.missing)
-measure(
-    "waiting_share",
+measure("waiting_share", _share_of_all("wait_ns")).says(
     "Part of all ranks' time that passes waiting for later ranks.",
     "mean over ranks and common steps of exposed waiting / mean step",
-    _share_of_all("wait_ns"),
-    source="wait = latest start - own start, as TraceLens and ByteDance's study have it",
+    "wait = latest start - own start, as TraceLens and ByteDance's study have it",
 )
-measure.rank(
-    "waiting_most",
-    "The rank that waits longest for others.",
-    "largest mean exposed waiting",
-    lambda job: job.once(_by_rank)["rank"][0],
+measure.rank("waiting_most", lambda job: job.once(_by_rank)["rank"][0]).says(
+    "The rank that waits longest for others.", "largest mean exposed waiting"
 )
-measure(
-    "waiting_most_share",
-    "Part of its time that this rank waits.",
-    "mean exposed waiting / mean step",
-    lambda job: _ratio(*job.once(_by_rank).select("wait_ns", "dur_ns").row(0)),
+measure("waiting_most_share", lambda job: _ratio(*job.once(_by_rank).select("wait_ns", "dur_ns").row(0))).says(
+    "Part of its time that this rank waits.", "mean exposed waiting / mean step"
 )
-of_jobs(__name__)(
-    "pipeline_wait_share",
+of_jobs(__name__)("pipeline_wait_share", _pipeline_wait_share).says(
     "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
     "the same of exposed waiting in sends and receives; 0 where there are none",
-    _pipeline_wait_share,
 )
-measure.rank(
-    "awaited_most",
+measure.rank("awaited_most", lambda job: job.once(_awaited)[0]).says(
     "The rank that the others mostly wait for.",
     "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
-    lambda job: job.once(_awaited)[0],
 )
-measure(
-    "awaited_most_share",
+measure("awaited_most_share", lambda job: job.once(_awaited)[1]).says(
     "Part of the waiting that is for the rank which is waited for longest.",
     "largest sum of exposed waiting for one rank / sum for all",
-    lambda job: job.once(_awaited)[1],
 )

@@ -50,37 +50,27 @@ def _unknown_prefills(view: DeviceView) -> Missing | None:
 measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
 measure_prefills = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_prefills)
 
-measure_prefills(
-    "prefill_idle_share",
+measure_prefills("prefill_idle_share", lambda view: 1 - _part(view.once(_prefills), "busy_ns", "period_ns")).says(
     "Part of the steps that prefill in which the device idles.",
     "1 - busy time / time from each such step's first op to the next step's first op",
-    lambda view: 1 - _part(view.once(_prefills), "busy_ns", "period_ns"),
-    source=_NVIDIA,
+    _NVIDIA,
 )
-measure_prefills(
-    "prefill_launch_share",
+measure_prefills("prefill_launch_share", lambda view: _part(view.once(_prefills), "launching_ns", "host_ns")).says(
     "Part of the steps that prefill in which the host is inside calls that launch.",
     "union of calls that launch kernels or graphs / time from mark to mark on the host",
-    lambda view: _part(view.once(_prefills), "launching_ns", "host_ns"),
-    source=_NVIDIA,
+    _NVIDIA,
 )
-measure_prefills(
-    "prefill_launch_part",
+measure_prefills("prefill_launch_part", _launch_part).says(
     "How much of the waiting for launches lies in steps that prefill.",
     "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
-    _launch_part,
 )
-measure(
-    "decode_communication_share",
+measure("decode_communication_share", lambda view: _part(_of(view, DECODING), "communicating_ns", "busy_ns")).says(
     "Communication in decode steps; 0 where none decodes.",
     "time of collectives / busy time, both in decode steps",
-    lambda view: _part(_of(view, DECODING), "communicating_ns", "busy_ns"),
-    source=_NVIDIA,
+    _NVIDIA,
 )
-measure(
-    "prefill_communication_share",
+measure("prefill_communication_share", lambda view: _part(view.once(_prefills), "communicating_ns", "busy_ns")).says(
     "Communication in steps that prefill; 0 where none prefills.",
     "time of collectives / busy time, both in steps that prefill",
-    lambda view: _part(view.once(_prefills), "communicating_ns", "busy_ns"),
-    source=_NVIDIA,
+    _NVIDIA,
 )

@@ -103,102 +103,76 @@ measure_waits = of_devices(__name__, needs=_NEEDS, unknown=_unknown_waits)
 measure_graphs = of_devices(__name__, needs=_NEEDS, unknown=unknown_waits)
 measure_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown_requests)
 
-measure_waits(
-    "decode_idle_share",
+measure_waits("decode_idle_share", lambda view: 1 - _of_steps(view, "busy_ns", "period_ns")).says(
     "Part of the decode steps in which the device idles.",
     "1 - busy time / time from each decode step's first op to the next step's first op",
-    lambda view: 1 - _of_steps(view, "busy_ns", "period_ns"),
-    source=_NVIDIA,
+    _NVIDIA,
 )
-measure_waits(
-    "decode_launch_share",
+measure_waits("decode_launch_share", lambda view: _of_steps(view, "launching_ns", "host_ns")).says(
     "Part of the decode steps in which the host is inside calls that launch.",
     "union of calls that launch kernels or graphs / time from mark to mark on the host",
-    lambda view: _of_steps(view, "launching_ns", "host_ns"),
-    source=_NVIDIA,
+    _NVIDIA,
 )
 measure_waits(
     "decode_single_kernels",
+    lambda view: float(view.once(decode_steps)["single"].sum()) / view.once(decode_steps).height,
+).says(
     "Kernels per decode step that no CUDA graph launches.",
     "kernels of the decode steps whose call is no launch of a graph / decode steps",
-    lambda view: float(view.once(decode_steps)["single"].sum()) / view.once(decode_steps).height,
 )
-measure_waits(
-    "decode_launch_part",
+measure_waits("decode_launch_part", _launch_part).says(
     "How much of the waiting for launches lies in decode steps.",
     "idle time in host-bound gaps of at most {launch_gap} inside decode steps / all of it; 0 without such gaps",
-    _launch_part,
 )
 measure_waits(
     "decode_gap_share",
+    lambda view: _part_of_decoding(view, view.once(_before_launch)),
+    where=lambda view: stretches(Intervals.of(*view.once(gaps_between)), "between two decode steps"),
+).says(
     "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
     "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
     "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
-    lambda view: _part_of_decoding(view, view.once(_before_launch)),
-    source=_NVIDIA,
-    where=lambda view: stretches(Intervals.of(*view.once(gaps_between)), "between two decode steps"),
+    _NVIDIA,
 )
-measure_waits(
-    "decode_gap_us",
+measure_waits("decode_gap_us", _gap_us).says(
     "The median gap between two decode steps.",
     "median time from the last op of a decode step to the first of the decode step that follows it",
-    _gap_us,
 )
-measure_waits(
-    "decode_gap_ms",
+measure_waits("decode_gap_ms", lambda view: view.per_step_ms(view.once(_idle).total)).says(
     "Time per step in which the device idles between two decode steps.",
     "idle time as in decode_gap_share, launches of graphs included: who schedules ahead launches ahead / steps",
-    lambda view: view.per_step_ms(view.once(_idle).total),
 )
-measure_waits(
-    "decode_busy_ms",
-    "Time per step in which the device works on decode steps.",
-    "busy time of the decode steps / steps",
-    lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum())),
+measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum()))).says(
+    "Time per step in which the device works on decode steps.", "busy time of the decode steps / steps"
 )
-measure_waits(
-    "decode_gap_causes",
+measure_waits("decode_gap_causes", lambda view: in_words(view, times_by_range(view, view.once(_before_launch)))).says(
     "What the host did in the gaps between decode steps, as far as it was recorded.",
     "the three outermost ranges with the most time in them",
-    lambda view: in_words(view, times_by_range(view, view.once(_before_launch))),
 )
-measure_graphs.time(
-    "graph_launch_wait",
-    _graph_waits,
-    "in which the device idles while the host launches a CUDA graph",
-    "idle time during cudaGraphLaunch",
+measure_graphs.time("graph_launch_wait", _graph_waits).says(
+    "in which the device idles while the host launches a CUDA graph", "idle time during cudaGraphLaunch"
 )
 measure(
     "sampling_share",
+    lambda view: _part_of_decoding(view, spans(view.once(_sampling))),
+    where=lambda view: longest(view.once(_sampling)),
+).says(
     "Part of the decode steps in which kernels sample.",
     "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "
     "/ time of the decode steps",
-    lambda view: _part_of_decoding(view, spans(view.once(_sampling))),
-    where=lambda view: longest(view.once(_sampling)),
 )
-measure(
-    "sampling_kernels",
-    "Kernels per decode step that sample.",
-    "their number / decode steps",
-    lambda view: view.once(_sampling).height / view.once(decode_steps).height,
+measure("sampling_kernels", lambda view: view.once(_sampling).height / view.once(decode_steps).height).says(
+    "Kernels per decode step that sample.", "their number / decode steps"
 )
-measure(
-    "sampling_ms",
-    "Time per step of kernels that sample.",
-    "their time / steps",
-    lambda view: view.per_step_ms(spans(view.once(_sampling)).total),
+measure("sampling_ms", lambda view: view.per_step_ms(spans(view.once(_sampling)).total)).says(
+    "Time per step of kernels that sample.", "their time / steps"
 )
-measure_stalls(
-    "prefill_stall_ms",
+measure_stalls("prefill_stall_ms", lambda view: view.once(_stall_ns) / 1e6).says(
     "The longest time for which prefills hold up requests that decode.",
     "longest run of prefill and mixed steps after a decode step, before one with more requests than they had, on the "
     "device",
-    lambda view: view.once(_stall_ns) / 1e6,
-    source="generation stalls: Sarathi-Serve (OSDI 2024)",
+    "generation stalls: Sarathi-Serve (OSDI 2024)",
 )
-measure_stalls(
-    "prefill_stall_ratio",
-    "How many typical decode steps the longest stall by prefills lasts.",
-    "prefill_stall_ms / median decode step",
-    _stall_ratio,
+measure_stalls("prefill_stall_ratio", _stall_ratio).says(
+    "How many typical decode steps the longest stall by prefills lasts.", "prefill_stall_ms / median decode step"
 )

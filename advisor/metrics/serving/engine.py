@@ -18,15 +18,13 @@ measure = of_devices(__name__, needs_steps=False)
 
 measure(
     "engine",
-    "The serving engine: `vllm`, `sglang` or `tensorrt_llm`.",
-    "the first of them whose name for a step, or whose code, the host's ranges hold",
     lambda view: next((name for name, of in ENGINES if view.host_like(of).height), Missing("no_engine")),
     unit="text",
+).says(
+    "The serving engine: `vllm`, `sglang` or `tensorrt_llm`.",
+    "the first of them whose name for a step, or whose code, the host's ranges hold",
 )
-measure(
-    "phases",
+measure("phases", _phases, unit="text").says(
     "The phases of the used steps of a server: `prefill`, `decode`, `mixed`, `verify`; `unnamed` is none of them.",
     "from the marks of the steps, or else from the kernels of forward passes",
-    _phases,
-    unit="text",
 )

@@ -44,27 +44,23 @@ measure_writes = of_devices(__name__, needs=("device_ops.name",), unknown=_no_at
 
 measure_writes(
     "cache_write_part",
-    "Time of the kernels that write keys and values to the cache, relative to attention.",
-    "time of reshape_and_cache, store_kvcache and the like / time of fused attention",
     lambda view: spans(view.once(_cache_writes)).total / view.once(_attention_ns),
     where=lambda view: longest(view.once(_cache_writes)),
+).says(
+    "Time of the kernels that write keys and values to the cache, relative to attention.",
+    "time of reshape_and_cache, store_kvcache and the like / time of fused attention",
 )
-measure_writes(
-    "cache_write_ms",
-    "Time per step of the kernels that write keys and values to the cache.",
-    "time of those kernels / steps",
-    lambda view: view.per_step_ms(spans(view.once(_cache_writes)).total),
+measure_writes("cache_write_ms", lambda view: view.per_step_ms(spans(view.once(_cache_writes)).total)).says(
+    "Time per step of the kernels that write keys and values to the cache.", "time of those kernels / steps"
 )
 measure(
     "allreduce_norms_per_step",
-    "Kernels per step that normalise what an all-reduce has just added up.",
-    "kernels of layer or RMS norms that come next on the stream of an all-reduce / steps",
     lambda view: view.once(_norms_after_all_reduce).height / view.steps.height,
     where=lambda view: longest(view.once(_norms_after_all_reduce)),
+).says(
+    "Kernels per step that normalise what an all-reduce has just added up.",
+    "kernels of layer or RMS norms that come next on the stream of an all-reduce / steps",
 )
-measure(
-    "allreduce_norms_ms",
-    "Time per step of the kernels that normalise what an all-reduce has just added up.",
-    "time of those kernels / steps",
-    lambda view: view.per_step_ms(spans(view.once(_norms_after_all_reduce)).total),
+measure("allreduce_norms_ms", lambda view: view.per_step_ms(spans(view.once(_norms_after_all_reduce)).total)).says(
+    "Time per step of the kernels that normalise what an all-reduce has just added up.", "time of those kernels / steps"
 )

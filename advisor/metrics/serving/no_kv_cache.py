@@ -35,17 +35,12 @@ def _tokens(view: DeviceView) -> float:
 
 measure = of_devices(__name__, needs=("host_ops", "host_ops.shapes"))
 
-measure(
-    "generation_tokens",
+measure("generation_tokens", lambda view: view.once(_tokens)).says(
     "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
     "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
     "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
-    lambda view: view.once(_tokens),
-    source="own choice: four, 90 %",
+    "own choice: four, 90 %",
 )
-measure(
-    "repeated_tokens_share",
-    "Part of the tokens of a step of generation that the step before computed, too.",
-    "1 - 1 / generation_tokens",
-    lambda view: 1 - 1 / view.once(_tokens),
+measure("repeated_tokens_share", lambda view: 1 - 1 / view.once(_tokens)).says(
+    "Part of the tokens of a step of generation that the step before computed, too.", "1 - 1 / generation_tokens"
 )

@@ -42,16 +42,15 @@ measure = of_devices(__name__, needs=("host_ops", "host_ops.shapes"))
 
 measure(
     "single_row_share",
+    lambda view: view.share(spans(view.once(_single))),
+    where=lambda view: places(view, view.once(_single)),
+).says(
     "Part of the step in which a CPU computes with the row of a single sample.",
     "union of ops whose first input is a matrix of one row, and of products with one, if 90 % of the products have one "
     "/ step time; 0 with a device, and where attention or a recurrent layer runs, whose tokens need those before them",
-    lambda view: view.share(spans(view.once(_single))),
-    source="own choice of 90 %; products are aten::addmm, mm, addmv, mv and convolution",
-    where=lambda view: places(view, view.once(_single)),
+    "own choice of 90 %; products are aten::addmm, mm, addmv, mv and convolution",
 )
-measure(
-    "single_row_runs",
+measure("single_row_runs", _runs).says(
     "How often the recording multiplies a single row with weights of the same size.",
     "such products in the used steps / distinct shapes of them; 0 without any",
-    _runs,
 )

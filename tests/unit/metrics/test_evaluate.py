@@ -69,9 +69,9 @@ def declare(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_name_is_registered_once(declare):
-    declare()("step_ms", "x", "x", lambda _: 1)
+    declare()("step_ms", lambda _: 1).says("x", "x")
     with pytest.raises(ValueError, match="step_ms"):
-        declare()("step_ms", "Again.", "x", lambda _: 1)
+        declare()("step_ms", lambda _: 1).says("Again.", "x")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_metrics_unit_is_what_its_name_ends_in_unless_it_says_another(name: st
 
 def test_a_metric_needs_what_all_that_are_declared_with_it_need_and_what_it_needs_itself(declare):
     measure = declare(needs=("device_ops",))
-    measure("one_ms", "x", "x", lambda _: 1)
-    measure("other_ms", "x", "x", lambda _: 1, needs=("devices",))
+    measure("one_ms", lambda _: 1).says("x", "x")
+    measure("other_ms", lambda _: 1, needs=("devices",)).says("x", "x")
     assert [metric.METRICS[name].needs for name in ("one_ms", "other_ms")] == [
         ("device_ops",),
         ("device_ops", "devices"),
@@ -96,13 +96,13 @@ def test_a_metric_needs_what_all_that_are_declared_with_it_need_and_what_it_need
 
 def test_a_source_that_all_share_is_said_once_and_one_may_have_another(declare):
     measure = declare(source="a book")
-    measure("one_ms", "x", "x", lambda _: 1)
-    measure("other_ms", "x", "x", lambda _: 1, source="a paper")
+    measure("one_ms", lambda _: 1).says("x", "x")
+    measure("other_ms", lambda _: 1).says("x", "x", "a paper")
     assert [metric.METRICS[name].source for name in ("one_ms", "other_ms")] == ["a book", "a paper"]
 
 
 def test_a_gain_is_what_a_change_saves_at_most(declare):
-    declare().gain("rain", "Step time saved without rain.", "x", lambda _: loss(10_000, 25_000))
+    declare().gain("rain", lambda _: loss(10_000, 25_000)).says("Step time saved without rain.", "x")
     gain = metric.METRICS["rain_gain_ms"]
     assert (gain.value(view(PLAIN)), gain.unit, gain.source) == (pytest.approx(0.025), "ms", "advisor.whatif.replay")
 
@@ -110,8 +110,8 @@ def test_a_gain_is_what_a_change_saves_at_most(declare):
 def test_a_reason_that_several_share_is_looked_for_once(declare):
     asked = []
     measure = declare(unknown=lambda view: asked.append(view) or Missing("no_shapes"))
-    measure("one_ms", "x", "x", lambda _: 1)
-    measure("other_ms", "x", "x", lambda _: 1)
+    measure("one_ms", lambda _: 1).says("x", "x")
+    measure("other_ms", lambda _: 1).says("x", "x")
     assert {metric.METRICS[name].value(view(PLAIN)) for name in ("one_ms",)} == {Missing("no_shapes")}
     seen = view(PLAIN)
     asked.clear()
@@ -120,7 +120,7 @@ def test_a_reason_that_several_share_is_looked_for_once(declare):
 
 
 def test_what_a_time_means_is_said_once(declare):
-    declare().time("rain", lambda _: union((10, 30), (90, 120)), "in which it rains", "rain", source="a book")
+    declare().time("rain", lambda _: union((10, 30), (90, 120))).says("in which it rains", "rain", "a book")
     share, ms = (metric.METRICS[name] for name in ("rain_share", "rain_ms"))
     assert (share.meaning, share.formula, share.source) == (
         "Part of the step in which it rains.",
@@ -134,7 +134,9 @@ def test_what_a_time_means_is_said_once(declare):
 
 
 def test_kernels_are_told_by_share_time_number_and_ops(declare):
-    declare().kernels("some", lambda seen: seen.once(kernels), "in some", "some", ("share", "ms", "ops", "per_step"))
+    declare().kernels("some", lambda seen: seen.once(kernels), ("share", "ms", "ops", "per_step")).says(
+        "in some", "some"
+    )
     seen = view(PLAIN)
     values = {name: of.value(seen) for name, of in metric.METRICS.items()}
     assert values == {
@@ -148,7 +150,7 @@ def test_kernels_are_told_by_share_time_number_and_ops(declare):
 
 def test_both_ends_of_a_saving_are_worked_out_together(declare):
     asked = []
-    declare().saving("x", "rest", ("least", "most"), lambda view: asked.append(view) or (1.0, 2.0), ("a", "b"))
+    declare().saving("x", lambda view: asked.append(view) or (1.0, 2.0)).says("rest", "least", "most", "a", "b")
     seen = view(PLAIN)
     assert {name: of.value(seen) for name, of in metric.METRICS.items()} == {"x_least_gain_ms": 1, "x_gain_ms": 2}
     assert len(asked) == 1
