@@ -61,6 +61,7 @@ bench: $(VENV)/.installed ## Compare reader and check with the floor, on 1 GB, a
 	$(BIN)/python benchmarks/xplane.py $(BENCH)
 	$(BIN)/python benchmarks/nsys.py $(BENCH)
 	$(BIN)/python benchmarks/counting.py
+	$(BIN)/python benchmarks/rules.py
 
 score: $(VENV)/.installed ## Score findings and savings on jobs whose truth is known, and on ways to record them; writes two pages of docs/
 	$(BIN)/python benchmarks/scorecard.py

@@ -64,7 +64,7 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
     try:
         return wording.say(candidate.rule.says, values)
     except ValueError as error:
-        raise candidate.rule.unsayable(str(error)) from None
+        raise candidate.rule.error(("says",), str(error)) from None
 
 
 def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
@@ -189,4 +189,4 @@ def _filled(template: str, candidate: Candidate) -> str:
     try:
         return wording.fill(template, {**candidate.row, **candidate.rule.params})
     except ValueError as error:
-        raise candidate.rule.unsayable(str(error)) from None
+        raise candidate.rule.error(("says",), str(error)) from None

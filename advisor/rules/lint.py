@@ -47,13 +47,30 @@ def lint(folder: Path, metrics: Types, known_rules: Collection[str], *, document
     for file in files:
         if file.path in rules:
             rule = rules[file.path]
-            known = {**metrics, **{name: metric.dtype for name, metric in rule.selected.items()}}
-            lines += [str(file.error(at, message)) for at, message in _problems(rule, known, ids)]
+            lines += _lines(rule, metrics, ids, cases=True)
             problems = _undocumented(rule) if documented else ()
-            lines += [str(file.error(at, message)) for at, message in problems]
+            lines += [str(rule.error(at, message)) for at, message in problems]
             if rule.id != RULES.get(file.path.stem, file.path.stem):
-                lines.append(str(file.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
+                lines.append(str(rule.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
     return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
+
+
+def refusals(rules: Mapping[str, Rule], metrics: Types, ids: Collection[str]) -> Iterator[str]:
+    """What keeps rules from being judged, one `path:line: message` each; their cases are not run.
+
+    Args:
+        rules: The rules, by id.
+        metrics: Every metric with its type.
+        ids: All rules that they may name.
+    """
+    for rule in rules.values():
+        yield from _lines(rule, metrics, ids)
+    yield from _cycles(rules)
+
+
+def _lines(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool = False) -> list[str]:
+    known = {**metrics, **{name: metric.dtype for name, metric in rule.selected.items()}}
+    return [str(rule.error(at, message)) for at, message in _problems(rule, known, ids, cases=cases)]
 
 
 def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
@@ -64,7 +81,7 @@ def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
             lines.append(str(error))
 
 
-def _problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterator[Problem]:
+def _problems(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool) -> Iterator[Problem]:
     try:
         expressions = rule.expressions(metrics)
         conditions = rule.fix_conditions(metrics)
@@ -93,8 +110,9 @@ def _problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterator[Prob
     for name in rule.params:
         if name not in used:
             yield ("params", name), "this parameter is not used"
-    yield from _case_problems(rule, metrics)
-    yield from _limit_problems(rule, metrics_of(rule, metrics))
+    if cases:
+        yield from _case_problems(rule, metrics)
+        yield from _limit_problems(rule, metrics_of(rule, metrics))
 
 
 def _undocumented(rule: Rule) -> Iterator[Problem]:

@@ -83,9 +83,9 @@ class Rule(Strict):
         title = (unsure and self.certainty.title) or self.title
         return wording.say(title, {wording.DEVICE: device})
 
-    def unsayable(self, why: str) -> RuleError:
-        """The error that its sentence cannot be said, where the file has the sentence."""
-        return self._file.error(("says",), why) if self._file else RuleError(f"{self.id}: says: {why}")
+    def error(self, at: Sequence[str | int], why: str) -> RuleError:
+        """The error that something is wrong at this place, in its file if it was read from one."""
+        return self._file.error(at, why) if self._file else RuleError(f"{self.id}: {'.'.join(map(str, at))}: {why}")
 
     @cached_property
     def selected(self) -> Mapping[str, Metric]:
@@ -195,13 +195,14 @@ class Rule(Strict):
 
 
 class RuleFile:
-    """One file's YAML; an error in it says at which line."""
+    """One file's YAML, without its cases if so; an error in it says at which line."""
 
-    def __init__(self, path: Path, text: str | None = None) -> None:
+    def __init__(self, path: Path, text: str | None = None, *, cases: bool = True) -> None:
         self.path = path
         with _refusing(path):
             text = _text(path) if text is None else text
-            self._yaml = Yaml(formerly.in_text(text, formerly.METRICS))
+            read = text if cases else _CASES.sub("cases: []\n", text)
+            self._yaml = Yaml(formerly.in_text(read, formerly.METRICS))
         self.data = self._yaml.value
         if not isinstance(self.data, dict):
             raise RuleError(f"{path}:1: a rule file is a mapping that starts with `title:`")
@@ -284,7 +285,7 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
         for path in files(folder):
             with _refusing(path):
                 text = _text(path)
-            rule = _rule(path, text if cases else _CASES.sub("cases: []\n", text))
+            rule = _rule(path, text, cases=cases)
             if rule.id in of_folder:
                 raise RuleFile(path).error(("id",), f"{rule.id} is the id of another rule in this folder too")
             of_folder[rule.id] = rule
@@ -314,6 +315,6 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 @lru_cache(maxsize=1_024)
-def _rule(path: Path, text: str) -> Rule:
+def _rule(path: Path, text: str, *, cases: bool) -> Rule:
     """The rule in a file that says this: who checks many recordings in one process parses it once."""
-    return RuleFile(path, text).rule()
+    return RuleFile(path, text, cases=cases).rule()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Collection, Mapping
 
 from advisor import metrics
 from advisor.config import Config
@@ -23,20 +22,22 @@ def rule_book(config: Config) -> dict[str, Rule]:
         RuleError: a user's rule is wrong.
         UsageError: an override or suppression names no rule.
     """
+    book = load([rules_folder()], cases=False)
     if config.rules:
-        _check_folders(config.rules)
-    book = load([rules_folder(), *config.rules], cases=False)
+        own = load(config.rules, cases=False)
+        book |= own
+        _check_own(own, book)
     for rule in [*config.overrides, *(s.rule for s in config.suppress)]:
         _check_rule(rule, book)
-    return book | {rule: _adjusted(rule, config, book) for rule in config.overrides}
+    return dict(sorted(book.items())) | {rule: _adjusted(rule, config, book) for rule in config.overrides}
 
 
-def _check_folders(folders: Iterable[Path]) -> None:
-    from advisor.rules.lint import lint  # noqa: PLC0415 - the shipped rules are checked before they ship
+def _check_own(own: Mapping[str, Rule], book: Collection[str]) -> None:
+    """Refuses rules that name what there is not; their cases are for `advisor rules test`."""
+    from advisor.rules.lint import refusals  # noqa: PLC0415 - the shipped rules are checked before they ship
 
-    for folder in folders:
-        if problems := lint(folder, metrics.dtypes(), load([rules_folder()])):
-            raise RuleError(problems[0])
+    if problem := next(refusals(own, metrics.dtypes(), book), None):
+        raise RuleError(problem)
 
 
 def _check_rule(rule: str, book: dict[str, Rule]) -> None:
@@ -54,8 +55,8 @@ def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:
 
 def replaced(config: Config) -> list[Note]:
     """A note on each shipped rule that one of the user's replaces, and on each earlier name in the user's files."""
-    own = load(config.rules) if config.rules else {}
-    names = load([rules_folder()]).keys() & own.keys() if own else ()
+    own = load(config.rules, cases=False) if config.rules else {}
+    names = load([rules_folder()], cases=False).keys() & own.keys() if own else ()
     of_rules = [note for rule in own.values() for note in rule.renamed]
     return [*(Note("own_rule", rule=name) for name in sorted(names)), *config.notes, *of_rules]
 

@@ -116,6 +116,8 @@ def names(template: str) -> set[str]:
     """
     if len(template) > _LONGEST_TEMPLATE:
         raise ValueError(f"longer than {_LONGEST_TEMPLATE:,} characters")
+    if "{" not in template:
+        return set()
     try:
         tree = _environment().parse(template)
         _require_flat(tree)

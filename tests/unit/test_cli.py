@@ -227,6 +227,18 @@ def test_a_users_rule_is_judged_with_the_others(advisor, tmp_path):
     assert "mostly-memcpy" in json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["passed"]
 
 
+def test_the_cases_of_a_users_rule_are_for_rules_test(advisor, tmp_path):
+    (tmp_path / "ours").mkdir()
+    page = (ROOT / "docs" / "writing-a-rule.md").read_text("utf-8")
+    wrong = page.split("```yaml\n")[1].split("```")[0].replace("saves: [10, 20]", "saves: [1, 2]")
+    (tmp_path / "ours" / "mostly-memcpy.yaml").write_text(wrong)
+    (tmp_path / "advisor.yaml").write_text("rules: [ours]\n")
+    tested = advisor("rules", "test", "ours")
+    assert tested.returncode == 2
+    assert "saves 10.0 to 20.0 ms, not 1.0 to 2.0" in tested.stderr
+    assert advisor("check", FIXTURE).returncode == 0
+
+
 def test_a_rule_that_takes_the_place_of_a_shipped_one_is_said(advisor, tmp_path):
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "input-bound.yaml").write_text((ROOT / "rules" / "input-bound.yaml").read_text("utf-8"))

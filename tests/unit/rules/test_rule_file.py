@@ -324,7 +324,7 @@ def test_a_sentence_that_fails_names_its_file_and_line(folder, says, why):
     rule = load([folder(RULE.replace(SAYS, f'"{says}"'))])["slow-copies"].adjusted({}, "high")
     with pytest.raises(ValueError, match=why) as caught:
         wording.say(rule.says, {"memcpy_share": 0.5})
-    error = rule.unsayable(str(caught.value))
+    error = rule.error(("says",), str(caught.value))
     assert isinstance(error, RuleError)
     assert f"slow-copies.yaml:9: says: {why}" in str(error)
 
