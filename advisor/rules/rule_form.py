@@ -306,4 +306,8 @@ class Case(Strict):
         ):
             raise ValueError("write its name, the metrics that it gives, and what comes of them: `name: {metric: 0.2}`")
         verdict = {key: inner[key] for key in _VERDICT if key in inner}
-        return {"name": next(iter(written)), "metrics": {key: inner[key] for key in inner.keys() - verdict}, **verdict}
+        return {
+            "name": next(iter(written)),
+            "metrics": {key: inner[key] for key in inner if key not in verdict},
+            **verdict,
+        }
