@@ -38,6 +38,11 @@ rank = subprocess.Popen([sys.executable, "-c", {program!r}], start_new_session=T
 for name in {names}: signal.signal(getattr(signal, name), lambda number, _: rank.send_signal(number))
 sys.exit(rank.wait())
 """
+# As a terminal starts it: what `nohup` or a shell's `&` ignores is ignored in what they start.
+BEGIN = """
+import signal
+for name in ("SIGHUP", "SIGINT", "SIGQUIT"): signal.signal(getattr(signal, name), signal.SIG_DFL)
+"""
 RECORD = """
 import sys
 from pathlib import Path
@@ -63,7 +68,7 @@ def launched(folder: Path, script: str, program: str) -> Iterator[subprocess.Pop
     """The script runs the program, in a process group of its own, as a shell starts it."""
     (folder / "log").exists() and shutil.rmtree(folder / "log")
     with subprocess.Popen(
-        [sys.executable, "-c", script, program],
+        [sys.executable, "-c", BEGIN + script, program],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

@@ -214,6 +214,7 @@ def test_kills_at_random_moments_of_two_ingests_at_once(tmp_path):
     assert verify(store)[1] == []
 
 
+@pytest.mark.soak  # 50 processes each; a cut at each write is in test_damage.py
 @pytest.mark.parametrize(
     "command", [("compact",), ("rejudge", "--all", "--processes", "1")], ids=lambda words: words[0]
 )
