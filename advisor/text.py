@@ -158,8 +158,8 @@ def count(amount: int, noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """`steps`, `processes`."""
-    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    """`steps`, `processes`, `launches`."""
+    return f"{noun}es" if noun.endswith(("s", "sh", "ch")) else f"{noun}s"
 
 
 def capital(words: str) -> str:

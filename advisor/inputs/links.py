@@ -86,7 +86,8 @@ def steps(
     periods, called = periods_and_launches(profiler_steps(host) if marks is None else marks, host, device)
     device = device.with_columns(step=containing(periods, called, called + 1))
     devices = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list()
-    if not devices and host.select(matches(LAUNCHING).any()).item():
+    is_partial = cut_off or device.height > 0  # else no step has device work, and what the host does is known
+    if is_partial and not devices and host.select(matches(LAUNCHING).any()).item():
         periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
     windows = [device_periods(periods, device, called, number, cut_off=cut_off) for number in devices or [None]]
     return pl.concat(windows), device

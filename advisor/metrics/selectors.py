@@ -37,6 +37,12 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return view.with_host(view.used_ops.filter(pl.col("kind") == "memcpy"), "op", op_name="name")
 
 
+def _no_calls(view: DeviceView) -> Missing | None:
+    """Why it is unknown what was called, or None where it is known; without a device there may be no calls."""
+    is_known = view.device is None or view.host["kind"].is_in(DRIVER_CALLS).any()
+    return None if is_known else Missing("no_cuda_calls")
+
+
 class _Of(NamedTuple):
     """What a kind of selection is: words, its rows, kinds of host ops (none: of the device), and what it needs."""
 
@@ -65,7 +71,8 @@ _KINDS: Final[dict[Kind, _Of]] = {
         "calls of CUDA or HIP",
         "calls of the runtime and the driver on the host, as `cudaLaunchKernel`",
         host=DRIVER_CALLS,
-        needs=("device_ops.launch",),
+        needs=("host_ops",),
+        unknown=_no_calls,
     ),
     "frames": _Of(
         "Python functions",

@@ -64,6 +64,10 @@ REASONS: Final = {
         "ranges with --step-range REGEX"
     ),
     "kernels_not_exported": "kernels were launched, but the export holds none of them; export it again",
+    "no_launches": "CUDA was called, and no kernel was launched",
+    "no_cuda_rows": (
+        "the export holds no CUDA call, because the program made none, or was recorded without --trace=cuda"
+    ),
     "graphs_not_traced": "CUDA graphs were recorded as a whole, not what runs in them (--cuda-graph-trace=node)",
     "no_occupancy_nsys": "Nsight Systems estimates no occupancy",
     "no_launch_dimensions_nsys": (

@@ -125,6 +125,8 @@ class Run(Frozen):
 
     @property
     def _code(self) -> OutcomeCode:
+        if self.findings and self.findings[0].lacks_work and self.findings[0].severity == "high":
+            return "finding"
         if self.tells_too_little:
             return "too_little"
         if self.unexplained:

@@ -93,7 +93,7 @@ class Candidate:
         """
         levels: Sequence[Confidence] = list(CERTAINTY)
         level = levels.index(self.rule.certainty.level)
-        if self.is_fragment:
+        if self.is_fragment or (self.rule.saving and self.row.get("lost_launches")):
             return "low"
         if self.verdict.lower:
             return levels[min(level + 1, len(levels) - 1)]
@@ -158,7 +158,8 @@ def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace:
     is_shared = rule.saving is not None and rule.saving.of in _SHARED
     worst = _verdict_to_show(hits, workers, pace, is_paced=bool(own) or is_shared)
     row, having = rows.row(worst.row, named=True), tuple(workers[verdict.row] for verdict in hits)
-    alone = Candidate(rule, worst, row, having, worst.low_ms, worst.high_ms)
+    low_ms = 0.0 if worst.low_ms and row.get("lost_launches") else worst.low_ms  # what runs unrecorded may take as long
+    alone = Candidate(rule, worst, row, having, low_ms, worst.high_ms)
     if not own or alone.low_ms is None or alone.high_ms is None or alone.is_of_ranks:
         return alone
     return _of_job(alone, verdicts, own, rows)

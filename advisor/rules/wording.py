@@ -95,7 +95,7 @@ def is_tpu(name: str | None) -> bool:
 
 
 def _count(amount: float | None, noun: str) -> str:
-    return f"{text.number(amount)} {noun}{'' if amount == 1 else 's'}"
+    return f"{text.number(amount)} {noun if amount == 1 else text.plural(noun)}"
 
 
 def _up_to(low_ms: float, *high_ms: float | None) -> str:

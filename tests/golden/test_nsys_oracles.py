@@ -215,7 +215,7 @@ def test_steps_are_found_where_ranges_are_steps_and_nowhere_else():
     assert profile("llm-3070ti-17k-kernels").steps.height == 10
 
 
-REFUSED = ("no-cuda-activity", "no-metadata-table", "titanrtx-schema3.0")
+REFUSED = ("no-cuda-activity", "no-metadata-table")
 
 
 @pytest.mark.parametrize("trace", REFUSED)
@@ -244,7 +244,18 @@ def test_broken_files_are_refused_in_a_line(file: str, says: str, monkeypatch: p
 def test_without_the_kernels_table_no_verdict_falls_on_the_device():
     (run,) = check([str(SHARED / "traces/malformed/no-kernel-table.nsys.sqlite")]).runs
     assert "kernels were launched" in run.source.lacks["device_ops"].words
-    assert {finding.rule for finding in run.findings} == {"too-few-steps"}
+    (finding,) = run.findings
+    assert finding.rule == "kernels-not-recorded"
+    assert run.accounting is None
+    assert run.verdict.startswith("Kernels are missing from the recording. The recording has 7,328 launches")
+    assert "cudaFree (2.87 s)" in finding.says  # the host's part is told
+
+
+def test_ranges_alone_are_a_recording_without_the_gpu():
+    (run,) = check([str(TRACES / "titanrtx-schema3.0.sqlite")]).runs
+    assert [(finding.rule, finding.severity) for finding in run.findings] == [("cpu-beside-gpu", "high")]
+    assert "NVIDIA TITAN RTX" in run.findings[0].says
+    assert "find_centers (20.6 s)" in run.findings[0].says
 
 
 def test_no_report_or_table_bears_the_environment():

@@ -17,6 +17,15 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 
 
+FAILURE: Final = pl.col("details").cast(pl.String).str.extract(r'"returnValue": (\d+)').cast(pl.Int32)
+"""The number of the error that a call of the driver returned; null where it returned none."""
+
+
+def launched() -> pl.Expr:
+    """Whether a host op is a call that launched a kernel or a graph, recorded or not; one that failed launched none."""
+    return pl.col("kind").is_in(DRIVER_CALLS) & matches(LAUNCHING) & FAILURE.is_null()
+
+
 def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFrame:
     """Calls that launch kernels or graphs, from the first with a recorded op on, or all: start_ns, is_lost, is_tail.
 
@@ -29,9 +38,7 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
         ops: Device ops of one of its devices.
         devices: How many devices the worker used.
     """
-    calls = host.select("id", "parent", "kind", "start_ns", "name").filter(
-        pl.col("kind").is_in(DRIVER_CALLS), matches(LAUNCHING)
-    )
+    calls = host.select("id", "parent", "kind", "start_ns", "name", "details").filter(launched())
     has_op = pl.col("id").is_in(ops["launch"].drop_nulls().implode())
     nested = pl.col("parent").is_in(calls["id"].implode()) | pl.col("id").is_in(calls["parent"].drop_nulls().implode())
     rows = calls.with_columns(is_lost=~has_op)

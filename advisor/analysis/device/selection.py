@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.launches import incomplete, launches
+from advisor.analysis.device.launches import incomplete, launched, launches
 from advisor.analysis.device.restarts import restarts
 from advisor.analysis.device.view import DeviceView, Selection, first_uses, spans, started_in
 from advisor.errors import UsageError
@@ -68,9 +68,21 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
 def _steps_or_recordings(profile: Profile) -> pl.DataFrame:
     """The steps; of a worker that marks none, its whole recording."""
     at_work = {*profile.host_ops["worker"].unique(), *profile.device_ops["worker"].unique()}
-    if at_work <= {*profile.steps["worker"].unique()}:
-        return profile.steps
-    return pl.concat([profile.steps, _recordings(profile).join(profile.steps, on="worker", how="anti")])
+    steps = profile.steps
+    if not at_work <= {*steps["worker"].unique()}:
+        steps = pl.concat([steps, _recordings(profile).join(steps, on="worker", how="anti")])
+    return _on_launched_devices(steps, profile)
+
+
+def _on_launched_devices(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
+    """With a device where a worker launched work and none of it was recorded: its first, as nothing says which."""
+    if steps["device"].null_count() == 0:
+        return steps
+    launching = profile.host_ops.select("worker", "kind", "name", "details").filter(launched())
+    first = profile.devices.group_by("worker").agg(first=pl.min("device"))
+    devices = launching.select("worker").unique().join(first, on="worker", how="left").with_columns(pl.col("first").fill_null(0))
+    joined = steps.join(devices, on="worker", how="left", maintain_order="left")
+    return joined.with_columns(pl.coalesce("device", "first")).drop("first")
 
 
 def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile, pl.DataFrame]:
@@ -117,6 +129,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=devices.height or None,
+        visible_names=tuple(devices["name"].drop_nulls().unique().sort()),
     )
 
 
@@ -163,7 +176,7 @@ def _recordings(profile: Profile) -> pl.DataFrame:
             mark_ns=pl.lit(None, pl.Int64),
             pause_ns=pl.lit(0, pl.Int64),
             incomplete=pl.when(pl.col("first").is_null()).then(
-                pl.when("launches").then(pl.lit(NO_DEVICE_WORK)).when(is_cut).then(pl.lit(FILE_CUT))
+                pl.when(is_cut).then(pl.when("launches").then(pl.lit(NO_DEVICE_WORK)).otherwise(pl.lit(FILE_CUT)))
             ),
         )
         .sort("worker", "device")

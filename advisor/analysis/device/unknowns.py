@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, at_edges, gaps
+from advisor.analysis.device.launches import launched
+from advisor.analysis.device.unrecorded_work import lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -35,6 +37,8 @@ def unknown_waits(view: DeviceView) -> Missing | None:
     """Why it is unknown what the device waited for, or None where it is known."""
     if view.device is None or not view.total_ns:
         return None
+    if view.once(lacks_kernels):
+        return Missing("kernels_not_recorded", launches=view.host.filter(launched()).height)
     if not view.ops["launch"].count():
         return Missing("no_launches_tpu" if (view.facts.get("name") or "").startswith("TPU") else "no_cuda_calls")
     return view.once(unknown_idle)

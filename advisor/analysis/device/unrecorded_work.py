@@ -16,6 +16,13 @@ def launches(view: DeviceView) -> pl.DataFrame:
     return calls.launches(view.host, view.ops, view.devices).filter(~pl.col("is_tail"))
 
 
+def lacks_kernels(view: DeviceView) -> bool:
+    """Whether the recording has launches, and no kernel at all: when the device works is unknown then."""
+    if view.device is None or view.devices > 1 or view.ops["kind"].is_in(["kernel", "collective"]).any():
+        return False
+    return not view.host.filter(calls.launched()).is_empty()
+
+
 def holes_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:
     """Whether work that was not recorded may run in half of each gap or more; shape (gaps,).
 

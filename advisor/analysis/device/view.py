@@ -74,6 +74,7 @@ class DeviceView:
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
     process: Mapping[str, Any]  # the worker's row
     visible: int | None  # devices that the worker's process sees; None where the recording does not tell
+    visible_names: tuple[str, ...] = ()  # what they are called
     _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
     _unions: dict[tuple[str, ...], Intervals] = field(default_factory=dict, repr=False)
 

@@ -22,6 +22,7 @@ from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, st
 from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
+from advisor.analysis.device.unrecorded_work import lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import tabulates
@@ -90,7 +91,9 @@ def accounting(view: DeviceView) -> pl.DataFrame:
 
 
 def _parts(view: DeviceView) -> dict[str, Ints]:
-    """The time of each part in each used step; in every step the parts add up to its length."""
+    """The time of each part in each used step; in every step the parts add up to its length, or there are none."""
+    if view.once(lacks_kernels):  # the device may work while it seems idle
+        return {}
     return _on_cpu(view) if view.device is None else {**dict(_busy(view)), **_idle(view)}
 
 

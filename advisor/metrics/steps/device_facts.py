@@ -65,6 +65,9 @@ DEVICES_VISIBLE = Metric(
     "XProf's overview page, run environment",
     unit="count",
 )
+VISIBLE_NAMES = Metric(
+    "visible_devices", "What the devices are called that the worker's process sees.", "as recorded", unit="text"
+)
 DEVICES_USED = Metric(
     "devices_used", "Devices that the worker ran anything on.", "number of devices with device ops", unit="count"
 )
@@ -82,10 +85,14 @@ DEVICES_IDLE = Metric(
 )
 
 
-@measures(DEVICES_VISIBLE, DEVICES_USED, DEVICES_WORKING, DEVICES_IDLE)
+@measures(DEVICES_VISIBLE, VISIBLE_NAMES, DEVICES_USED, DEVICES_WORKING, DEVICES_IDLE)
 def devices(view: DeviceView) -> Values:
     """Devices that the process sees and uses."""
-    working: dict[Metric, Value] = {DEVICES_USED: view.devices, DEVICES_WORKING: runs_of(view.working)}
+    working: dict[Metric, Value] = {
+        DEVICES_USED: view.devices,
+        DEVICES_WORKING: runs_of(view.working),
+        VISIBLE_NAMES: ", ".join(view.visible_names),
+    }
     if view.visible is None:
         return working | dict.fromkeys((DEVICES_VISIBLE, DEVICES_IDLE), Missing("no_device_description"))
     return working | {DEVICES_VISIBLE: view.visible, DEVICES_IDLE: view.visible - len(view.used)}

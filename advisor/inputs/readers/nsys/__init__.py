@@ -1,6 +1,7 @@
 """Reads Nsight Systems exports (SQLite, parquetdir, and reports where `nsys` is there to export them), any schema.
 
-One worker per process that used a device. What the tables hold:
+One worker per process that used a device; where none did, per process that called CUDA or marked ranges. What the
+tables hold:
 
 - device_ops: kernels under their demangled names; copies and memsets under the names that Kineto gives them, with
   bytes, kind and both kinds of memory; a launch of a CUDA graph whose nodes were not recorded is one kernel,
@@ -43,8 +44,9 @@ from advisor.inputs.storage import size
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import SCHEMAS, Profile, join
+from advisor.model.profile import SCHEMAS, Profile, join, matches
 from advisor.text import one_line
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 FORMAT: Final = "nsys"
 
@@ -56,6 +58,7 @@ _LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
 _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
 _MOST_NAMES: Final = 8
+_LONGEST: Final = 200  # characters of the profiler's message
 _NOTICEABLE_NS: Final = 100_000_000
 _FIRST_CALLS: Final = (
     r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
@@ -100,8 +103,9 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
 def _profile(export: Export, name: str, number: int, step_range: str | None) -> Profile:
     host, recorded = events.host_ops(export), events.device_ops(export)
     device = recorded.drop_nulls("dur_ns")
-    if not device.height:
-        raise ReadError(f"no GPU activity in it, so it cannot be judged; {_RECORD}", name)
+    if not device.height and not (host["kind"] != "overhead").any():
+        says = "".join(f', and Nsight Systems says "{message}"' for message in events.diagnostics(export)[:1])
+        raise ReadError(f"no GPU activity in it{says}, so it cannot be judged; {_RECORD}", name)
     if step_range is not None:
         require_ranges(host, step_range)
     processes = _processes(host, device)
@@ -109,7 +113,7 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     tables = {
         "host_ops": host,
         "device_ops": device,
-        "devices": devices(export, device),
+        "devices": devices(export, device, processes),
         "syncs": _assigned(events.syncs(export, host), processes),
         "allocations": _assigned(events.allocations(export), processes),
     }
@@ -130,7 +134,7 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
-    salvaged = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded)]))
+    salvaged = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded, host)]))
     return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
 
 
@@ -138,8 +142,12 @@ def _profile(export: Export, name: str, number: int, step_range: str | None) -> 
 
 
 def _processes(host: pl.DataFrame, device: pl.DataFrame) -> list[int | None]:
-    """The processes that used a device, in order; null stands for one that an old schema does not name."""
-    used, known = device["process"].unique(), host["process"].drop_nulls()
+    """The processes that used a device, in order; null stands for one that an old schema does not name.
+
+    Where none did, those that called CUDA or marked ranges.
+    """
+    known = host["process"].drop_nulls()
+    used = (device if device.height else host.filter(pl.col("kind") != "overhead"))["process"].unique()
     if used.null_count() and known.n_unique() == 1:  # there is one that it can be
         used = used.fill_null(known[0]).unique()
     return used.sort(nulls_last=True).to_list()
@@ -313,7 +321,7 @@ def _producer(export: Export) -> str:
     return f"Nsight Systems {product or ''}".strip() + (f", schema {schema}" if schema else "")
 
 
-def _notes(export: Export, device: pl.DataFrame) -> Iterator[Clause]:
+def _notes(export: Export, device: pl.DataFrame, host: pl.DataFrame) -> Iterator[Clause]:
     if names := export.secret_variables():
         yield Note(
             "holds_secrets",
@@ -328,6 +336,10 @@ def _notes(export: Export, device: pl.DataFrame) -> Iterator[Clause]:
         yield Note("open_ranges", ranges=unclosed)
     if "whole_graph" in device.columns and (times := device["whole_graph"].sum()):
         yield Note("whole_graphs", times=int(times))
+    if not device["kind"].is_in(["kernel", "collective"]).any():
+        calls = host["kind"].is_in(DRIVER_CALLS).any()  # then another process is meant that makes none
+        said = (text for text in events.diagnostics(export) if not (calls and text.startswith("No CUDA events")))
+        yield from (Note("profiler_message", message=one_line(text, _LONGEST)) for text in said)
 
 
 def _hidden_share(device: pl.DataFrame) -> float:
@@ -355,12 +367,12 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     """
     device, host = profile.device_ops, profile.host_ops
     kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    launched = host.filter(pl.col("name").cast(pl.String).str.contains(_LAUNCHES)).height
+    launched = host.filter(matches(_LAUNCHES), pl.col("details").is_null()).height
     unsound, nameless = recorded["dur_ns"].null_count(), _nameless_share(recorded)
     hides, is_unsound = _hidden_share(recorded) > _FEW_SHARE, unsound > _UNSOUND_SHARE * recorded.height
     absent = {
         "steps": not profile.steps.height,
-        "device_ops": launched > 0 and not kernels.height,
+        "device_ops": not device.height or (launched > 0 and not kernels.height),
         "device_ops.name": hides or nameless > _FEW_SHARE,
         "device_ops.start_ns": is_unsound,
         "device_ops.dur_ns": hides or is_unsound,
@@ -382,6 +394,8 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
         "gpu_samples": not profile.gpu_samples.height,
     }
     reasons = dict(_WHY_ABSENT)
+    if not launched:
+        reasons["device_ops"] = Missing("no_launches" if host["kind"].is_in(DRIVER_CALLS).any() else "no_cuda_rows")
     if nameless > _FEW_SHARE:
         reasons["device_ops.name"] = Missing("names_not_exported", share=nameless)
     if is_unsound:

@@ -23,6 +23,9 @@ _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that ma
 _TIME: Final = ("start", "end")
 _DEVICE: Final = ("deviceId", "streamId", "correlationId", "globalPid")
 _NCCL: Final = "NCCL"
+_WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
+_OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission"
+_VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
 
 NAMELESS: Final = "?"
 """Name of a kernel whose name the export does not hold."""
@@ -217,6 +220,14 @@ def open_ranges(export: Export) -> int:
     return export.rows("NVTX_EVENTS", columns, needs=tuple(columns), where=where).height
 
 
+def diagnostics(export: Export) -> list[str]:
+    """What the profiler warns of that keeps work of the GPU out of a recording, each message once, the gravest first."""
+    types: dict[str, DataTypeClass] = {"severity": pl.Int64, "text": pl.String}
+    rows = export.rows("DIAGNOSTIC_EVENT", types, needs=tuple(types), where=f"severity >= {_WARNING}")
+    of_gpu = rows.filter(pl.col("text").str.contains(_OF_GPU), ~pl.col("text").str.contains(_VERBOSE))
+    return of_gpu.sort("severity", descending=True, maintain_order=True)["text"].unique(maintain_order=True).to_list()
+
+
 def mpi_ranks(export: Export) -> pl.DataFrame:
     """Process and rank, as nsys or a thread's NVTX name tell it."""
     table = export.rows("MPI_RANKS", _ints("globalPid", "rank"), needs=("globalPid", "rank"))
@@ -304,8 +315,10 @@ def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(export: Export) -> pl.DataFrame:
-    calls = _timed(export, "CUPTI_ACTIVITY_KIND_RUNTIME", "eventClass", "globalTid", "correlationId", "nameId")
+    columns = ("eventClass", "globalTid", "correlationId", "nameId", "returnValue")
+    calls = _timed(export, "CUPTI_ACTIVITY_KIND_RUNTIME", *columns)
     calls = calls.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
+    returned = pl.concat_str(pl.lit('{"returnValue": '), pl.col("returnValue").cast(pl.String), pl.lit("}"))
     texts = export.strings(calls["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
     texts = texts.select("nameId", _name("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
     return calls.join(texts, on="nameId", how="left", maintain_order="left").select(
@@ -315,6 +328,7 @@ def _calls(export: Export) -> pl.DataFrame:
         name=pl.col("name").fill_null("?"),
         kind=pl.col("kind").fill_null("runtime"),
         correlation="correlationId",
+        details=pl.when(pl.col("returnValue") != 0).then(returned).cast(TEXT),
     )
 
 

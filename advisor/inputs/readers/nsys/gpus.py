@@ -24,8 +24,10 @@ _GPU: Final[dict[str, DataTypeClass]] = {
 _GENERATIONS: Final = [(r"(?i)sm_?90", 9.0), (r"(?i)sm_?100", 10.0)]
 
 
-def devices(export: Export, ops: pl.DataFrame) -> pl.DataFrame:
+def devices(export: Export, ops: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
     """One row per process and device that it used; name and figures are null where they could not be told.
+
+    Where no process used any, each of `processes` sees all that are listed.
 
     A process's device is the GPU that TARGET_INFO_CUDA_DEVICE says it is, else any where all are alike, else the one
     with that CUDA number. Without a list, kernels built for one generation alone tell the compute capability. Graphics
@@ -35,6 +37,10 @@ def devices(export: Export, ops: pl.DataFrame) -> pl.DataFrame:
     gpus = _gpus(export)
     if not gpus.height:
         return _by_kernels(ops, used)
+    if not used.height:
+        each = pl.DataFrame({"process": processes}, schema={"process": pl.Int64})
+        listed = gpus.with_columns(device=pl.coalesce("cuda", "gpu").cast(pl.Int32, strict=False)).drop("cuda")
+        return each.join(listed.unique("device", keep="first", maintain_order=True), how="cross")
     numbered = used.join(_numbers(export, gpus, used), on=["process", "device"], how="left", nulls_equal=True)
     facts = gpus.rename({"gpu": "known"}).drop("cuda").unique("known", keep="first")
     alike = facts.drop("known").unique()

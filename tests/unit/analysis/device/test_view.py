@@ -429,8 +429,11 @@ def test_another_stream_that_does_next_to_nothing_does_not_hide_unrecorded_work(
 
 
 def test_a_job_whose_kernels_were_not_recorded_is_no_job_without_a_device():
-    selection = select_steps(profile(host_ops=[on_host("op", 0, 36), on_host("runtime", 5, 6, name="cuLaunchKernel")]))
-    assert selection.steps["left_out"].to_list() == ["no_device_work"]
+    host = [on_host("op", 0, 36), on_host("runtime", 5, 6, name="cuLaunchKernel")]
+    (one,) = select_steps(profile(host_ops=host)).views
+    assert (one.device, one.total_ns, one.ops.height) == (0, 36_000, 0)
+    (one,) = select_steps(profile(host_ops=host, devices=[V100 | {"device": 3}])).views
+    assert (one.device, one.facts["name"]) == (3, V100["name"])
 
 
 def test_a_worker_without_a_device_has_one_lane_without_one():

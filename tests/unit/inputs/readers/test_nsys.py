@@ -661,8 +661,37 @@ def test_a_folder_of_parquet_files_tells_the_same(tmp_path: Path):
 
 
 def test_without_gpu_work_there_is_nothing_to_tell(read_):
-    with pytest.raises(ReadError, match=r"report\.sqlite: no GPU activity in it, .*nsys profile --trace=cuda"):
-        read_({"NVTX_EVENTS": [nvtx(0, 9, "a")]})
+    says = [{"severity": severity, "text": text} for severity, text in MESSAGES]
+    with pytest.raises(ReadError, match=r'in it, and Nsight Systems says "CUDA driver is too old", so .*--trace=cuda'):
+        read_({"DIAGNOSTIC_EVENT": says})
+
+
+MESSAGES = [
+    (1, "CUDA injection initialized successfully."),
+    (2, "No CUDA events collected. Does the process use CUDA?"),
+    (2, "CUDA profiling might have not been started correctly."),
+    (2, "No NVTX events collected. Does the process use NVTX?"),
+    (3, "CUDA driver is too old"),
+]
+
+
+def test_ranges_without_gpu_work_are_of_a_process_that_sees_the_gpus(read_):
+    says = [{"severity": severity, "text": text} for severity, text in MESSAGES]
+    made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 9, "a")], "DIAGNOSTIC_EVENT": says}, gpus([A100]))
+    assert made.host_ops["name"].to_list() == ["a"]
+    assert made.devices.select("device", "name").rows() == [(0, A100["name"])]
+    assert made.lacks["device_ops"].code == "no_cuda_rows"
+    assert [note.words for note in made.salvaged] == [
+        "the profiler says: CUDA driver is too old",
+        "the profiler says: No CUDA events collected. Does the process use CUDA?",
+    ]
+
+
+def test_a_launch_that_failed_launched_nothing(read_):
+    made: Profile = read_({RUNTIME: [call(0, 5, returnValue=209), call(6, 7, "cudaMalloc_v3020")]})
+    assert made.host_ops["details"].to_list() == ['{"returnValue": 209}', None]
+    assert made.lacks["device_ops"].code == "no_launches"
+    assert [view.device for view in select_steps(made).views] == [None]
 
 
 def test_launches_without_kernels_leave_the_device_untold(read_):

@@ -40,6 +40,7 @@ def test_devices_that_are_visible_and_used():
         device_facts.DEVICES_USED: 2,
         device_facts.DEVICES_IDLE: 2,
         device_facts.DEVICES_WORKING: "2",
+        device_facts.VISIBLE_NAMES: V100["name"],
     }
 
 
