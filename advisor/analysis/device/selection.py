@@ -79,9 +79,11 @@ def _on_launched_devices(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     if steps["device"].null_count() == 0:
         return steps
     launching = profile.host_ops.select("worker", "kind", "name", "details").filter(launched())
-    first = profile.devices.group_by("worker").agg(first=pl.min("device"))
-    devices = launching.select("worker").unique().join(first, on="worker", how="left").with_columns(pl.col("first").fill_null(0))
-    joined = steps.join(devices, on="worker", how="left", maintain_order="left")
+    lowest = profile.devices.group_by("worker").agg(first=pl.min("device"))
+    first = launching.select("worker").unique().join(lowest, on="worker", how="left")
+    joined = steps.join(
+        first.with_columns(pl.col("first").fill_null(0)), on="worker", how="left", maintain_order="left"
+    )
     return joined.with_columns(pl.coalesce("device", "first")).drop("first")
 
 

@@ -221,7 +221,7 @@ def open_ranges(export: Export) -> int:
 
 
 def diagnostics(export: Export) -> list[str]:
-    """What the profiler warns of that keeps work of the GPU out of a recording, each message once, the gravest first."""
+    """What the profiler warns of that keeps the GPU's work out of a recording, each message once, the gravest first."""
     types: dict[str, DataTypeClass] = {"severity": pl.Int64, "text": pl.String}
     rows = export.rows("DIAGNOSTIC_EVENT", types, needs=tuple(types), where=f"severity >= {_WARNING}")
     of_gpu = rows.filter(pl.col("text").str.contains(_OF_GPU), ~pl.col("text").str.contains(_VERBOSE))
