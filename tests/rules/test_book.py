@@ -21,7 +21,8 @@ NAMES = metrics.dtypes()
 
 @cache
 def columns(rule_id):
-    return metrics_of(BOOK[rule_id], NAMES)
+    of_selections = {name: metric.dtype for name, metric in BOOK[rule_id].selected.items()}
+    return metrics_of(BOOK[rule_id], NAMES | of_selections)
 
 
 def test_the_book_is_right():

@@ -338,8 +338,8 @@ def _notes(export: Export, device: pl.DataFrame, host: pl.DataFrame) -> Iterator
         yield Note("whole_graphs", times=int(times))
     if not device["kind"].is_in(["kernel", "collective"]).any():
         calls = host["kind"].is_in(DRIVER_CALLS).any()  # then another process is meant that makes none
-        said = (text for text in events.diagnostics(export) if not (calls and text.startswith("No CUDA events")))
-        yield from (Note("profiler_message", message=one_line(text, _LONGEST)) for text in said)
+        messages = (text for text in events.diagnostics(export) if not (calls and text.startswith("No CUDA events")))
+        yield from (Note("profiler_message", message=one_line(text, _LONGEST)) for text in messages)
 
 
 def _hidden_share(device: pl.DataFrame) -> float:
