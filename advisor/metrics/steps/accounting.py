@@ -25,8 +25,7 @@ from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.unrecorded_work import lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
-from advisor.metrics.metric import tabulates
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -46,18 +45,6 @@ _PARTS_SCHEMA: Final = {
     "range": pl.String,
     "range_share": pl.Float64,
 }
-
-EXPOSED_MEMCPY_SHARE = Metric(
-    "exposed_memcpy_share",
-    "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
-    "(union of kernels and copies - union of kernels) inside the steps / step time",
-)
-
-
-@measures(EXPOSED_MEMCPY_SHARE, needs=("device_ops",))
-def exposed_copies(view: DeviceView) -> Values:
-    """Of TensorFlow and JAX it is more than memcpy_share where the call that copies returns only when it is done."""
-    return {EXPOSED_MEMCPY_SHARE: int(view.once(_parts)["memcpy"].sum()) / view.total_ns}
 
 
 @tabulates("step_part")
@@ -180,3 +167,12 @@ def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]
     of_others, of_own = (noted_ms(view, delay) for delay in _DELAYS.values())
     others = np.rint(waits * (of_others / (of_others + of_own))).astype(np.int64)
     return times | shorter | {"other_programs": others, "own_processes": waits - others}
+
+
+# of TensorFlow and JAX more than memcpy_share where the call that copies returns only when it is done
+of_devices(__name__, needs=("device_ops",))(
+    "exposed_memcpy_share", lambda view: int(view.once(_parts)["memcpy"].sum()) / view.total_ns
+).says(
+    "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
+    "(union of kernels and copies - union of kernels) inside the steps / step time",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,8 +12,7 @@ from advisor.analysis.device.categories import OF_TENSORFLOW, sweep
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import batch
-from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import Details, of_devices, tabulates
 from advisor.vocabulary.kinds import CATEGORIES
 
 _CODES: Final = tuple(CATEGORIES)
@@ -29,20 +29,6 @@ def _longest_waits(view: DeviceView) -> pl.DataFrame:
     return places(view, view.host.filter(pl.col("kind") == "input"))
 
 
-def _shares() -> dict[str, Metric]:
-    return {
-        name: Metric(
-            f"{name}_share",
-            f"Part of the step in which {meaning}.",
-            f"time of {name} outside {_before(name)} / step time; of TensorFlow and JAX {_of_tensorflow(name)}",
-            _SOURCE,
-            () if name in _ON_DEVICE else ("device_ops.start_ns",),
-            where=_longest_waits if name == "input" else None,
-        )
-        for name, meaning in CATEGORIES.items()
-    }
-
-
 def _before(name: str) -> str:
     return ", ".join(_CODES[: _CODES.index(name)]) or "nothing"
 
@@ -57,18 +43,13 @@ def _of_tensorflow(name: str) -> str:
     }.get(name, formula) + ("" if name in {"compute", "memcpy", "memset", "other"} else ", by the step's own host work")
 
 
-SHARES: Final = _shares()
-INPUT_EXPOSED_MS = Metric(
-    "input_exposed_ms", "Time per step that passes waiting for input.", "input_share x step_mean_ms", _SOURCE
-)
+def _swept_ns(view: DeviceView) -> dict[str, int]:
+    """Time of the used steps by category; it sums to theirs."""
+    return {category: int(time.sum()) for category, time in sweep(view, view.steps)}
 
 
-@measures(*SHARES.values(), INPUT_EXPOSED_MS)
-def breakdown(view: DeviceView) -> Values:
-    """Shares of the used steps by category; they sum to 1."""
-    owned = {category: int(time.sum()) for category, time in sweep(view, view.steps)}
-    shares: dict[Metric, Value] = {SHARES[category]: time / view.total_ns for category, time in owned.items()}
-    return shares | {INPUT_EXPOSED_MS: view.per_step_ms(owned["input"])}
+def _share(view: DeviceView, category: str) -> float:
+    return view.once(_swept_ns)[category] / view.total_ns
 
 
 @tabulates("step")
@@ -86,3 +67,17 @@ def step_table(view: DeviceView) -> pl.DataFrame:
     return view.steps.select("step", "name", phases, "start_ns", step_ms=pl.col("dur_ns") / 1e6).with_columns(
         *shares, bottleneck=pl.Series([_CODES[i] for i in largest], dtype=pl.String)
     )
+
+
+measure = of_devices(__name__, source=_SOURCE)
+for _name, _meaning in CATEGORIES.items():
+    _details: Details = {"where": _longest_waits} if _name == "input" else {}
+    if _name not in _ON_DEVICE:
+        _details["needs"] = ("device_ops.start_ns",)
+    measure(f"{_name}_share", partial(_share, category=_name), **_details).says(
+        f"Part of the step in which {_meaning}.",
+        f"time of {_name} outside {_before(_name)} / step time; of TensorFlow and JAX {_of_tensorflow(_name)}",
+    )
+measure("input_exposed_ms", lambda view: view.per_step_ms(view.once(_swept_ns)["input"])).says(
+    "Time per step that passes waiting for input.", "input_share x step_mean_ms"
+)

@@ -6,93 +6,67 @@ import polars as pl
 
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Value
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 
-DEVICE_NAME = Metric(
-    "device_name", "Name of the device as its driver reports it.", "as recorded", needs=("device_ops",), unit="text"
-)
-CAPABILITY = Metric(
-    "capability",
-    "CUDA compute capability; on AMD the gfx version.",
-    "major + minor / 10, as recorded",
-    needs=("device_ops", "devices"),
-)
-GPU_LISTED = Metric(
-    "gpu_listed",
-    "Whether the hardware table has this GPU: 0 where only its compute capability tells what it can do.",
-    "1 if it is certain which entry of the table it is, else 0",
-    unit="count",
-)
 
-
-@measures(DEVICE_NAME, CAPABILITY, GPU_LISTED, needs_steps=False)
-def device(view: DeviceView) -> Values:
-    """Name and capability as recorded; a name that is empty is replaced by the model that its figures tell."""
-    name = view.facts.get("name") or (view.gpu.model if view.gpu else None)
-    return {
-        DEVICE_NAME: name or Missing("device_nameless"),
-        GPU_LISTED: int(view.gpu is not None),
-        CAPABILITY: view.facts.get("capability") or Missing("no_capability"),
-    }
-
-
-DATA_PARALLEL_CALLS_PER_STEP = Metric(
-    "data_parallel_calls_per_step",
-    "Forward passes of torch.nn.DataParallel per step.",
-    "ranges named DataParallel.forward / steps",
-    "torch-tb-profiler's rule on DataParallel",
-    where=lambda view: places(view, _replicated(view)),
-)
-
-
-@measures(DATA_PARALLEL_CALLS_PER_STEP)
-def data_parallel(view: DeviceView) -> Values:
-    """How often the model runs in DataParallel, which copies it to each device."""
-    return {DATA_PARALLEL_CALLS_PER_STEP: _replicated(view).height / view.steps.height}
+def _name(view: DeviceView) -> str | Missing:
+    """As recorded; a name that is empty is replaced by the model that its figures tell."""
+    return view.facts.get("name") or (view.gpu.model if view.gpu else None) or Missing("device_nameless")
 
 
 def _replicated(view: DeviceView) -> pl.DataFrame:
     return view.used_like(r"^DataParallel\.forward$")
 
 
-DEVICES_VISIBLE = Metric(
+of_recording = of_devices(__name__, needs_steps=False)
+of_recording("device_name", _name, unit="text", needs=("device_ops",)).says(
+    "Name of the device as its driver reports it.", "as recorded"
+)
+of_recording(
+    "capability",
+    lambda view: view.facts.get("capability") or Missing("no_capability"),
+    needs=("device_ops", "devices"),
+).says("CUDA compute capability; on AMD the gfx version.", "major + minor / 10, as recorded")
+of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count").says(
+    "Whether the hardware table has this GPU: 0 where only its compute capability tells what it can do.",
+    "1 if it is certain which entry of the table it is, else 0",
+)
+
+measure = of_devices(__name__)
+measure(
+    "data_parallel_calls_per_step",
+    lambda view: _replicated(view).height / view.steps.height,
+    where=lambda view: places(view, _replicated(view)),
+).says(
+    "Forward passes of torch.nn.DataParallel per step.",
+    "ranges named DataParallel.forward / steps",
+    "torch-tb-profiler's rule on DataParallel",
+)
+measure(
     "devices_visible",
+    lambda view: Missing("no_device_description") if view.visible is None else view.visible,
+    unit="count",
+).says(
     "Devices that the worker's process sees.",
     "devices that the profile describes",
     "XProf's overview page, run environment",
-    unit="count",
 )
-VISIBLE_NAMES = Metric(
-    "visible_devices", "What the devices are called that the worker's process sees.", "as recorded", unit="text"
+measure("visible_devices", lambda view: ", ".join(view.visible_names), unit="text").says(
+    "What the devices are called that the worker's process sees.", "as recorded"
 )
-DEVICES_USED = Metric(
-    "devices_used", "Devices that the worker ran anything on.", "number of devices with device ops", unit="count"
+measure("devices_used", lambda view: view.devices, unit="count").says(
+    "Devices that the worker ran anything on.", "number of devices with device ops"
 )
-DEVICES_WORKING = Metric(
-    "devices_working",
-    "The devices on which the worker's process ran kernels.",
-    "numbers of the devices with kernels",
-    unit="text",
+measure("devices_working", lambda view: runs_of(view.working), unit="text").says(
+    "The devices on which the worker's process ran kernels.", "numbers of the devices with kernels"
 )
-DEVICES_IDLE = Metric(
+measure(
     "devices_idle",
+    lambda view: Missing("no_device_description") if view.visible is None else view.visible - len(view.used),
+    unit="count",
+).says(
     "How many of the devices that the worker's process sees it ran nothing on.",
     "devices_visible - devices with any op, copies too",
-    unit="count",
 )
-
-
-@measures(DEVICES_VISIBLE, VISIBLE_NAMES, DEVICES_USED, DEVICES_WORKING, DEVICES_IDLE)
-def devices(view: DeviceView) -> Values:
-    """Devices that the process sees and uses."""
-    working: dict[Metric, Value] = {
-        DEVICES_USED: view.devices,
-        DEVICES_WORKING: runs_of(view.working),
-        VISIBLE_NAMES: ", ".join(view.visible_names),
-    }
-    if view.visible is None:
-        return working | dict.fromkeys((DEVICES_VISIBLE, DEVICES_IDLE), Missing("no_device_description"))
-    return working | {DEVICES_VISIBLE: view.visible, DEVICES_IDLE: view.visible - len(view.used)}

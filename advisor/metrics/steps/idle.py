@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,8 @@ from advisor.analysis.device.idle import CAUSES, SHORT, gaps, graph_holes_ns, gr
 from advisor.analysis.device.places import waits_that_cost
 from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Value
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import Value, of_devices
+from advisor.model.arrays import Ints
 from advisor.text import percent
 from advisor.vocabulary import idle_causes
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -55,153 +56,44 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
     return places
 
 
-DEVICE_BUSY_SHARE = Metric(
-    "device_busy_share",
-    "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
-    "union of the device's ops over all streams inside the steps / step time",
-    needs=("device_ops", "device_ops.start_ns"),
-)
-IDLE_SHARE = Metric(
-    "idle_share",
-    "Part of the step in which nothing runs on the device; its causes are parts of it.",
-    "1 - device_busy_share",
-    needs=("device_ops", "device_ops.dur_ns"),
-)
-IDLE_SHARES: Final = {
-    cause.code: Metric(
-        f"{cause.code}_idle_share",
-        f"Part of the step in which the device idles and {cause.meaning}.",
-        f"idle time, all streams merged, in which {cause.rule} / step time",
-        _SOURCE,
-        (*_NEEDS, "device_ops.dur_ns") if cause.code in _AMONG_KERNELS else _NEEDS,
-        waits_that_cost if cause.code == "sync" else _longest(cause.code),
-    )
-    for cause in idle_causes.IDLE_CAUSES.values()
-}
-LAUNCH_GAP_SHARE = Metric(
-    "launch_gap_share",
-    "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
-    "by op.",
-    "host-bound idle time in gaps of at most {launch_gap} / step time",
-    _SOURCE,
-    _NEEDS,
-    _longest("host_bound", SHORT),
-)
-LAUNCH_GAPS_PER_STEP = Metric(
-    "launch_gaps_per_step",
-    "How often per step the device waits for the host to launch, up to {launch_gap} each.",
-    "host-bound gaps of at most {launch_gap} / steps",
-    _SOURCE,
-    _NEEDS,
-)
-LAUNCH_GAP_RECOVERABLE_MS = Metric(
-    "launch_gap_recoverable_ms",
-    "Idle time per step that faster launching could remove.",
-    "sum over host-bound gaps of at most {launch_gap} of max(0, gap - 1.5 µs) / steps",
-    "1.5 µs is the median gap between queued kernels in public H100 and B200 traces",
-    _NEEDS,
-)
-HOST_BUSY_SHARE = Metric(
-    "host_busy_share",
-    "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
-    "host-bound idle time in gaps of over {launch_gap} / step time",
-    _SOURCE,
-    _NEEDS,
-    _longest("host_bound", ~SHORT),
-)
-SYNC_IDLE_MS = Metric(
-    "sync_idle_ms",
-    "Idle time per step after synchronisation.",
-    "sync_idle_share x step_mean_ms",
-    _SOURCE,
-    _NEEDS,
-)
-STARTUP_SHARE = Metric(
-    "startup_share",
-    "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
-    "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
-    "CUDA sets itself up, and loads its libraries, in the first calls of a process",
-    ("device_ops",),
-)
-GRAPH_HOLE_SHARE = Metric(
-    "graph_hole_share",
-    "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
-    "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",
-    _SOURCE,
-    _NEEDS,
-    _longest("unknown"),
-)
-GRAPH_PAUSE_SHARE = Metric(
-    "graph_pause_share",
-    "Part of the step in short pauses between the nodes of a CUDA graph: recording nodes makes such pauses itself.",
-    "idle time of at most {queued_gap} each between ops of one launch of a CUDA graph / step time; 0 without graphs",
-    _SOURCE,
-)
-IDLE_CAUSES = Metric(
-    "idle_causes",
-    "The causes of the idle time, the largest first.",
-    "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
-    "of host-bound idle time that apart which lies in gaps of over {launch_gap} with nothing recorded on the host",
-    _SOURCE,
-    ("device_ops", "device_ops.start_ns"),
-    unit="text",
-)
+def _cause_share(view: DeviceView, cause: str) -> Value:
+    why = view.once(unknown_idle) if cause in DOUBTFUL else None
+    return why or float(view.once(gaps)[f"{cause}_ns"].sum()) / view.total_ns
 
 
-@measures(
-    DEVICE_BUSY_SHARE,
-    IDLE_SHARE,
-    *IDLE_SHARES.values(),
-    LAUNCH_GAP_SHARE,
-    LAUNCH_GAPS_PER_STEP,
-    LAUNCH_GAP_RECOVERABLE_MS,
-    HOST_BUSY_SHARE,
-    SYNC_IDLE_MS,
-    STARTUP_SHARE,
-    GRAPH_HOLE_SHARE,
-    IDLE_CAUSES,
-)
-def idle(view: DeviceView) -> Values:
-    """Busy and idle shares of the used steps, and the causes of the idle part."""
-    busy = view.share(view.busy) or 0.0
-    rows = view.once(gaps)
+def _late_ns(view: DeviceView) -> Ints:
+    """How long the device waits in each gap for the host to launch."""
+    late: Ints = view.once(gaps)["host_bound_ns"].to_numpy()
+    return late
+
+
+def _short_ns(view: DeviceView) -> Ints:
+    late = _late_ns(view)
+    return late[(late > 0) & (late <= LAUNCH_GAP_NS)]
+
+
+def _recoverable_ms(view: DeviceView) -> float:
+    return view.per_step_ms(float(np.maximum(_short_ns(view) - _LAUNCH_FLOOR_NS, 0).sum()))
+
+
+def _host_busy_share(view: DeviceView) -> float:
+    late = _late_ns(view)
+    return float(late[late > LAUNCH_GAP_NS].sum()) / view.total_ns
+
+
+def _causes(view: DeviceView) -> str:
+    """The three largest, by what they are in words."""
+    rows, doubtful = view.once(gaps), DOUBTFUL if view.once(unknown_idle) else ()
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
-    values: dict[Metric, Value] = {IDLE_SHARES[cause]: share for cause, share in shares.items()}
-    values |= {DEVICE_BUSY_SHARE: busy, IDLE_SHARE: 1 - busy}
-    values |= _launching(view, rows)
-    why = view.once(unknown_idle)
-    startup, longest = view.once(start_up)
-    doubtful = {cause: share for cause, share in shares.items() if why and cause in DOUBTFUL}
     by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
+    startup, longest = view.once(start_up)
     by_words[_words("unknown")] -= startup
     if "host_bound" not in doubtful:
         by_words[_SILENT] = _silent_share(view)
         by_words[_words("host_bound")] -= by_words[_SILENT]
-    values[STARTUP_SHARE] = startup
-    values[GRAPH_HOLE_SHARE] = graph_holes_ns(view) / view.total_ns
-    values[IDLE_CAUSES] = _in_words(by_words | {longest: startup, _EITHER: sum(doubtful.values())})
-    if why:
-        values |= dict.fromkeys(_DOUBTFUL_METRICS, why)
-    return values
-
-
-_DOUBTFUL_METRICS: Final = (
-    *(IDLE_SHARES[cause] for cause in DOUBTFUL),
-    SYNC_IDLE_MS,
-    *(LAUNCH_GAP_SHARE, LAUNCH_GAPS_PER_STEP, LAUNCH_GAP_RECOVERABLE_MS, HOST_BUSY_SHARE),
-)
-
-
-def _launching(view: DeviceView, rows: pl.DataFrame) -> dict[Metric, Value]:
-    host_bound = rows["host_bound_ns"].to_numpy()
-    short = host_bound[(host_bound > 0) & (host_bound <= LAUNCH_GAP_NS)]
-    return {
-        LAUNCH_GAP_SHARE: short.sum() / view.total_ns,
-        LAUNCH_GAPS_PER_STEP: len(short) / view.steps.height,
-        LAUNCH_GAP_RECOVERABLE_MS: view.per_step_ms(float(np.maximum(short - _LAUNCH_FLOOR_NS, 0).sum())),
-        HOST_BUSY_SHARE: host_bound[host_bound > LAUNCH_GAP_NS].sum() / view.total_ns,
-        SYNC_IDLE_MS: view.per_step_ms(float(rows["sync_ns"].sum())),
-    }
+    by_words |= {longest: startup, _EITHER: sum(shares[cause] for cause in doubtful)}
+    largest = sorted(((s, words) for words, s in by_words.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
+    return "; ".join(f"{words} ({percent(share)})" for share, words in largest)
 
 
 def _silent_share(view: DeviceView) -> float:
@@ -214,13 +106,69 @@ def _words(cause: str) -> str:
     return idle_causes.IDLE_CAUSES[cause].meaning
 
 
-def _in_words(shares: Mapping[str, float]) -> str:
-    """The three largest, by what they are in words."""
-    largest = sorted(((s, words) for words, s in shares.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
-    return "; ".join(f"{words} ({percent(share)})" for share, words in largest)
+measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS)
+of_lateness = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=unknown_idle)
+of_devices_work = of_devices(__name__, needs=("device_ops",))
 
-
-@measures(GRAPH_PAUSE_SHARE)
-def graph_pauses(view: DeviceView) -> Values:
-    """How much of the step may be the profiler's own work between nodes."""
-    return {GRAPH_PAUSE_SHARE: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0}
+of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=("device_ops.start_ns",)).says(
+    "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
+    "union of the device's ops over all streams inside the steps / step time",
+)
+of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",)).says(
+    "Part of the step in which nothing runs on the device; its causes are parts of it.", "1 - device_busy_share"
+)
+for _cause in idle_causes.IDLE_CAUSES.values():
+    measure(
+        f"{_cause.code}_idle_share",
+        partial(_cause_share, cause=_cause.code),
+        needs=("device_ops.dur_ns",) if _cause.code in _AMONG_KERNELS else (),
+        where=waits_that_cost if _cause.code == "sync" else _longest(_cause.code),
+    ).says(
+        f"Part of the step in which the device idles and {_cause.meaning}.",
+        f"idle time, all streams merged, in which {_cause.rule} / step time",
+    )
+of_lateness(
+    "launch_gap_share", lambda view: float(_short_ns(view).sum()) / view.total_ns, where=_longest("host_bound", SHORT)
+).says(
+    "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
+    "by op.",
+    "host-bound idle time in gaps of at most {launch_gap} / step time",
+)
+of_lateness("launch_gaps_per_step", lambda view: len(_short_ns(view)) / view.steps.height).says(
+    "How often per step the device waits for the host to launch, up to {launch_gap} each.",
+    "host-bound gaps of at most {launch_gap} / steps",
+)
+of_lateness("launch_gap_recoverable_ms", _recoverable_ms).says(
+    "Idle time per step that faster launching could remove.",
+    "sum over host-bound gaps of at most {launch_gap} of max(0, gap - 1.5 µs) / steps",
+    "1.5 µs is the median gap between queued kernels in public H100 and B200 traces",
+)
+of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~SHORT)).says(
+    "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
+    "host-bound idle time in gaps of over {launch_gap} / step time",
+)
+of_lateness("sync_idle_ms", lambda view: view.per_step_ms(float(view.once(gaps)["sync_ns"].sum()))).says(
+    "Idle time per step after synchronisation.", "sync_idle_share x step_mean_ms"
+)
+of_devices_work("startup_share", lambda view: view.once(start_up)[0]).says(
+    "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
+    "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
+    "CUDA sets itself up, and loads its libraries, in the first calls of a process",
+)
+measure("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown")).says(
+    "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
+    "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",
+)
+of_devices(__name__)(
+    "graph_pause_share", lambda view: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0
+).says(
+    "Part of the step in short pauses between the nodes of a CUDA graph: recording nodes makes such pauses itself.",
+    "idle time of at most {queued_gap} each between ops of one launch of a CUDA graph / step time; 0 without graphs",
+    _SOURCE,
+)
+of_devices_work("idle_causes", _causes, unit="text", needs=("device_ops.start_ns",)).says(
+    "The causes of the idle time, the largest first.",
+    "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
+    "of host-bound idle time that apart which lies in gaps of over {launch_gap} with nothing recorded on the host",
+    _SOURCE,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -13,8 +13,7 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import workload
-from advisor.metrics.metric import Value
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import Value, of_devices
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.text import ms
@@ -57,153 +56,51 @@ def _places(steps: pl.DataFrame) -> pl.DataFrame:
     return as_places(steps, "steps", name=label)
 
 
-def _long_places(view: DeviceView) -> pl.DataFrame:
-    return _places(_long_steps(view))
+def _beyond(view: DeviceView) -> dict[str, Ints]:
+    """By cause, what the long steps take of it beyond the used steps' mean, in ns."""
+    return _excess_by_cause(view, view.once(_long_steps))
 
 
-OUTLIERS_SHARE = Metric(
-    "outliers_share",
-    "What the steps left out as uneven add to the mean step at most.",
-    "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
-    _SOURCE,
-    where=lambda view: _places(view.outliers),
-)
-OUTLIER_STEPS = Metric(
-    "outlier_steps", "Steps left out for their length, without compilation in them.", "count", _SOURCE, unit="count"
-)
-OUTLIER_EXCESS_MS = Metric(
-    "outlier_excess_ms",
-    "What the steps left out for their length add to the mean step.",
-    "sum over them of max(0, step - median of the used steps) / complete steps",
-    _SOURCE,
-    where=_long_places,
-)
-OUTLIER_OWN_MS = Metric(
-    "outlier_own_ms",
-    "What the long steps add to the mean step, apart from what slows down every other step too.",
-    "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
-    "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it, less what a "
-    "server's kernels take longer, because requests differ",
-    _SOURCE,
-    where=_long_places,
-)
-OUTLIER_MOST_MS = Metric(
-    "outlier_most_ms",
-    "What the long steps add to the mean step at most: had they been as short as the used steps get.",
-    "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
-    _SOURCE,
-)
-OUTLIER_RATIO = Metric(
-    "outlier_ratio",
-    "How many times the typical step the longest step left out takes.",
-    "longest step left out for its length / median of the used steps; 1 where there is none",
-    _SOURCE,
-)
-OUTLIER_CAUSES = Metric(
-    "outlier_causes",
-    "What made the long steps long, the most time first.",
-    "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
-    "steps' mean; the host's other work by the ranges that ran",
-    _SOURCE,
-    unit="text",
-)
-OUTLIER_CAUSE = Metric(
-    "outlier_cause",
-    "The first cause of long steps in one word; empty where there are no long steps.",
-    f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
-    "that and Python, without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used "
-    "one does at most, and other programs kept the CPU from the job for half of it, or what takes longer is ops (or "
-    "Python, if nobody noted that)",
-    _SOURCE,
-    unit="text",
-)
-OUTLIER_INPUT_MS = Metric(
-    "outlier_input_ms",
-    "What waiting for input adds to the mean step in long steps, and in a first one left out.",
-    "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
-    _SOURCE,
-)
-OUTLIER_PYTHON_MS = Metric(
-    "outlier_python_ms",
-    "What Python between framework ops adds to the mean step in long steps, and in a first one left out.",
-    "sum over them of Python's time ({slow_call} to {dispatch} on end) beyond the used steps' mean, at most their "
-    "excess / complete steps",
-    _SOURCE,
-)
-COMPILING_STEPS = Metric(
-    "compiling_steps",
-    "Steps in which code was compiled although a step without compilation had come before.",
-    "steps with a compilation range after the first complete step without one; where there is none and the "
-    "complete steps are more than three, those after the first",
-    unit="count",
-)
-UNCOMPILED_STEPS = Metric(
-    "uncompiled_steps",
-    "Complete steps in which nothing was compiled.",
-    "complete steps without a compilation range",
-    unit="count",
-)
-COMPILING_EXCESS_MS = Metric(
-    "compiling_excess_ms",
-    "What the steps that compile again add to the mean step.",
-    "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, the sum "
-    "over them of compilation with the device idle",
-    where=lambda view: _places(_late_compilations(view)),
-)
-COMPILING_MOST_MS = Metric(
-    "compiling_most_ms",
-    "What the steps that compile again add to the mean step at most: had each taken as long as the longest of them.",
-    "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
-    "without steps that do not compile, compilation with the device idle in all steps (without a device: the mean step "
-    "less communication, waits for input and half of the ops, whose first run takes longer)",
-)
+def _added_ms(view: DeviceView, ns: float) -> float:
+    """What so much time adds to the mean of the complete steps."""
+    return ns / (view.steps.height + view.outliers.height) / 1e6
 
 
-@measures(
-    OUTLIERS_SHARE,
-    OUTLIER_STEPS,
-    OUTLIER_EXCESS_MS,
-    OUTLIER_OWN_MS,
-    OUTLIER_MOST_MS,
-    OUTLIER_RATIO,
-    OUTLIER_CAUSES,
-    OUTLIER_CAUSE,
-    OUTLIER_INPUT_MS,
-    OUTLIER_PYTHON_MS,
-    COMPILING_STEPS,
-    UNCOMPILED_STEPS,
-    COMPILING_EXCESS_MS,
-    COMPILING_MOST_MS,
-)
-def outliers(view: DeviceView) -> Values:
-    """What uneven steps cost; zero where every complete step is used and none compiles."""
-    steps = view.steps.height + view.outliers.height
-    compiled = _compiled(view, view.outliers)
-    typical, short = _usual(view.steps)
-    left_out, long = view.outliers.filter(~compiled), _long_steps(view)
-    beyond = _excess_by_cause(view, long)
-    excess = _excess(long, typical)
-    inputs, pythons, kernels = (
-        float(np.minimum(beyond[cause], excess).sum()) for cause in ("input", "python", "compute")
-    )
-    elsewhere = inputs * _acts_always(view, "input") + pythons * _acts_always(view, "python")
-    elsewhere += kernels * ("serving" in view.once(workload))  # its batches are as large as the requests
-    beyond_all, excess_all = _excess_by_cause(view, left_out), _excess(left_out, typical)
-    by_input, by_python = (float(np.minimum(beyond_all[cause], excess_all).sum()) for cause in ("input", "python"))
-    most, mean = _excess(view.outliers, short).sum(), view.total_ns / view.steps.height
-    return {
-        OUTLIERS_SHARE: float(most) / steps / mean if mean else None,
-        OUTLIER_STEPS: long.height,
-        OUTLIER_EXCESS_MS: float(excess.sum()) / steps / 1e6,
-        OUTLIER_OWN_MS: (float(excess.sum()) - elsewhere) / steps / 1e6,
-        OUTLIER_MOST_MS: (float(_excess(long, short).sum()) - elsewhere) / steps / 1e6,
-        OUTLIER_RATIO: float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0,
-        OUTLIER_CAUSES: _in_words(view, beyond),
-        OUTLIER_CAUSE: _first_cause(view, beyond) if long.height else "",
-        OUTLIER_INPUT_MS: by_input / steps / 1e6,
-        OUTLIER_PYTHON_MS: by_python / steps / 1e6,
-        **_compiling(view, steps),
+def _outliers_share(view: DeviceView) -> Value:
+    most_ns = float(_excess(view.outliers, _usual(view.steps)[1]).sum())
+    return _added_ms(view, most_ns) * 1e6 / (view.total_ns / view.steps.height)
+
+
+def _excess_ns(view: DeviceView) -> Floats:
+    """By how much each long step exceeds the median of the used ones."""
+    return _excess(view.once(_long_steps), _usual(view.steps)[0])
+
+
+def _elsewhere_ns(view: DeviceView) -> float:
+    """What of the long steps' excess slows down every other step too."""
+    beyond, excess = view.once(_beyond), _excess_ns(view)
+    always = {
+        "input": _acts_always(view, "input"),
+        "python": _acts_always(view, "python"),
+        "compute": "serving" in view.once(workload),  # its batches are as large as the requests
     }
+    return sum(float(np.minimum(beyond[cause], excess).sum()) for cause, acts in always.items() if acts)
+
+
+def _ratio(view: DeviceView) -> float:
+    long, (typical, _) = view.once(_long_steps), _usual(view.steps)
+    return float(long["dur_ns"].to_numpy().max()) / typical if long.height and typical else 1.0
+
+
+def _cause_ms(view: DeviceView, cause: str) -> float:
+    """What a cause adds to the mean step in long steps, and in a first one left out."""
+    left_out = view.outliers.filter(~_compiled(view, view.outliers))
+    beyond, excess = view.once(_beyond_left_out)[cause], _excess(left_out, _usual(view.steps)[0])
+    return _added_ms(view, float(np.minimum(beyond, excess).sum()))
+
+
+def _beyond_left_out(view: DeviceView) -> dict[str, Ints]:
+    return _excess_by_cause(view, view.outliers.filter(~_compiled(view, view.outliers)))
 
 
 def _long_steps(view: DeviceView) -> pl.DataFrame:
@@ -226,21 +123,14 @@ def _late_compilations(view: DeviceView) -> pl.DataFrame:
     return view.complete.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
 
 
-def _compiling(view: DeviceView, count: int) -> dict[Metric, Value]:
+def _compiling_ns(view: DeviceView) -> tuple[float, float]:
+    """What the steps that compile again take beyond the others, and at most."""
     steps, late = view.complete, _late_compilations(view)
     compiled = _compiled(view, steps).to_numpy()
     if compiled.all() and steps.height > _START_UP:
-        excess, most = float(_compilation(view, late).sum()), float(_most_compilation(view, steps).sum())
-    else:
-        typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
-        excess = float(_excess(late, typical).sum())
-        most = late.height * float(_excess(late, short).max(initial=0.0))
-    return {
-        COMPILING_STEPS: late.height,
-        UNCOMPILED_STEPS: int((~compiled).sum()),
-        COMPILING_EXCESS_MS: excess / count / 1e6,
-        COMPILING_MOST_MS: most / count / 1e6,
-    }
+        return float(_compilation(view, late).sum()), float(_most_compilation(view, steps).sum())
+    typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
+    return float(_excess(late, typical).sum()), late.height * float(_excess(late, short).max(initial=0.0))
 
 
 def _compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
@@ -314,14 +204,17 @@ def _when(view: DeviceView) -> dict[str, Intervals]:
     }
 
 
-def _in_words(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
+def _in_words(view: DeviceView) -> str:
     """`saving a checkpoint (130 ms), ...`: time in all of those steps."""
-    sums = sorted(((int(time.sum()), cause) for cause, time in beyond.items()), reverse=True)
+    sums = sorted(((int(time.sum()), cause) for cause, time in view.once(_beyond).items()), reverse=True)
     causes = [(ns, cause) for ns, cause in sums if ns > _TELLING_SHARE * sum(ns for ns, _ in sums)][:_MOST_CAUSES]
     return ", ".join(_in_full(view, cause, ms(ns / 1e6)) for ns, cause in causes)
 
 
-def _first_cause(view: DeviceView, beyond: Mapping[str, Ints]) -> str:
+def _first_cause(view: DeviceView) -> str:
+    if not view.once(_long_steps).height:
+        return ""
+    beyond = view.once(_beyond)
     cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
     is_slower = cause in _WITHOUT_EVIDENCE and view.device is None and _same_work(view)
     if is_slower and _may_be_of_machine(view, cause, int(beyond[cause].sum())):
@@ -343,7 +236,7 @@ def _may_be_of_machine(view: DeviceView, cause: str, longer_ns: int) -> bool:
 
 def _same_work(view: DeviceView) -> bool:
     """Whether the long steps run hardly more of any op than a used step does: what takes longer is the machine's."""
-    usual, long = (_most_calls(view, steps) for steps in (view.steps, _long_steps(view)))
+    usual, long = (_most_calls(view, steps) for steps in (view.steps, view.once(_long_steps)))
     both = long.join(usual, on="name", how="left", suffix="_usual").with_columns(pl.col("calls_usual").fill_null(0))
     more = int((both["calls"] - both["calls_usual"]).clip(0).sum())
     return usual.height > 0 and more <= _HARDLY_MORE * int(usual["calls"].sum())
@@ -369,7 +262,7 @@ def _in_full(view: DeviceView, cause: str, time: str) -> str:
 
 def _other_work(view: DeviceView) -> str | None:
     """What takes longer than usual in the long steps' time that no cause owns; None where nothing recorded does."""
-    long, usual = (_times_of_no_cause(view, steps) for steps in (_long_steps(view), view.steps))
+    long, usual = (_times_of_no_cause(view, steps) for steps in (view.once(_long_steps), view.steps))
     beyond = long.join(usual, on="name", how="left", nulls_equal=True, suffix="_usual")
     excess = pl.col("ns") - pl.col("ns_usual").fill_null(0)
     name: str | None = beyond.sort(excess, descending=True, maintain_order=True)["name"][0]
@@ -383,3 +276,89 @@ def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     for when in view.once(_when).values():
         rest = rest - when
     return times_by_name(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))
+
+
+measure = of_devices(__name__, source=_SOURCE)
+of_compilation = of_devices(__name__)
+measure("outliers_share", _outliers_share, where=lambda view: _places(view.outliers)).says(
+    "What the steps left out as uneven add to the mean step at most.",
+    "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
+)
+measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count").says(
+    "Steps left out for their length, without compilation in them.", "count"
+)
+measure(
+    "outlier_excess_ms",
+    lambda view: _added_ms(view, float(_excess_ns(view).sum())),
+    where=lambda view: _places(view.once(_long_steps)),
+).says(
+    "What the steps left out for their length add to the mean step.",
+    "sum over them of max(0, step - median of the used steps) / complete steps",
+)
+measure(
+    "outlier_own_ms",
+    lambda view: _added_ms(view, float(_excess_ns(view).sum()) - _elsewhere_ns(view)),
+    where=lambda view: _places(view.once(_long_steps)),
+).says(
+    "What the long steps add to the mean step, apart from what slows down every other step too.",
+    "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
+    "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it, less what a "
+    "server's kernels take longer, because requests differ",
+)
+measure(
+    "outlier_most_ms",
+    lambda view: _added_ms(
+        view, float(_excess(view.once(_long_steps), _usual(view.steps)[1]).sum()) - _elsewhere_ns(view)
+    ),
+).says(
+    "What the long steps add to the mean step at most: had they been as short as the used steps get.",
+    "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
+)
+measure("outlier_ratio", _ratio).says(
+    "How many times the typical step the longest step left out takes.",
+    "longest step left out for its length / median of the used steps; 1 where there is none",
+)
+measure("outlier_causes", _in_words, unit="text").says(
+    "What made the long steps long, the most time first.",
+    "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
+    "steps' mean; the host's other work by the ranges that ran",
+)
+measure("outlier_cause", _first_cause, unit="text").says(
+    "The first cause of long steps in one word; empty where there are no long steps.",
+    f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
+    "that and Python, without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used "
+    "one does at most, and other programs kept the CPU from the job for half of it, or what takes longer is ops (or "
+    "Python, if nobody noted that)",
+)
+measure("outlier_input_ms", lambda view: _cause_ms(view, "input")).says(
+    "What waiting for input adds to the mean step in long steps, and in a first one left out.",
+    "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
+)
+measure("outlier_python_ms", lambda view: _cause_ms(view, "python")).says(
+    "What Python between framework ops adds to the mean step in long steps, and in a first one left out.",
+    "sum over them of Python's time ({slow_call} to {dispatch} on end) beyond the used steps' mean, at most their "
+    "excess / complete steps",
+)
+of_compilation("compiling_steps", lambda view: _late_compilations(view).height, unit="count").says(
+    "Steps in which code was compiled although a step without compilation had come before.",
+    "steps with a compilation range after the first complete step without one; where there is none and the "
+    "complete steps are more than three, those after the first",
+)
+of_compilation("uncompiled_steps", lambda view: int((~_compiled(view, view.complete)).sum()), unit="count").says(
+    "Complete steps in which nothing was compiled.", "complete steps without a compilation range"
+)
+of_compilation(
+    "compiling_excess_ms",
+    lambda view: _added_ms(view, view.once(_compiling_ns)[0]),
+    where=lambda view: _places(_late_compilations(view)),
+).says(
+    "What the steps that compile again add to the mean step.",
+    "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, the sum "
+    "over them of compilation with the device idle",
+)
+of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1])).says(
+    "What the steps that compile again add to the mean step at most: had each taken as long as the longest of them.",
+    "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
+    "without steps that do not compile, compilation with the device idle in all steps (without a device: the mean step "
+    "less communication, waits for input and half of the ops, whose first run takes longer)",
+)

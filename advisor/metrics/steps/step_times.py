@@ -6,58 +6,13 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Value, tabulates
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.missing import Missing
 
-STEPS = Metric("steps", "Steps used.", "number of steps left after `--steps`", unit="count")
-STEPS_CUT = Metric(
-    "steps_cut", "Steps left out because the file ends early.", "marked steps that may lack device work", unit="count"
-)
-STEP_MS = Metric("step_ms", "Typical step time.", "median over the used steps of (next step's start - its own start)")
-STEP_MEAN_MS = Metric(
-    "step_mean_ms", "Mean step time. Shares and savings are parts of it.", "sum of the periods / steps"
-)
-MARK_MS = Metric(
-    "mark_ms",
-    "How long the range is that marks a step: less than the step where the loop does more than the range holds.",
-    "mean over the used steps of the range's length on the host",
-)
-COMPLETE_STEP_MEAN_MS = Metric(
-    "complete_step_mean_ms",
-    "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
-    "sum of the complete steps / their number",
-)
-STEP_CV = Metric(
-    "step_cv", "Unevenness of the steps.", "sample standard deviation / mean of the step times", unit="ratio"
-)
-HOST_ACTIVE_MS = Metric(
-    "host_active_ms",
-    "Host work per step: the step cannot get shorter than this while the host does the same work.",
-    "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
-    needs=("host_ops",),
-)
 
-
-@measures(
-    STEPS, STEPS_CUT, STEP_MS, STEP_MEAN_MS, MARK_MS, COMPLETE_STEP_MEAN_MS, STEP_CV, HOST_ACTIVE_MS, needs_steps=False
-)
-def step_times(view: DeviceView) -> Values:
-    """Step times and the host's part in them."""
-    times = view.steps["dur_ns"].to_numpy() / 1e6
-    counts = {STEPS: view.steps.height if times.any() else 0, STEPS_CUT: view.cut}
-    if not times.any():
-        return counts
-    mean = float(times.mean())
-    return {
-        **counts,
-        STEP_MS: float(np.median(times)),
-        STEP_MEAN_MS: mean,
-        MARK_MS: _mark_ms(view),
-        COMPLETE_STEP_MEAN_MS: float(view.complete["dur_ns"].to_numpy().mean() / 1e6),
-        STEP_CV: float(times.std(ddof=1)) / mean if len(times) > 1 else None,
-        HOST_ACTIVE_MS: _host_active_ms(view),
-    }
+def _step_cv(view: DeviceView) -> Value:
+    times = view.steps["dur_ns"].to_numpy()
+    return float(times.std(ddof=1) / times.mean()) if len(times) > 1 else None
 
 
 def _mark_ms(view: DeviceView) -> Value:
@@ -80,3 +35,34 @@ def recorded_steps(view: DeviceView) -> pl.DataFrame:
     The last one is why it is not used, null where it is.
     """
     return view.complete.select("step", "name", "start_ns", "left_out", step_ms=pl.col("dur_ns") / 1e6)
+
+
+of_recording = of_devices(__name__, needs_steps=False)
+measure = of_devices(__name__)
+of_recording("steps", lambda view: view.steps.height if view.total_ns else 0, unit="count").says(
+    "Steps used.", "number of steps left after `--steps`"
+)
+of_recording("steps_cut", lambda view: view.cut, unit="count").says(
+    "Steps left out because the file ends early.", "marked steps that may lack device work"
+)
+measure("step_ms", lambda view: float(np.median(view.steps["dur_ns"].to_numpy() / 1e6))).says(
+    "Typical step time.", "median over the used steps of (next step's start - its own start)"
+)
+measure("step_mean_ms", lambda view: float((view.steps["dur_ns"].to_numpy() / 1e6).mean())).says(
+    "Mean step time. Shares and savings are parts of it.", "sum of the periods / steps"
+)
+measure("mark_ms", _mark_ms).says(
+    "How long the range is that marks a step: less than the step where the loop does more than the range holds.",
+    "mean over the used steps of the range's length on the host",
+)
+measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_numpy().mean() / 1e6)).says(
+    "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
+    "sum of the complete steps / their number",
+)
+measure("step_cv", _step_cv, unit="ratio").says(
+    "Unevenness of the steps.", "sample standard deviation / mean of the step times"
+)
+measure("host_active_ms", _host_active_ms, needs=("host_ops",)).says(
+    "Host work per step: the step cannot get shorter than this while the host does the same work.",
+    "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import polars as pl
@@ -9,63 +10,53 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Intervals
 from advisor.whatif import ELSE, is_replayed, replay_error, saved, sooner, without_waits
 
 _SOURCE: Final = (
     "advisor.whatif.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
 )
-_NEEDS: Final = ("device_ops",)
 
 
-REPLAY_ERROR = Metric(
-    "replay_error",
-    "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
-    "replayed step time / recorded step time - 1",
-    _SOURCE,
-    (*_NEEDS, "device_ops.launch"),
-    unit="ratio",
-)
-INPUT_GAIN_MS = Metric(
-    "input_gain_ms",
-    "Step time saved if batches were always there in time.",
-    "replay without the host's time in the data loader" + ELSE + "input_exposed_ms",
-    _SOURCE,
-)
-INPUT_COPY_GAIN_MS = Metric(
-    "input_copy_gain_ms",
-    "Copies of a step that may run beside kernels once batches are there in time, where no replay tells.",
-    "copies outside of kernels / used steps; 0 with a replay, which overlaps them itself, and without a device",
-    "a step that waits for its batch has no kernels left to copy beside",
-)
-SYNC_GAIN_MS = Metric(
-    "sync_gain_ms",
-    "Step time saved if no call waited for the device.",
-    "replay without waits" + ELSE + "sync_idle_ms",
-    _SOURCE,
-    (*_NEEDS, "device_ops.launch"),
-)
-
-
-@measures(REPLAY_ERROR, INPUT_GAIN_MS, INPUT_COPY_GAIN_MS, SYNC_GAIN_MS)
-def what_if(view: DeviceView) -> Values:
-    """Gains per step of single changes, each from the unchanged recording."""
+def _input_ms(view: DeviceView) -> float:
     if view.device is None:
         waiting = (view.host_spans("input") - view.once(executed)).within(view.starts, view.ends)
-        return {INPUT_GAIN_MS: view.per_step_ms(int(waiting.sum())), INPUT_COPY_GAIN_MS: 0.0}
-    rows, error = view.once(gaps), replay_error(view)
-    in_time = sooner(view.host_spans("input"), bound_ns=int(rows["input_ns"].sum()))
-    bare_ns = int(_bare_copies(view).within(view.starts, view.ends).sum())
-    return {
-        REPLAY_ERROR: error,
-        INPUT_GAIN_MS: saved(view, in_time).most_ms,
-        INPUT_COPY_GAIN_MS: 0.0 if is_replayed(view) else view.per_step_ms(bare_ns),
-        SYNC_GAIN_MS: saved(view, without_waits(int(rows["sync_ns"].sum()))).most_ms,
-    }
+        return view.per_step_ms(int(waiting.sum()))
+    return saved(view, sooner(view.host_spans("input"), bound_ns=int(view.once(gaps)["input_ns"].sum()))).most_ms
+
+
+def _copies_ms(view: DeviceView) -> float:
+    if view.device is None or is_replayed(view):
+        return 0.0
+    return view.per_step_ms(int(_bare_copies(view).within(view.starts, view.ends).sum()))
+
+
+def _on_device(value: Callable[[DeviceView], Value]) -> Callable[[DeviceView], Value]:
+    return lambda view: None if view.device is None else value(view)
 
 
 def _bare_copies(view: DeviceView) -> Intervals:
     """When the device copies and runs nothing else."""
     is_copy = pl.col("kind") == "memcpy"
     return spans(view.ops.filter(is_copy)) - spans(view.ops.filter(~is_copy))
+
+
+measure = of_devices(__name__, source=_SOURCE)
+of_launches = of_devices(__name__, source=_SOURCE, needs=("device_ops", "device_ops.launch"))
+of_launches("replay_error", _on_device(replay_error), unit="ratio").says(
+    "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
+    "replayed step time / recorded step time - 1",
+)
+measure("input_gain_ms", _input_ms).says(
+    "Step time saved if batches were always there in time.",
+    "replay without the host's time in the data loader" + ELSE + "input_exposed_ms",
+)
+measure("input_copy_gain_ms", _copies_ms).says(
+    "Copies of a step that may run beside kernels once batches are there in time, where no replay tells.",
+    "copies outside of kernels / used steps; 0 with a replay, which overlaps them itself, and without a device",
+    "a step that waits for its batch has no kernels left to copy beside",
+)
+of_launches.gain("sync", lambda view: without_waits(int(view.once(gaps)["sync_ns"].sum()))).says(
+    "Step time saved if no call waited for the device.", "replay without waits" + ELSE + "sync_idle_ms", _SOURCE
+)

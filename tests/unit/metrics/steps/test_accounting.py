@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.accounting import EXPOSED_MEMCPY_SHARE, accounting, exposed_copies, step_parts
+from advisor.metrics.steps.accounting import accounting, step_parts
 from advisor.model.profile import Profile
-from tests.tables import kernel, on_device, on_host, pageable, profile, step, view
+from tests.tables import kernel, metrics_of, on_device, on_host, pageable, profile, step, view
 
 
 def parts(made: Profile) -> dict[str, float]:
@@ -224,4 +224,4 @@ def test_a_copy_whose_call_returns_when_it_is_done_is_exposed_in_any_framework()
         [step(1, 0, 100)],
         workers=[{"worker": 0, "framework": "jax"}],
     )
-    assert exposed_copies(view(made)) == {EXPOSED_MEMCPY_SHARE: 0.3}
+    assert metrics_of(view(made))["exposed_memcpy_share"] == 0.3

@@ -2,19 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.breakdown import breakdown, step_table
+from advisor.metrics.steps.breakdown import step_table
 from advisor.model.profile import Profile
 from advisor.vocabulary.kinds import CATEGORIES
-from tests.tables import by_name, kernel, of_tensorflow, on_device, on_host, pageable, profile, step, view
-
-breakdown = by_name(breakdown)
+from tests.tables import kernel, metrics_of, of_tensorflow, on_device, on_host, pageable, profile, step, view
 
 STEP = [step(1, 0, 100)]
 
 
 def shares(made: Profile) -> dict[str, float]:
     """The categories that have a part of the step, in percent."""
-    found = {category: breakdown(view(made))[f"{category}_share"] for category in CATEGORIES}
+    found = {category: metrics_of(view(made))[f"{category}_share"] for category in CATEGORIES}
     return {category: share * 100 for category, share in found.items() if isinstance(share, float) and share}
 
 
@@ -81,12 +79,13 @@ def test_only_what_lies_inside_the_steps_used_counts():
 def test_input_per_step():
     steps = [step(1, 0, 100), step(2, 100, 300)]
     made = profile(host_ops=[on_host("input", 0, 10), on_host("input", 100, 120)], steps=steps)
-    assert breakdown(view(made))["input_exposed_ms"] == pytest.approx(0.015)
-    assert breakdown(view(made))["input_share"] == pytest.approx(0.1)
+    assert metrics_of(view(made))["input_exposed_ms"] == pytest.approx(0.015)
+    assert metrics_of(view(made))["input_share"] == pytest.approx(0.1)
 
 
 def test_a_step_without_length_has_no_shares():
-    assert breakdown(view(profile(steps=[step(1, 0, 0)]))) == {}
+    values = metrics_of(view(profile(steps=[step(1, 0, 0)])))
+    assert {values[f"{category}_share"] for category in CATEGORIES} == {None}
 
 
 def test_one_row_per_step_used():
@@ -144,8 +143,8 @@ def test_tensorflow_s_order_of_the_breakdown():
         on_host("op", 55, 80, step=1),
     ]
     ops = [kernel(0, 20), on_device("memcpy", 50, 70, copy_kind="HtoD"), on_device("memcpy", 80, 85, copy_kind="DtoH")]
-    values = breakdown(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
-    shares = {name.removesuffix("_share"): share for name, share in values.items() if name.endswith("_share")}
+    values = metrics_of(of_tensorflow(view(profile(ops, host, [step(1, 0, 100)]))))
+    shares = {category: values[f"{category}_share"] for category in CATEGORIES}
     assert {name: round(share, 6) for name, share in shares.items() if share} == {
         "compute": 0.2,  # 0 to 20
         "input": 0.1,  # 20 to 30
@@ -158,7 +157,7 @@ def test_tensorflow_s_order_of_the_breakdown():
 
 def test_on_a_cpu_the_executor_is_no_launch():
     host = [on_host("annotation", 0, 60, name="ExecutorState::Process", step=1), on_host("input", 60, 80, step=1)]
-    values = breakdown(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    values = metrics_of(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
     assert (values["launch_share"], values["host_share"], values["input_share"]) == (0.0, 0.6, 0.2)
 
 

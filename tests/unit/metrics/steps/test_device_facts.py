@@ -2,16 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps import device_facts
-from advisor.metrics.steps.device_facts import data_parallel, device, devices
 from advisor.model.missing import Missing
-from tests.tables import V100, Row, by_name, kernel, on_device, on_host, profile, step, view
-
-device = by_name(device)
+from tests.tables import V100, Row, kernel, metrics_of, on_device, on_host, profile, step, values_of, view
 
 
 def facts(*devices: Row) -> tuple[object, object]:
-    found = device(view(profile([kernel(0, 1)], devices=devices)))
+    found = metrics_of(view(profile([kernel(0, 1)], devices=devices)))
     return found["device_name"], found["capability"]
 
 
@@ -34,14 +30,10 @@ def test_a_device_that_is_not_described_has_no_name(devices: tuple[Row, ...]):
 def test_devices_that_are_visible_and_used():
     visible = [V100 | {"device": i} for i in range(4)]
     ops = [kernel(0, 1, device=2), on_device("memcpy", 0, 1, device=3)]
-    values = devices(view(profile(ops, steps=[step(1, 0, 10, device=2)], devices=visible)))
-    assert values == {
-        device_facts.DEVICES_VISIBLE: 4,
-        device_facts.DEVICES_USED: 2,
-        device_facts.DEVICES_IDLE: 2,
-        device_facts.DEVICES_WORKING: "2",
-        device_facts.VISIBLE_NAMES: V100["name"],
-    }
+    made = view(profile(ops, steps=[step(1, 0, 10, device=2)], devices=visible))
+    told = {"devices_visible": 4, "devices_used": 2, "devices_idle": 2, "devices_working": "2"}
+    told["visible_devices"] = V100["name"]
+    assert values_of(told, made) == told
 
 
 def test_devices_and_data_parallel_passes_are_counted():
@@ -49,17 +41,16 @@ def test_devices_and_data_parallel_passes_are_counted():
     device = [kernel(0, 10, 0), kernel(0, 10, 0, device=1)]
     trace = profile(device, host, [step(1, 0, 100), step(2, 100, 200)])
     first = view(profile(device, host, [step(1, 0, 100)]))
-    assert devices(first)[device_facts.DEVICES_USED] == 2
-    assert data_parallel(first) == {device_facts.DATA_PARALLEL_CALLS_PER_STEP: 1}
-    assert data_parallel(view(trace))[device_facts.DATA_PARALLEL_CALLS_PER_STEP] == 0.5
+    assert metrics_of(first)["devices_used"] == 2
+    assert metrics_of(first)["data_parallel_calls_per_step"] == 1
+    assert metrics_of(view(trace))["data_parallel_calls_per_step"] == 0.5
 
 
 def test_a_worker_without_a_device_uses_none():
-    assert (
-        devices(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)])))[device_facts.DEVICES_USED] == 0
-    )
+    assert metrics_of(view(profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)])))["devices_used"] == 0
 
 
 def test_without_a_step_nothing_is_known_of_devices():
     trace = view(profile([kernel(5, 25)], steps=[step(1, 0, 125, incomplete="cut")]))
-    assert devices(trace) == data_parallel(trace) == {}
+    names = ("devices_used", "devices_idle", "data_parallel_calls_per_step")
+    assert {*values_of(names, trace).values()} == {None}

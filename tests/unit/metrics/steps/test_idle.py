@@ -3,12 +3,9 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.idle import CAUSES
-from advisor.metrics.steps.idle import idle
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import by_name, kernel, measured, on_device, on_host, profile, step, view
-
-idle = by_name(idle)
+from tests.tables import kernel, measured, metrics_of, on_device, on_host, profile, step, view
 
 # ms        0    2  2.5      5      8    10
 # kernels   =====   ========       ======       launched 30 us before
@@ -19,7 +16,7 @@ LAUNCHING = profile(
 
 def test_busy_is_what_any_stream_runs_and_idle_the_rest():
     device = [kernel(0, 40), on_device("memcpy", 30, 60, stream=8), on_device("collective", 90, 120)]
-    values = idle(view(profile(device, steps=[step(1, 0, 100)])))
+    values = metrics_of(view(profile(device, steps=[step(1, 0, 100)])))
     assert values["device_busy_share"] == pytest.approx(0.7)
     assert values["idle_share"] == pytest.approx(0.3)
 
@@ -31,15 +28,15 @@ def test_causes_are_shares_of_the_step():
     # sync                 ||                            33 to 35
     device = [kernel(0, 20, 0), kernel(30, 34, 5), kernel(60, 70, 58), kernel(90, 100, 61)]
     made = profile(device, [on_host("input", 72, 80), on_host("sync", 33, 35)], [step(1, 0, 100)])
-    shares = {cause: idle(view(made))[f"{cause}_idle_share"] for cause in CAUSES}
+    shares = {cause: metrics_of(view(made))[f"{cause}_idle_share"] for cause in CAUSES}
     assert {cause: share for cause, share in shares.items() if share} == pytest.approx(
         {"dependency": 0.22, "sync": 0.26, "input": 0.08}
     )
-    assert idle(view(made))["sync_idle_ms"] == pytest.approx(0.026)
+    assert metrics_of(view(made))["sync_idle_ms"] == pytest.approx(0.026)
 
 
 def test_short_host_bound_gaps_are_the_price_of_launching_and_long_ones_other_work():
-    values = idle(view(LAUNCHING))
+    values = metrics_of(view(LAUNCHING))
     assert values["host_bound_idle_share"] == pytest.approx(0.35)
     assert values["launch_gap_share"] == pytest.approx(0.05)
     assert values["launch_gaps_per_step"] == 1
@@ -49,7 +46,7 @@ def test_short_host_bound_gaps_are_the_price_of_launching_and_long_ones_other_wo
 
 def test_a_gap_of_1_ms_is_short_and_one_under_the_floor_gives_nothing_back():
     device = [kernel(0, 1_000, 0), kernel(2_000, 3_000, 1_990), kernel(3_001, 4_000, 3_000.5)]
-    values = idle(view(profile(device, steps=[step(1, 0, 4_000)])))
+    values = metrics_of(view(profile(device, steps=[step(1, 0, 4_000)])))
     assert values["launch_gaps_per_step"] == 2
     assert values["host_busy_share"] == 0
     assert values["launch_gap_recoverable_ms"] == pytest.approx(0.9985)  # of 1 ms and of 1 us
@@ -58,16 +55,16 @@ def test_a_gap_of_1_ms_is_short_and_one_under_the_floor_gives_nothing_back():
 def test_long_gaps_with_nothing_recorded_on_the_host_are_told_apart():
     """Of 3.5 ms of late launches 3 ms are one gap, in 2 of which an op runs, or none."""
     late, silent = "the host has not yet launched the next op", "the host launches nothing, doing what was not recorded"
-    assert idle(view(LAUNCHING))["idle_causes"] == f"{silent} (30 %); {late} (5 %)"
+    assert metrics_of(view(LAUNCHING))["idle_causes"] == f"{silent} (30 %); {late} (5 %)"
     device = [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_470), kernel(8_000, 10_000, 7_970)]
     busy = profile(device, [on_host("op", 5_000, 7_000)], [step(1, 0, 10_000)])
-    assert idle(view(busy))["idle_causes"] == f"{late} (25 %); {silent} (10 %)"
+    assert metrics_of(view(busy))["idle_causes"] == f"{late} (25 %); {silent} (10 %)"
 
 
 @pytest.mark.parametrize(("unknown_us", "told"), [(4.999, True), (5, False)])
 def test_with_a_twentieth_of_unknown_cause_the_others_are_untold(unknown_us: float, *, told: bool):
     made = profile([kernel(0, 20, 0), kernel(20 + unknown_us, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])
-    values = idle(view(made))
+    values = metrics_of(view(made))
     assert values["unknown_idle_share"] == pytest.approx(unknown_us / 100)
     assert values["idle_share"] == pytest.approx(0.2 + unknown_us / 100)
     assert values["input_idle_share"] == 0  # a range of its own tells it
@@ -77,7 +74,7 @@ def test_with_a_twentieth_of_unknown_cause_the_others_are_untold(unknown_us: flo
 
 def test_a_cause_that_is_untold_is_not_named_either():
     made = profile([kernel(0, 20, 0), kernel(40, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])
-    told = idle(view(made))["idle_causes"]
+    told = metrics_of(view(made))["idle_causes"]
     # us 20 to 40 before a kernel without a launch, 60 to 80 before one that was launched late
     assert told == "the cause was not recorded (20 %); a launch or other work was late: could not tell which (20 %)"
 
@@ -85,24 +82,24 @@ def test_a_cause_that_is_untold_is_not_named_either():
 def test_the_causes_in_words_are_the_three_largest_of_a_percent_or_more():
     ranges = [("input", 20, 30), ("compile", 30, 50), ("gc", 50, 58), ("allocator", 58, 61)]
     made = profile([kernel(0, 20, 0), kernel(61, 100, 5)], [on_host(*one) for one in ranges], [step(1, 0, 100)])
-    assert idle(view(made))["idle_causes"] == (
+    assert metrics_of(view(made))["idle_causes"] == (
         "code is being compiled (20 %); the data loader is being asked for the next batch (10 %); "
         "Python's garbage collector runs (8 %)"
     )
     hardly = profile([kernel(0, 50, 0), kernel(50.9, 100, 5)], steps=[step(1, 0, 100)])
-    assert idle(view(hardly))["idle_causes"] == ""
+    assert metrics_of(view(hardly))["idle_causes"] == ""
 
 
 def test_calls_before_the_first_op_of_a_recording_without_steps_are_start_up():
     # us 0 to 80 one call, of which 10 to 20 are memory's; the first kernel at 90, launched in the us before 89
     host = [on_host("runtime", 0, 80, name="cudaDeviceGetStreamPriorityRange", thread=2), on_host("allocator", 10, 20)]
     device = [kernel(90, 100, 89)]
-    values = idle(view(profile(device, host)))
+    values = metrics_of(view(profile(device, host)))
     assert values["startup_share"] == pytest.approx(0.71)
     assert values["idle_causes"].startswith(
         "CUDA or HIP starts up, longest in cudaDeviceGetStreamPriorityRange (71 %); device memory is being"
     )
-    assert idle(view(profile(device, host, [step(1, 0, 100)])))["startup_share"] == 0
+    assert metrics_of(view(profile(device, host, [step(1, 0, 100)])))["startup_share"] == 0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +112,7 @@ def test_calls_before_the_first_op_of_a_recording_without_steps_are_start_up():
 )
 def test_start_up_is_not_idle_time_that_nothing_tells_the_cause_of(until: float, why: Missing):
     made = profile([kernel(90, 100, 89)], [on_host("runtime", 0, until, name="cudaGetDevice")])
-    missing = idle(view(made))["sync_idle_share"]
+    missing = metrics_of(view(made))["sync_idle_share"]
     assert (missing.code, missing.values["share"]) == (why.code, pytest.approx(why.values["share"]))
 
 

@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.outliers import outliers
-from tests.tables import Row, by_name, kernel, measured, on_device, on_host, profile, step, view
-
-outliers = by_name(outliers)
+from tests.tables import Row, kernel, measured, metrics_of, on_device, on_host, profile, step, view
 
 # Five steps of 100 us and one of 300, each with a kernel in its first 60 us. Shares are of the six.
 STEPS = [*(step(i, 100 * i, 100 * i + 100) for i in range(5)), step(5, 500, 800)]
@@ -15,7 +12,7 @@ RUNNING = on_host("op", 0, 800, name="run", thread=2)  # on the thread that laun
 
 def found(host: list[Row] | None = None, more: list[Row] | None = None, steps: list[Row] | None = None):
     made = profile([*DEVICE, *(more or [])], host or [], steps or STEPS)
-    return outliers(view(made, "steady"))
+    return metrics_of(view(made, "steady"))
 
 
 def test_an_outlier_costs_what_it_takes_beyond_the_median_spread_over_all_steps():
@@ -35,7 +32,7 @@ def test_where_the_steps_differ_more_three_deviations_are_taken_off():
     lengths = (96, 98, 100, 102, 104, 300)  # the median of the used steps is 100, their deviation 2
     starts = [sum(lengths[:i]) for i in range(6)]
     steps = [step(i, at, at + length) for i, (at, length) in enumerate(zip(starts, lengths, strict=True))]
-    values = outliers(view(profile(DEVICE, [RUNNING], steps), "steady"))
+    values = metrics_of(view(profile(DEVICE, [RUNNING], steps), "steady"))
     assert values["outlier_most_ms"] == pytest.approx((200 + 3 * 1.4826 * 2) / 6 / 1e3)
 
 
@@ -90,7 +87,7 @@ def test_a_step_that_waits_for_a_late_batch_is_used_like_any_other():
     loading = [on_host("input", 100 * i + 60, 100 * i + 90) for i in range(5)]
     made = profile([], [RUNNING, *loading, on_host("input", 560, 790)], STEPS)
     assert view(made, "steady").steps.height == 6
-    assert outliers(view(made, "steady"))["outlier_steps"] == 0
+    assert metrics_of(view(made, "steady"))["outlier_steps"] == 0
 
 
 def test_a_first_step_that_fills_the_queue_is_no_outlier_but_bounds_what_python_costs():
@@ -99,7 +96,7 @@ def test_a_first_step_that_fills_the_queue_is_no_outlier_but_bounds_what_python_
         *(step(i, 200 + 100 * i, 300 + 100 * i, host=(100 * i, 100 * i + 100)) for i in range(1, 6)),
     ]
     device = [kernel(200, 300, 90), *(kernel(200 + 100 * i, 300 + 100 * i, 100 * i + 90) for i in range(1, 6))]
-    values = outliers(view(profile(device, [], steps), "steady"))
+    values = metrics_of(view(profile(device, [], steps), "steady"))
     assert values["outlier_steps"] == values["outlier_excess_ms"] == 0
     assert values["outlier_ratio"] == 1
     assert values["outlier_cause"] == ""
@@ -126,7 +123,7 @@ def test_other_work_is_named_by_what_takes_longer_than_in_other_steps():
     long = step(5, 500, 650, device=None)
     usual = [on_host("op", 100 * i, 100 * i + 40, name="aten::mm") for i in range(6)]
     host = [*usual, on_host("op", 600, 650, name="aten::mm")]
-    values = outliers(view(profile([], host, [*steps, long]), "steady"))
+    values = metrics_of(view(profile([], host, [*steps, long]), "steady"))
     assert values["outlier_causes"] == "other host work (50 µs, mostly aten::mm)"
 
 
@@ -164,7 +161,7 @@ def test_on_a_cpu_half_of_what_new_code_runs_may_be_saved_too():
     # of 100 us 10 wait for input, and ops take 30
     host = [on_host(kind, 100 * i + at, 100 * i + end) for i in range(5) for kind, at, end in CPU_STEP]
     made = profile([], host, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(5)])
-    assert outliers(view(made))["compiling_most_ms"] == pytest.approx(0.100 - 0.010 - 0.015)
+    assert metrics_of(view(made))["compiling_most_ms"] == pytest.approx(0.100 - 0.010 - 0.015)
 
 
 def test_three_steps_that_all_compile_may_be_the_start():
@@ -200,7 +197,8 @@ def test_a_step_that_compiled_is_a_place_of_compilation_only():
 
 
 def test_without_a_step_nothing_is_known():
-    assert outliers(view(profile(DEVICE, [], [step(1, 0, 100, incomplete="cut")]))) == {}
+    values = found(steps=[step(1, 0, 100, incomplete="cut")])
+    assert {values[name] for name in ("outlier_steps", "outlier_cause", "compiling_steps")} == {None}
 
 
 @pytest.mark.parametrize(("more", "cause"), [((), "machine"), ((650, 700), "host")])
@@ -209,14 +207,14 @@ def test_a_long_step_of_a_cpu_that_runs_the_same_ops_is_the_machine_s(more: tupl
     ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(5)]
     last = [on_host("op", 500, 640 if more else 790), *(on_host("op", at, at + 40, name="evaluate") for at in more)]
     steps = [row | {"device": None} for row in STEPS]
-    assert outliers(view(profile([], [*ops, *last], steps), "steady"))["outlier_cause"] == cause
+    assert metrics_of(view(profile([], [*ops, *last], steps), "steady"))["outlier_cause"] == cause
 
 
 def test_a_long_step_that_runs_as_many_other_ops_is_not_the_machine_s():
     ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(5)]
     steps = [row | {"device": None} for row in STEPS]
     validation = on_host("op", 500, 790, name="evaluate")
-    assert outliers(view(profile([], [*ops, validation], steps), "steady"))["outlier_cause"] == "host"
+    assert metrics_of(view(profile([], [*ops, validation], steps), "steady"))["outlier_cause"] == "host"
 
 
 @pytest.mark.parametrize(
@@ -234,4 +232,4 @@ def test_time_of_which_nothing_was_recorded_is_the_machine_s_only_if_it_kept_the
     steps = [row | {"device": None} for row in STALLED]
     process = [{"worker": 0, "run_delay_ms": delay_ms}]
     made = profile([], ops, steps, workers=process)
-    assert outliers(view(made, "steady"))["outlier_cause"] == cause
+    assert metrics_of(view(made, "steady"))["outlier_cause"] == cause

@@ -4,10 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from advisor.metrics.steps.recurring import recurring
-from tests.tables import Row, by_name, on_host, profile, step, view
-
-recurring = recurring_work = by_name(recurring)
+from tests.tables import Row, metrics_of, on_host, profile, step, view
 
 
 def found(*long: int, more: tuple[int, ...] | None = None):
@@ -27,7 +24,7 @@ def found(*long: int, more: tuple[int, ...] | None = None):
         at += 300 if i in long else 100
     steps: list[Row] = [step(i, a, b) for i, (a, b) in enumerate(zip(starts, [*starts[1:], at], strict=True))]
     made = view(profile(host_ops=rows, steps=steps, devices=()), "steady")
-    return made.steps.height, recurring(made)
+    return made.steps.height, metrics_of(made)
 
 
 def test_every_third_step_validates():
@@ -73,6 +70,6 @@ def test_only_work_beside_the_updates_may_be_done_less_often(usual: int, recurri
         ]
         steps.append(step(i, at, at + length))
         at += length
-    values = recurring_work(view(profile(host_ops=rows, steps=steps, devices=()), "steady"))
+    values = metrics_of(view(profile(host_ops=rows, steps=steps, devices=()), "steady"))
     assert values["recurring_steps"] == 2
     assert values["updates_alike"] == alike

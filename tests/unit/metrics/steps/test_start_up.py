@@ -3,11 +3,21 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.metric import METRICS, Value
-from advisor.metrics.steps.start_up import startup
 from advisor.model.missing import Missing
-from tests.tables import US, Row, by_name, kernel, on_device, on_host, pageable, profile, step, view, worker_row
-
-startup = by_name(startup)
+from tests.tables import (
+    US,
+    Row,
+    kernel,
+    metrics_of,
+    on_device,
+    on_host,
+    pageable,
+    profile,
+    step,
+    values_of,
+    view,
+    worker_row,
+)
 
 # us       -1000   -900    -400   0      50
 # calls    cuInit  cudaMemcpyAsync
@@ -17,17 +27,19 @@ HOST = [on_host("runtime", -1_000, -950, name="cuInit"), on_host("runtime", -900
 DEVICE = [pageable(-900, -500, bytes=100), kernel(0, 40), pageable(50, 60, bytes=100)]
 
 
+NAMES = ("startup_ms", "startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes", "startup_work")
+NAMES += ("startup_idle_ms", "first_use_ms", "startup_idle_work")
 WORKERS: list[Row] = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 60 * US}]
 
 
 def found(*more: Row, steps: tuple[Row, ...] = (), began: float | None = 0) -> dict[str, Value]:
     begins = None if began is None else round(began * US)
     workers = [{"worker": 0, "work_start_ns": begins, "work_end_ns": begins and 60 * US}]
-    return dict(startup(view(profile([*DEVICE, *more], HOST, steps, workers=workers))))
+    return values_of(NAMES, view(profile([*DEVICE, *more], HOST, steps, workers=workers)))
 
 
 def test_what_comes_before_the_first_kernel_is_told_once():
-    assert found() == {
+    told = {
         "startup_ms": 1.0,
         "startup_copy_ms": 0.4,
         "startup_copy_bytes": 100,
@@ -37,6 +49,7 @@ def test_what_comes_before_the_first_kernel_is_told_once():
         "first_use_ms": 0.0,
         "startup_idle_work": "cudaMemcpyAsync (0.1 ms), no CUDA call (0.4 ms)",
     }
+    assert found() == told
 
 
 def test_gaps_that_first_uses_of_kernels_hold_open_are_start_up_too():
@@ -51,7 +64,7 @@ def test_gaps_that_first_uses_of_kernels_hold_open_are_start_up_too():
     device[1]["call"] |= {"start_ns": 990 * US, "dur_ns": 2_000 * US}
     loads = [on_host("runtime", 6_000, 7_500, name="cuLibraryLoadData")]
     workers = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 11_400 * US}]
-    told = dict(startup(view(profile(device, loads, workers=workers))))
+    told = metrics_of(view(profile(device, loads, workers=workers)))
     assert (told["startup_idle_ms"], told["first_use_ms"]) == (0.0, 2.9 + 3.0)
     assert told["startup_idle_work"] == "cudaLaunchKernel (2 ms), cuLibraryLoadData (1.5 ms), no CUDA call (2.4 ms)"
 
@@ -60,7 +73,7 @@ def test_ranges_of_start_up_are_named_by_the_outermost():
     outer, inner = (
         on_host("annotation", *at, name=name) for at, name in (((-1_100, 20), "init"), ((-890, -410), "load"))
     )
-    told = dict(startup(view(profile(DEVICE, [outer, inner | {"parent": 0}], workers=WORKERS))))
+    told = metrics_of(view(profile(DEVICE, [outer, inner | {"parent": 0}], workers=WORKERS)))
     assert told["startup_work"] == "init (1.1 ms)"
 
 

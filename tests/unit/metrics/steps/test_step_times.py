@@ -4,35 +4,34 @@ from math import sqrt
 
 import pytest
 
-from advisor.metrics.steps.step_times import step_times
-from tests.tables import by_name, kernel, on_host, profile, step, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
 
-step_times = by_name(step_times)
+NO_STEP = {"steps": 0, "steps_cut": 0, "step_ms": None, "step_mean_ms": None, "step_cv": None}
 
 
 def test_median_mean_and_unevenness_of_the_steps_used():
     steps = [step(1, 0, 90), step(2, 90, 190), step(3, 190, 300), step(4, 300, 440)]
-    found = step_times(view(profile(steps=[*steps, step(5, 440, 9_000, incomplete="cut")])))
+    found = metrics_of(view(profile(steps=[*steps, step(5, 440, 9_000, incomplete="cut")])))
     assert (found["steps"], found["step_ms"], found["step_mean_ms"]) == (4, pytest.approx(0.105), pytest.approx(0.11))
     assert found["step_cv"] == pytest.approx(sqrt((400 + 100 + 0 + 900) / 3) / 110)
 
 
 def test_one_step_has_no_unevenness():
-    assert step_times(view(profile(steps=[step(1, 0, 90)])))["step_cv"] is None
+    assert metrics_of(view(profile(steps=[step(1, 0, 90)])))["step_cv"] is None
 
 
 def test_steps_without_length_are_none():
     """A share of no time fires rules: nothing is at least 5 % of nothing."""
-    assert step_times(view(profile(steps=[step(1, 5, 5), step(2, 5, 5)]))) == {"steps": 0, "steps_cut": 0}
+    assert values_of(NO_STEP, view(profile(steps=[step(1, 5, 5), step(2, 5, 5)]))) == NO_STEP
 
 
 def test_no_step_is_used():
-    assert step_times(view(profile(steps=[step(1, 0, 90, incomplete="cut")]))) == {"steps": 0, "steps_cut": 0}
+    assert values_of(NO_STEP, view(profile(steps=[step(1, 0, 90, incomplete="cut")]))) == NO_STEP
 
 
 def test_steps_that_the_file_s_end_cuts_are_counted():
     steps = [step(1, 0, 90), step(2, 90, 180, incomplete="file_cut")]
-    assert step_times(view(profile(steps=steps)))["steps_cut"] == 1
+    assert metrics_of(view(profile(steps=steps)))["steps_cut"] == 1
 
 
 def test_the_host_s_own_work_leaves_out_its_waits():
@@ -41,10 +40,10 @@ def test_the_host_s_own_work_leaves_out_its_waits():
     # sync                |--------------|         40 to 100
     # device         =========================
     made = profile([kernel(20, 120)], [on_host("sync", 40, 100)], [step(1, 0, 120, host=(0, 80))])
-    found = step_times(view(made))
+    found = metrics_of(view(made))
     assert found["host_active_ms"] == pytest.approx(0.04)
 
 
 def test_a_host_that_never_waits_is_active_all_the_time():
-    found = step_times(view(profile([kernel(0, 20)], steps=[step(1, 0, 100)])))
+    found = metrics_of(view(profile([kernel(0, 20)], steps=[step(1, 0, 100)])))
     assert found["host_active_ms"] == pytest.approx(0.1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.metrics.steps import unrecorded_work
 from advisor.metrics.steps.accounting import accounting
-from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, values_of, view
 
 
 def launch(at: float, error: int | None = None) -> Row:
@@ -14,23 +13,24 @@ def launch(at: float, error: int | None = None) -> Row:
 
 def test_nothing_is_known_of_a_device_none_of_whose_launches_was_recorded():
     of = view(profile([], [on_host("op", 0, 100), launch(10), launch(20)], [step(1, 0, 100)]))
-    assert unrecorded_work.absent(of)[unrecorded_work.ABSENT_LAUNCHES] == 2
-    assert [*unrecorded_work.holes(of).values()] == [1.0, 1.0]  # type: ignore[union-attr]  # known
+    assert metrics_of(of)["lost_launches"] == 2
+    assert [*values_of(("lost_launch_share", "lost_idle_share"), of).values()] == [1.0, 1.0]
     assert accounting(of).is_empty()
 
 
 def test_a_copy_that_was_recorded_is_no_kernel():
     of = view(profile([on_device("memcpy", 30, 60)], [on_host("op", 0, 100), launch(10)], [step(1, 0, 100)]))
-    assert [*unrecorded_work.holes(of).values()] == [1.0, 0.7]  # type: ignore[union-attr]  # known
+    assert [*values_of(("lost_launch_share", "lost_idle_share"), of).values()] == [1.0, 0.7]
     assert accounting(of).is_empty()
 
 
 def test_failed_launches_are_counted_with_their_errors():
     calls = [launch(10, 209), launch(20, 209), launch(30, 4711), launch(40)]
     of = view(profile([kernel(50, 60, 45)], calls, [step(1, 0, 100)]))
-    assert unrecorded_work.failures(of) == {
-        unrecorded_work.FAILED_LAUNCHES: 3,
-        unrecorded_work.FAILED_LAUNCH_SHARE: 3 / 5,  # the kernel's own call is the fifth
-        unrecorded_work.LAUNCH_ERRORS: "cudaErrorNoKernelImageForDevice (209), error (4711)",
+    told = {
+        "failed_launches": 3,
+        "failed_launch_share": 3 / 5,  # the kernel's own call is the fifth
+        "launch_errors": "cudaErrorNoKernelImageForDevice (209), error (4711)",
     }
-    assert unrecorded_work.absent(of)[unrecorded_work.ABSENT_LAUNCHES] == 0
+    assert values_of(told, of) == told
+    assert metrics_of(of)["lost_launches"] == 0

@@ -2,11 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.what_if import what_if
 from advisor.model.profile import Profile
-from tests.tables import by_name, kernel, on_host, pageable, profile, step, view, worker_row
-
-what_if = by_name(what_if)
+from tests.tables import kernel, metrics_of, on_host, pageable, profile, step, values_of, view, worker_row
 
 
 # us        0                 100   120     200       The host asks for a batch, launches, and waits.
@@ -23,14 +20,14 @@ def waiting_for_input(steps: int = 4) -> Profile:
 
 
 def test_input_that_is_always_there_gives_back_the_time_it_took():
-    found = what_if(view(waiting_for_input()))
+    found = metrics_of(view(waiting_for_input()))
     assert found["replay_error"] == pytest.approx(0, abs=0.05)
     assert found["input_gain_ms"] == pytest.approx(0.09, rel=0.05)
 
 
 def test_without_launches_the_gaps_alone_bound_the_gains():
     made = profile([kernel(0, 50), kernel(80, 100)], [on_host("input", 60, 70)], [step(1, 0, 100)])
-    found = what_if(view(made))
+    found = metrics_of(view(made))
     assert found["replay_error"] is None
     assert found["input_gain_ms"] == pytest.approx(0.01)
 
@@ -38,8 +35,8 @@ def test_without_launches_the_gaps_alone_bound_the_gains():
 def test_copies_that_no_replay_overlaps_may_run_beside_kernels():
     copies = [pageable(10, 30), pageable(45, 60)]  # 5 us of the second lie beside the kernel
     made = profile([kernel(0, 10), *copies, kernel(55, 80)], [on_host("input", 85, 100)], [step(1, 0, 100)])
-    assert what_if(view(made))["input_copy_gain_ms"] == pytest.approx(0.03)
-    assert what_if(view(waiting_for_input()))["input_copy_gain_ms"] == 0.0  # the replay overlaps them
+    assert metrics_of(view(made))["input_copy_gain_ms"] == pytest.approx(0.03)
+    assert metrics_of(view(waiting_for_input()))["input_copy_gain_ms"] == 0.0  # the replay overlaps them
 
 
 def test_on_the_host_alone_input_counts_in_full():
@@ -59,12 +56,12 @@ def test_input_beside_which_a_program_of_jax_runs_gives_back_the_rest():
 
 def test_one_step_of_more_calls_than_are_replayed_is_judged_by_its_gaps(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.whatif.replay._MOST_CALLS", 1)
-    assert what_if(view(waiting_for_input(steps=1)))["input_gain_ms"] == pytest.approx(0.09)
+    assert metrics_of(view(waiting_for_input(steps=1)))["input_gain_ms"] == pytest.approx(0.09)
 
 
 def test_a_wait_for_what_was_called_before_the_steps():
     made = profile([kernel(0, 50, -1)], [on_host("sync", 10, 52)], [step(1, 0, 100)])
-    assert what_if(view(made))["sync_gain_ms"] is not None
+    assert metrics_of(view(made))["sync_gain_ms"] is not None
 
 
 def test_ops_that_run_in_another_order_than_they_were_called():
@@ -74,11 +71,10 @@ def test_ops_that_run_in_another_order_than_they_were_called():
     # device      ccccc             bbbbbb    aaaaaa    one stream
     device = [kernel(3, 8, 0), kernel(40, 50, 2), kernel(20, 30, 15)]
     made = profile(device, [on_host("sync", 5, 9)], [step(1, -2, 100)])
-    assert what_if(view(made))["replay_error"] is not None
+    assert metrics_of(view(made))["replay_error"] is not None
 
 
 def test_no_gain_is_negative_or_longer_than_the_step():
-    found = what_if(view(waiting_for_input()))
-    gains = [value for name, value in found.items() if name.endswith("_gain_ms")]
-    assert len(gains) == 3
+    names = ("input_gain_ms", "input_copy_gain_ms", "sync_gain_ms")
+    gains = values_of(names, view(waiting_for_input())).values()
     assert all(isinstance(gain, float) and 0 <= gain <= 0.2 for gain in gains)
