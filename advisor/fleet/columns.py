@@ -6,7 +6,7 @@
 | findings | finding of a run, suppressed ones included |
 | workers | worker of a run, and one (`scope` run) for the job as a whole; a column per metric |
 | reports | run: its report as JSON, and what judging it again needs |
-| drawings | run: what its report only draws, as JSON: large, opened for single runs, and judging changes none of it |
+| drawings | run: what its report only draws, as JSON, and what ran by name: large, and judging changes none of it |
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         **dtypes(),
     },
     "reports": {**KEYS, "report": pl.String, "kept": pl.String},
-    "drawings": {**KEYS, "drawing": pl.String},
+    "drawings": {**KEYS, "drawing": pl.String, "names": pl.String},
 }
 TABLES: Final = ("drawings", "reports", "workers", "findings", "runs")  # in the order they are written in
 OWN: Final = {"drawings": "drawing", "reports": "report", "workers": "scope", "findings": "rule", "runs": "status"}

@@ -18,9 +18,10 @@ from advisor.errors import ReadError
 from advisor.fleet.columns import LABELS, TABLES
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
-from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set
+from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set, taken_out
 from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
+from advisor.metrics.kept_names import KEPT
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
@@ -70,14 +71,16 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     if recording in job.candidates:
         return Done(recording, known=True)
     rules, silenced, version, changed = book(job.settings)
-    jobs, broken = measured(fetched, Options(max_bytes=job.settings.max_bytes), selected(rules.values()))
+    more = [*selected(rules.values()), *KEPT.values()]
+    jobs, broken = measured(fetched, Options(max_bytes=job.settings.max_bytes), more)
     if not jobs and not any(size(file) is not None for file in fetched.copies):
         return Done("", gone=True)
     rows: dict[str, list[Row]] = defaultdict(list)
     keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
     for number, (name, measurements, notes) in enumerate(jobs):
         judged = judge(measurements, rules, silenced)
-        own = summarise(name, fetched.path, measurements, replace(judged, notes=()))
+        without_names, names = taken_out(measurements)
+        own = summarise(name, fetched.path, without_names, replace(judged, notes=()))
         keep = context_of(measurements, own.source.notes, notes)
         run = judged_again(own, judged, keep.notes, (*keep.file_notes, *map(Reason.of, changed)))
         run_id = f"{recording}-{number}" if number else recording
@@ -85,7 +88,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
             **dict(measurements.selection.profile.workers.select("worker", "host").drop_nulls().rows()),
             **job.labels.hosts,
         }
-        of_run = judged_rows(run, keep, version, job.labels.trials) | measured_rows(run, hosts, job.labels.host)
+        of_run = judged_rows(run, keep, version, job.labels.trials) | measured_rows(run, names, hosts, job.labels.host)
         of_run["runs"][0] |= _ingest_columns(job) | {"bytes": job.bytes if not number else 0}
         _collect(rows, of_run, keys | {"run_id": run_id})
     for number, bad in enumerate(broken):

@@ -221,7 +221,7 @@ class _Writer:
         self._weeks |= {week_of(job.started), *old["week"]}
         for name, rows in done.rows.items():
             self._rows[name] += rows
-        self._characters += sum(len(row["drawing"]) for row in done.rows.get("drawings", ()))
+        self._characters += sum(len(row["drawing"]) + len(row["names"]) for row in done.rows.get("drawings", ()))
         self.counts.update(self._outcomes(done))
 
     def _outcomes(self, done: Done) -> list[str]:

@@ -20,6 +20,7 @@ from advisor.fleet.store import Store
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.rules.judge import judge
+from advisor.rules.rule_file import selected
 from advisor.runs.summary import judged_again
 from advisor.text import one_line
 
@@ -34,6 +35,7 @@ class Again:
     row: Row
     report: str
     context: str
+    names: str | None
     settings: Settings
 
 
@@ -89,22 +91,27 @@ def _rewrite(store: Store, batch: Sequence[tuple[Again, Rows]]) -> None:
 
 
 def _stored(store: Store, runs: pl.DataFrame, settings: Settings) -> Iterator[Again]:
-    """The runs with their reports, some hundred at a time."""
+    """The runs with their reports, some hundred at a time; with what ran by name only if a rule selects by names."""
+    by_name = bool(selected(book(settings)[0].values()))
     for some in runs.iter_slices(_READ_AT_ONCE):
         of_slice = pl.col("run_id").is_in(some["run_id"].implode())
         weeks = some["week"].unique().to_list()
         stored = store.collect(store.scan("runs", weeks).filter(of_slice))
         texts = store.collect(store.scan("reports", weeks).filter(of_slice).select("run_id", "report", "kept"))
         contexts = {run_id: (report, beside) for run_id, report, beside in texts.iter_rows()}
+        kept = (
+            store.collect(store.scan("drawings", weeks).filter(of_slice).select("run_id", "names")) if by_name else None
+        )
+        names = dict(kept.iter_rows()) if kept is not None else {}
         for row in stored.to_dicts():
             if row["run_id"] in contexts:
-                yield Again(row, *contexts[row["run_id"]], settings)
+                yield Again(row, *contexts[row["run_id"]], names.get(row["run_id"]), settings)
 
 
 def judge_run(task: Again) -> Rows:
     """One stored run judged anew: its rows of `runs`, `findings` and `reports`."""
     rules, silenced, version, changed = book(task.settings)
-    stored = as_measured(task.report, task.context)
+    stored = as_measured(task.report, task.context, task.names, selected(rules.values()))
     judged, beside = judge(stored, rules, silenced), stored.context
     run = judged_again(stored.run, judged, beside.notes, (*beside.file_notes, *map(Reason.of, changed)))
     trials = Labels.model_validate_json(task.row["labels"] or "{}").trials

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from advisor import __version__
 from advisor.fleet.columns import OF_FINDING, OF_RUN, values
-from advisor.metrics import METRICS, Measurements, dtypes
+from advisor.metrics import METRICS, Measurements, Metric, dtypes
+from advisor.metrics.kept_names import KEPT, Names, answered
 from advisor.metrics.metric import Scope
+from advisor.metrics.selectors import Kind, Measured
 from advisor.model.finding import Place, Value
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
@@ -33,13 +36,15 @@ Rows: TypeAlias = dict[str, list[Row]]
 Trials: TypeAlias = Mapping[str, tuple[float, float]]
 """What the fixes of findings saved of the step when they were tried, both ends, by rule."""
 
+_KEPT: Final = [metric.name for metric in KEPT.values()]
 _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 
 
 class Context(BaseModel):
     """What judging a run again needs beside its report.
 
-    `notes` are those on what was read, `file_notes` those on its files. Keys of places are `metric/worker`.
+    `notes` are those on what was read, `file_notes` those on its files. Keys of places are `metric/worker`. `selected`
+    has what each metric of a selection measured, by its name: a rule may call another selection so later.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -50,13 +55,15 @@ class Context(BaseModel):
     notes: tuple[Reason, ...]
     file_notes: tuple[Reason, ...]
     places: Mapping[str, tuple[Place, ...]]
+    selected: Mapping[str, str] = {}
 
 
 def context_of(measurements: Measurements, notes: Sequence[Reason], file_notes: Sequence[Note]) -> Context:
     """What has to be kept of a run's measurements, all of it small."""
+    selected = {metric.name: metric for metric in measurements.selected if metric.name not in _KEPT}
     spots = {
         f"{name}/{worker}": tuple(Place.model_validate(row) for row in rows.to_dicts())
-        for name, metric in METRICS.items()
+        for name, metric in (METRICS | selected).items()
         if metric.where is not None
         for worker in measurements.workers
         if (rows := measurements.places(name, worker)).height
@@ -68,7 +75,25 @@ def context_of(measurements: Measurements, notes: Sequence[Reason], file_notes: 
         notes=tuple(notes),
         file_notes=tuple(map(Reason.of, file_notes)),
         places=spots,
+        selected={name: _what(metric) for name, metric in selected.items()},
     )
+
+
+def _what(metric: Metric) -> str:
+    """A short name of what a metric of a selection measures."""
+    return hashlib.blake2b(metric.formula.encode(), digest_size=6).hexdigest()
+
+
+def taken_out(measurements: Measurements) -> tuple[Measurements, str]:
+    """The measurements without the names that are kept of each worker, and those as JSON."""
+    frames = {scope: rows.drop(_KEPT, strict=False) for scope, rows in measurements.frames.items()}
+    columns = {f"kept_{kind}": kind for kind in KEPT}
+    rows = measurements.frames["worker"].select("worker", *columns).rename(columns).to_dicts()
+    names = {
+        str(row.pop("worker")): {kind: msgspec.Raw(of.encode()) for kind, of in row.items() if of is not None}
+        for row in rows
+    }
+    return replace(measurements, frames=frames), msgspec.json.encode(names).decode()
 
 
 class Drawing(BaseModel):
@@ -82,10 +107,15 @@ class Drawing(BaseModel):
 
 @dataclass(frozen=True)
 class Stored:
-    """A run out of the store, as the judge asks for it: the metrics in its report, and what was kept beside."""
+    """A run out of the store, as the judge asks for it: the metrics in its report, and what was kept beside.
+
+    `names` are those that were kept of each worker; they answer for those of the `selected` metrics that the run lacks.
+    """
 
     run: Run
     context: Context
+    names: Mapping[str, Mapping[Kind, Names]] = field(default_factory=dict)
+    selected: tuple[Metric, ...] = ()
 
     @property
     def format(self) -> str:
@@ -112,16 +142,33 @@ class Stored:
         """Why a metric is null; one that came later was never measured."""
         then = self.run.metrics["run"][0]
         stored = {name: Missing(why.code, **why.facts) for name, why in self.context.reasons.items()}
-        return {**{name: Missing("measured_by_newer_version") for name in METRICS if name not in then}, **stored}
+        newer = {name: Missing("measured_by_newer_version") for name in METRICS if name not in then}
+        of_kinds = {kind: stored[metric.name] for kind, metric in KEPT.items() if metric.name in stored}
+        later = {metric.name: self._why(metric, of_kinds) for metric in self.selected if not self._has(metric)}
+        return {**newer, **stored, **later}
+
+    def _why(self, metric: Metric, of_kinds: Mapping[Kind, Missing]) -> Missing:
+        """Why a metric of a selection cannot be told that was not measured: what the recording lacks, or the store."""
+        later = Missing("stored_before_rule")
+        return of_kinds.get(metric.of.selector.kind, later) if isinstance(metric.of, Measured) else later
+
+    def _has(self, metric: Metric) -> bool:
+        """Whether a metric of a selection was measured, and not another that was called so."""
+        return self.context.selected.get(metric.name) == _what(metric)
+
+    def _values(self, row: Mapping[str, Value]) -> dict[str, Value]:
+        """A row of metrics with those of selections."""
+        names = self.names.get(str(row["worker"]), {})
+        later = {metric.name: answered(metric, names) for metric in self.selected if not self._has(metric)}
+        return {**row, **{name: None if isinstance(value, Missing) else value for name, value in later.items()}}
 
     @cached_property
     def _frames(self) -> dict[Scope, pl.DataFrame]:
         (of_run,) = self.run.metrics["run"]
         of_job = {name: value for name, value in of_run.items() if name in METRICS and METRICS[name].scope == "run"}
-        return {
-            "run": _metrics([of_run]),
-            "worker": _metrics([{**row, **of_job} for row in self.run.metrics["worker"]]),
-        }
+        workers = [self._values({**row, **of_job}) for row in self.run.metrics["worker"]]
+        schema = {"worker": pl.Int32, "device": pl.Int32, **dtypes(), **{m.name: m.dtype for m in self.selected}}
+        return {"run": _metrics([self._values(of_run)], schema), "worker": _metrics(workers, schema)}
 
     def rows(self, scope: Scope) -> pl.DataFrame:
         """A row per worker, or the job's; a column per metric of now."""
@@ -140,20 +187,19 @@ class Stored:
         return pl.DataFrame([place.model_dump() for place in self.context.places.get(f"{metric}/{worker}", ())])
 
 
-def _metrics(rows: Sequence[Mapping[str, Value]]) -> pl.DataFrame:
-    schema: dict[str, Any] = {"worker": pl.Int32, "device": pl.Int32, **dtypes()}
+def _metrics(rows: Sequence[Mapping[str, Value]], schema: Mapping[str, Any]) -> pl.DataFrame:
     columns = [{name: row.get(name) for name in schema} for row in rows]
     return pl.DataFrame(columns, schema=schema, orient="row", strict=False)
 
 
 def rule_set(rules: Mapping[str, Rule], silenced: Mapping[str, Suppression]) -> str:
     """A short name of all that judging depends on: another rule, limit or suppression gives another."""
-    texts = [rule.model_dump(mode="json") for rule in rules.values()]
+    texts = [[rule.model_dump(mode="json"), *map(_what, rule.selected.values())] for rule in rules.values()]
     quiet = [(name, s.reason, s.until, s.expired) for name, s in sorted(silenced.items())]
     return hashlib.blake2b(json.dumps([texts, quiet], sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
-def measured_rows(run: Run, hosts: Mapping[int, str], host: str | None) -> Rows:
+def measured_rows(run: Run, names: str, hosts: Mapping[int, str], host: str | None) -> Rows:
     """The rows that a new rule set does not change: those of the run's workers."""
     ranks = {worker.worker: worker.rank for worker in run.source.workers}
     gpus = {(device.worker, device.device): device.model or device.name for device in run.source.devices}
@@ -165,7 +211,7 @@ def measured_rows(run: Run, hosts: Mapping[int, str], host: str | None) -> Rows:
             gpu = gpus.get((worker, device)) if isinstance(device, int) else None
             about = {"scope": scope, "rank": ranks.get(worker), "host": hosts.get(worker, host), "gpu": gpu}
             rows.append({**row, **about})
-    return {"workers": rows, "drawings": [{"drawing": _drawing(run).model_dump_json()}]}
+    return {"workers": rows, "drawings": [{"drawing": _drawing(run).model_dump_json(), "names": names}]}
 
 
 def _drawing(run: Run) -> Drawing:
@@ -215,6 +261,8 @@ def as_checked(report: str, drawing: str | None) -> Run:
     return run.model_copy(update={"metrics": {**run.metrics, **large.metrics}, "timeline": timeline})
 
 
-def as_measured(report: str, context: str) -> Stored:
-    """A run out of the store's table `reports`."""
-    return Stored(Run.model_validate_json(in_json(report)), Context.model_validate_json(in_json(context)))
+def as_measured(report: str, context: str, names: str | None = None, selected: Sequence[Metric] = ()) -> Stored:
+    """A run out of the store's tables, for rules with these metrics of selections."""
+    kept = msgspec.json.decode(names or "{}", type=dict[str, dict[Kind, Names]])
+    run, beside = Run.model_validate_json(in_json(report)), Context.model_validate_json(in_json(context))
+    return Stored(run, beside, kept, tuple(selected))

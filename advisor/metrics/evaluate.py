@@ -127,6 +127,11 @@ class Measurements:
         """Whether kernels were recorded in only a small part of the host's time."""
         return any(note.code == FRAGMENT for note in self.selection.profile.salvaged)
 
+    @property
+    def selected(self) -> tuple[Metric, ...]:
+        """The metrics that were asked for beside the registered ones."""
+        return self.parts[0].selected if self.parts else ()
+
     def of_kind(self, workload: str | None) -> Measurements:
         """The same, of a job that is known to do this kind of work; unchanged where that is None."""
         if workload is None:

@@ -213,6 +213,11 @@ class Selector:
         others = view.busy if self.is_of_host else spans(view.ops.filter(~pl.col("id").is_in(rows["id"].implode())))
         return when - others
 
+    def ranges(self, view: DeviceView) -> pl.DataFrame:
+        """When each of its rows goes on: id, start_ns, end_ns; of ops a row per stretch without ops right inside."""
+        rows = view.once(self.rows)
+        return _own(view, rows) if self.kind == "ops" else rows.select("id", "start_ns", end_ns=END_NS)
+
     def places(self, view: DeviceView) -> pl.DataFrame:
         """Its longest rows as places to point at."""
         rows = view.once(self.rows)
@@ -261,12 +266,12 @@ class Selector:
 
     def metrics(self, name: str) -> Iterator[Metric]:
         """The metrics of the selection: `<name>_share`, `_ms`, `_per_step`, `_count`, `_median_us` and `_names`."""
-        for end, (of, unit, meaning, formula) in _GIVES.items():
+        for end, (_, unit, meaning, formula) in _GIVES.items():
             yield Metric(
                 f"{name}_{end}",
                 meaning.format(words=_KINDS[self.kind].words),
                 formula.replace("{words}", self.words),
-                of=Measured(self, of),
+                of=Measured(self, end),
                 unit=unit,
                 needs=self.needs,
                 where=self.places if end == "share" else None,
@@ -304,11 +309,11 @@ class Measured:
     """One number of a selection; a value of its own, so that it travels to other processes."""
 
     selector: Selector
-    of: Callable[[Selector, DeviceView], Value]
+    end: str
 
     def __call__(self, view: DeviceView) -> Value:
         """The number of this view."""
-        return self.of(self.selector, view)
+        return _GIVES[self.end][0](self.selector, view)
 
 
 def _share(of: Selector, view: DeviceView) -> Value:

@@ -132,10 +132,7 @@ def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -
 
 def _why(rule: Rule, name: str, run: MeasuredRun) -> Missing:
     """Why a metric is unknown that the rule calls so."""
-    metric = rule.metric(name).name
-    if name in rule.selected and metric not in run.rows("worker").columns:
-        return Missing("stored_before_rule")
-    return run.reasons.get(metric, NOTHING)
+    return run.reasons.get(rule.metric(name).name, NOTHING)
 
 
 def _suppressed(of: Candidate, why: Suppression) -> Suppressed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from datetime import date
@@ -401,6 +402,57 @@ def test_other_rules_judge_without_the_traces_as_ingest_would_have(root, store, 
     assert rejudge(store, Here(), config=changed, today=TODAY).runs == 2
     assert contents(store) == contents(other)
     assert rejudge(store, Here(), config=changed, today=TODAY).runs == 0
+
+
+NAMED = """\
+title: The kernel k takes long
+measure: {own: {kernels: "^k$"}MORE}
+params: {most: 20 %}
+when: own_share > most AND LIMIT
+severity: {low: true, because: It says what runs.}
+says: "{{ own_names }}: {{ own_share | percent }}."
+why: It does.
+fixes:
+- {for: any, do: Run less.}
+references:
+- own choice: 20 %
+cases:
+- much: {own_share: 30 %, own_names: k, rest_share: 0, fires: low}
+"""
+
+
+def test_a_rule_that_came_later_is_answered_from_the_names_that_a_run_keeps(root, store, tmp_path):
+    taken(root, store)
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "simple.yaml").write_text(NAMED.replace("MORE", "").replace("LIMIT", "true").replace("rest_share: 0,", ""))
+    more = ', rest: {kernels: "k", shorter_us: 5}'
+    (rules / "hard.yaml").write_text(NAMED.replace("MORE", more).replace("LIMIT", "rest_share < most"))
+    rejudge(store, Here(), config=Config(rules=(rules,)), today=TODAY)
+    found = rows(store, "findings").filter(pl.col("rule") == "simple")
+    assert found["says"].unique().sort().to_list() == ["k (50 µs): 49 %.", "k (50 µs): 50 %."]  # 50 of 101 and 102 us
+    reasons = [
+        missing["missing"]
+        for report in map(json.loads, rows(store, "reports")["report"])
+        for missing in report["not_evaluable"]
+        if missing["rule"] == "hard"
+    ]
+    assert len(reasons) == 2
+    assert {reason["rest_share"]["code"] for reason in reasons} == {"stored_before_rule"}
+
+
+def test_what_a_rule_measured_stays_with_it_until_it_selects_otherwise(root, store, tmp_path):
+    text = NAMED.replace("MORE", ', rest: {kernels: "k", longer_us: 5}').replace("LIMIT", "rest_share > 0")
+    now, later = (Config(rules=(tmp_path / name,)) for name in ("now", "later"))
+    for config, longer in ((now, "longer_us: 5"), (later, "longer_us: 7")):
+        config.rules[0].mkdir()
+        rule = text.replace("rest_share: 0,", "rest_share: 1,").replace("longer_us: 5", longer)
+        (config.rules[0] / "hard.yaml").write_text(rule)
+    taken(root, store, config=now)
+    rejudge(store, Here(), config=now, every=True, today=TODAY)
+    assert rows(store, "findings").filter(pl.col("rule") == "hard").height == 2
+    rejudge(store, Here(), config=later, today=TODAY)
+    assert not rows(store, "findings").filter(pl.col("rule") == "hard").height
 
 
 def test_a_finding_that_is_suppressed_later(root, store):
