@@ -18,10 +18,10 @@ from advisor.errors import ReadError
 from advisor.fleet.columns import LABELS, TABLES
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
-from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set, taken_out
+from advisor.fleet.rows import Row, Rows, context_of, judged_rows, measured_rows, rule_set, without_names
 from advisor.inputs.discover import Recording
 from advisor.inputs.storage import listing, local, open_file, size
-from advisor.metrics.kept_names import KEPT
+from advisor.metrics.stored_names import NAME_METRICS
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
@@ -71,7 +71,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     if recording in job.candidates:
         return Done(recording, known=True)
     rules, silenced, version, changed = book(job.settings)
-    more = [*selected(rules.values()), *KEPT.values()]
+    more = [*selected(rules.values()), *NAME_METRICS.values()]
     jobs, broken = measured(fetched, Options(max_bytes=job.settings.max_bytes), more)
     if not jobs and not any(size(file) is not None for file in fetched.copies):
         return Done("", gone=True)
@@ -79,8 +79,8 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
     for number, (name, measurements, notes) in enumerate(jobs):
         judged = judge(measurements, rules, silenced)
-        without_names, names = taken_out(measurements)
-        own = summarise(name, fetched.path, without_names, replace(judged, notes=()))
+        plain_measurements, names = without_names(measurements)
+        own = summarise(name, fetched.path, plain_measurements, replace(judged, notes=()))
         keep = context_of(measurements, own.source.notes, notes)
         run = judged_again(own, judged, keep.notes, (*keep.file_notes, *map(Reason.of, changed)))
         run_id = f"{recording}-{number}" if number else recording

@@ -92,17 +92,15 @@ def _rewrite(store: Store, batch: Sequence[tuple[Again, Rows]]) -> None:
 
 def _stored(store: Store, runs: pl.DataFrame, settings: Settings) -> Iterator[Again]:
     """The runs with their reports, some hundred at a time; with what ran by name only if a rule selects by names."""
-    by_name = bool(selected(book(settings)[0].values()))
+    has_selections = bool(selected(book(settings)[0].values()))
     for some in runs.iter_slices(_READ_AT_ONCE):
         of_slice = pl.col("run_id").is_in(some["run_id"].implode())
         weeks = some["week"].unique().to_list()
         stored = store.collect(store.scan("runs", weeks).filter(of_slice))
         texts = store.collect(store.scan("reports", weeks).filter(of_slice).select("run_id", "report", "kept"))
         contexts = {run_id: (report, beside) for run_id, report, beside in texts.iter_rows()}
-        kept = (
-            store.collect(store.scan("drawings", weeks).filter(of_slice).select("run_id", "names")) if by_name else None
-        )
-        names = dict(kept.iter_rows()) if kept is not None else {}
+        by_name = store.scan("drawings", weeks).filter(of_slice if has_selections else pl.lit(value=False))
+        names = dict(store.collect(by_name.select("run_id", "names")).iter_rows())
         for row in stored.to_dicts():
             if row["run_id"] in contexts:
                 yield Again(row, *contexts[row["run_id"]], names.get(row["run_id"]), settings)

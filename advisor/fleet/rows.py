@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict
 from advisor import __version__
 from advisor.fleet.columns import OF_FINDING, OF_RUN, values
 from advisor.metrics import METRICS, Measurements, Metric, dtypes
-from advisor.metrics.kept_names import KEPT, Names, answered
 from advisor.metrics.metric import Scope
 from advisor.metrics.selectors import Kind, Measured
+from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.finding import Place, Value
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
@@ -36,7 +36,7 @@ Rows: TypeAlias = dict[str, list[Row]]
 Trials: TypeAlias = Mapping[str, tuple[float, float]]
 """What the fixes of findings saved of the step when they were tried, both ends, by rule."""
 
-_KEPT: Final = [metric.name for metric in KEPT.values()]
+_NAME_COLUMNS: Final = [metric.name for metric in NAME_METRICS.values()]
 _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 
 
@@ -60,7 +60,7 @@ class Context(BaseModel):
 
 def context_of(measurements: Measurements, notes: Sequence[Reason], file_notes: Sequence[Note]) -> Context:
     """What has to be kept of a run's measurements, all of it small."""
-    selected = {metric.name: metric for metric in measurements.selected if metric.name not in _KEPT}
+    selected = {metric.name: metric for metric in measurements.selected if metric.name not in _NAME_COLUMNS}
     spots = {
         f"{name}/{worker}": tuple(Place.model_validate(row) for row in rows.to_dicts())
         for name, metric in (METRICS | selected).items()
@@ -84,10 +84,10 @@ def _what(metric: Metric) -> str:
     return hashlib.blake2b(metric.formula.encode(), digest_size=6).hexdigest()
 
 
-def taken_out(measurements: Measurements) -> tuple[Measurements, str]:
-    """The measurements without the names that are kept of each worker, and those as JSON."""
-    frames = {scope: rows.drop(_KEPT, strict=False) for scope, rows in measurements.frames.items()}
-    columns = {f"kept_{kind}": kind for kind in KEPT}
+def without_names(measurements: Measurements) -> tuple[Measurements, str]:
+    """The measurements without the names of what ran, and those as JSON."""
+    frames = {scope: rows.drop(_NAME_COLUMNS, strict=False) for scope, rows in measurements.frames.items()}
+    columns = {f"names_of_{kind}": kind for kind in NAME_METRICS}
     rows = measurements.frames["worker"].select("worker", *columns).rename(columns).to_dicts()
     names = {
         str(row.pop("worker")): {kind: msgspec.Raw(of.encode()) for kind, of in row.items() if of is not None}
@@ -109,7 +109,7 @@ class Drawing(BaseModel):
 class Stored:
     """A run out of the store, as the judge asks for it: the metrics in its report, and what was kept beside.
 
-    `names` are those that were kept of each worker; they answer for those of the `selected` metrics that the run lacks.
+    `names` are those of what ran on each worker; they answer for those of the `selected` metrics that the run lacks.
     """
 
     run: Run
@@ -143,7 +143,7 @@ class Stored:
         then = self.run.metrics["run"][0]
         stored = {name: Missing(why.code, **why.facts) for name, why in self.context.reasons.items()}
         newer = {name: Missing("measured_by_newer_version") for name in METRICS if name not in then}
-        of_kinds = {kind: stored[metric.name] for kind, metric in KEPT.items() if metric.name in stored}
+        of_kinds = {kind: stored[metric.name] for kind, metric in NAME_METRICS.items() if metric.name in stored}
         later = {metric.name: self._why(metric, of_kinds) for metric in self.selected if not self._has(metric)}
         return {**newer, **stored, **later}
 
@@ -159,7 +159,7 @@ class Stored:
     def _values(self, row: Mapping[str, Value]) -> dict[str, Value]:
         """A row of metrics with those of selections."""
         names = self.names.get(str(row["worker"]), {})
-        later = {metric.name: answered(metric, names) for metric in self.selected if not self._has(metric)}
+        later = {metric.name: answer(metric, names) for metric in self.selected if not self._has(metric)}
         return {**row, **{name: None if isinstance(value, Missing) else value for name, value in later.items()}}
 
     @cached_property
@@ -263,6 +263,6 @@ def as_checked(report: str, drawing: str | None) -> Run:
 
 def as_measured(report: str, context: str, names: str | None = None, selected: Sequence[Metric] = ()) -> Stored:
     """A run out of the store's tables, for rules with these metrics of selections."""
-    kept = msgspec.json.decode(names or "{}", type=dict[str, dict[Kind, Names]])
+    tables = msgspec.json.decode(names or "{}", type=dict[str, dict[Kind, Names]])
     run, beside = Run.model_validate_json(in_json(report)), Context.model_validate_json(in_json(context))
-    return Stored(run, beside, kept, tuple(selected))
+    return Stored(run, beside, tables, tuple(selected))

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from advisor.metrics.kept_names import KEPT, Names, answered
 from advisor.metrics.selection_gains import Better
 from advisor.metrics.selectors import ENDS, Selector
+from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.missing import Missing
 from tests.tables import kernel, on_host, profile, step, view
 
@@ -42,13 +42,13 @@ def seen() -> Any:
     return view(profile(DEVICE, HOST, [step(1, 0, 100)]))
 
 
-def kept(of: Any) -> dict[Any, Names]:
-    texts = {kind: metric.value(of) for kind, metric in KEPT.items()}
+def names_of(of: Any) -> dict[Any, Names]:
+    texts = {kind: metric.value(of) for kind, metric in NAME_METRICS.items()}
     return {kind: msgspec.json.decode(text, type=Names) for kind, text in texts.items() if isinstance(text, str)}
 
 
 def test_a_name_has_its_time_and_the_time_that_it_has_alone():
-    of = kept(seen())["kernels"]
+    of = names_of(seen())["kernels"]
     assert (of.steps, of.total_ns) == (1, 100_000)
     assert of.names == ["add", "gemm_nt", "softmax"]
     assert of.counts == [1, 2, 1]
@@ -57,7 +57,7 @@ def test_a_name_has_its_time_and_the_time_that_it_has_alone():
 
 
 def test_an_op_s_time_is_its_own_and_that_of_two_threads_counts_once():
-    of = kept(seen())["ops"]
+    of = names_of(seen())["ops"]
     assert of.names == ["aten::sort", "aten::topk"]
     assert of.times_ns == [10_000, 20_000 + 15_000]
     assert of.alone_ns == [10_000, 20_000 + 15_000]
@@ -78,10 +78,10 @@ def test_an_op_s_time_is_its_own_and_that_of_two_threads_counts_once():
     ids=lambda selector: selector.words,
 )
 def test_names_answer_as_the_recording_does(selector: Selector):
-    of, names = seen(), kept(seen())
+    of, names = seen(), names_of(seen())
     for metric in selector.metrics("x"):
         if metric.name in {"x_share", "x_ms", "x_per_step", "x_count"}:
-            assert answered(metric, names) == pytest.approx(metric.value(of)), metric.name
+            assert answer(metric, names) == pytest.approx(metric.value(of)), metric.name
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,17 @@ def test_names_answer_as_the_recording_does(selector: Selector):
 )
 def test_what_names_do_not_tell_is_unknown(selector: Selector):
     share = next(metric for metric in selector.metrics("x") if metric.name == "x_share")
-    assert answered(share, kept(seen())) == UNKNOWN
+    assert answer(share, names_of(seen())) == UNKNOWN
 
 
 def test_a_saving_and_a_median_are_not_in_the_names():
-    names = kept(seen())
+    names = names_of(seen())
     (median,) = (metric for metric in Selector("ops", "topk").metrics("x") if metric.name == "x_median_us")
     for metric in (median, *Better(Selector("ops", "topk"), "without").metrics("x")):
-        assert answered(metric, names) == UNKNOWN
+        assert answer(metric, names) == UNKNOWN
     assert "median_us" in ENDS
 
 
 def test_too_many_names_are_not_kept():
     host = [on_host("op", n, n + 1, name=f"op {n}") for n in range(4_001)]
-    assert KEPT["ops"].value(view(profile([], host, [step(1, 0, 5_000)]))) == UNKNOWN
+    assert NAME_METRICS["ops"].value(view(profile([], host, [step(1, 0, 5_000)]))) == UNKNOWN

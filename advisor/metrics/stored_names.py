@@ -26,9 +26,9 @@ from advisor.model.missing import Missing
 from advisor.text import largest_first, ms
 
 KINDS: Final[tuple[Kind, ...]] = ("ops", "kernels", "calls", "frames", "ranges")
-"""What is kept; copies have no names."""
+"""What a store has of each run; copies have no names."""
 _MOST_NAMES: Final = 4_000
-_ANSWERED: Final = frozenset({"kind", "names", "besides", "families"})
+_BY_NAMES: Final = frozenset({"kind", "names", "besides", "families"})
 """What a selection may ask for that its names tell."""
 _LITTLE: Final = 1e-3  # of a time: bounds that are so close are one number
 _LATER: Final = Missing("stored_before_rule")
@@ -61,8 +61,8 @@ class _Keep:
         numbers = names.join(counts.with_row_index("number"), on="name").select("id", "number")
         ranges = every.ranges(view).join(numbers, on="id")
         times_ns, alone_ns = _times(view, ranges, counts.height)
-        named = counts["name"].to_list(), counts["len"].to_list()
-        return msgspec.json.encode(Names(view.steps.height, view.total_ns, *named, times_ns, alone_ns)).decode()
+        of_names = counts["name"].to_list(), counts["len"].to_list()
+        return msgspec.json.encode(Names(view.steps.height, view.total_ns, *of_names, times_ns, alone_ns)).decode()
 
 
 def _times(view: DeviceView, ranges: pl.DataFrame, names: int) -> tuple[list[int], list[int]]:
@@ -96,7 +96,7 @@ def _alone(view: DeviceView, starts: Ints, ends: Ints, numbers: Ints, names: int
 def _metric(kind: Kind) -> Metric:
     every = Selector(kind)
     return Metric(
-        f"kept_{kind}",
+        f"names_of_{kind}",
         f"The names of {every.words}.",
         "JSON of Names",
         of=_Keep(kind),
@@ -106,19 +106,19 @@ def _metric(kind: Kind) -> Metric:
     )
 
 
-KEPT: Final[Mapping[Kind, Metric]] = {kind: _metric(kind) for kind in KINDS}
+NAME_METRICS: Final[Mapping[Kind, Metric]] = {kind: _metric(kind) for kind in KINDS}
 """The metrics that a store measures beside the others and takes out of the report."""
 
 
-def answered(metric: Metric, kept: Mapping[Kind, Names]) -> Value:
-    """A metric of a selection from the names that were kept of a worker; why not, where they do not tell it."""
-    measured = metric.of
-    if not isinstance(measured, Measured) or measured.end not in _ENDS:
+def answer(metric: Metric, tables: Mapping[Kind, Names]) -> Value:
+    """A metric of a selection from the names that are stored of a worker; why not, where they do not tell it."""
+    number = metric.of
+    if not isinstance(number, Measured) or number.end not in _ENDS:
         return _LATER
-    of = measured.selector
-    names = kept.get(of.kind)
-    is_plain = all(getattr(of, field.name) == field.default for field in fields(of) if field.name not in _ANSWERED)
-    return _ENDS[measured.end](names, _hits(of, names)) if names and is_plain else _LATER
+    of = number.selector
+    names = tables.get(of.kind)
+    is_plain = all(getattr(of, field.name) == field.default for field in fields(of) if field.name not in _BY_NAMES)
+    return _ENDS[number.end](names, _hits(of, names)) if names and is_plain else _LATER
 
 
 def _hits(of: Selector, names: Names) -> Ints:
