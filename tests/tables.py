@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,9 +12,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, Measurements, measure
 from advisor.metrics.metric import Value
-from advisor.metrics.several import Values
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 
 Row = dict[str, Any]
@@ -132,26 +129,6 @@ def metrics_of(*subject: Any) -> Mapping[str, Value]:
 def values_of(names: Iterable[str], *subject: Any) -> Row:
     """These of `metrics_of`."""
     return {name: METRICS[name].value(*subject) for name in names}
-
-
-def by_metric(function: Callable[..., Values]) -> Callable[..., Any]:
-    """The function with a value for any of its metrics, where it gives one reason for all of them."""
-
-    def values(*subject: object) -> Any:
-        result = function(*subject)
-        return defaultdict(lambda: result) if isinstance(result, Missing) else dict(result)
-
-    return values
-
-
-def by_name(function: Callable[..., Values]) -> Callable[..., Mapping[str, Value]]:
-    """The same, by the names of the metrics; where it gives one reason for all of them, whatever is asked for."""
-
-    def values(*subject: object) -> Mapping[str, Value]:
-        result = function(*subject)
-        return defaultdict(lambda: result) if isinstance(result, Missing) else {m.name: v for m, v in result.items()}
-
-    return values
 
 
 def measured(made: Profile, choice: str = "all") -> Measurements:

@@ -16,7 +16,7 @@ from advisor.analysis.device.communication import (
 )
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -31,40 +31,21 @@ _UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#|^aten::_amp_foreach_non_finit
 _KEY: Final = ["update", "forward"]
 
 
-REDUCING_PASSES_PER_UPDATE = Metric(
-    "reducing_passes_per_update",
-    "Backward passes per update of the weights of which each reduces the same gradients: above 1, one would do.",
-    "between calls of Optimizer.step or zero_grad, or a check of scaled gradients: forward passes of"
-    " DistributedDataParallel or fully_shard after which c10d:: reductions of the same number and sizes run in "
-    "AccumulateGrad or FSDP::post_backward_reduce, the first without and all others with additions to gradients; the "
-    "median over updates; 1 where the first adds too, because these may be gradients of other weights; 0 where no "
-    "pass reduces",
-    "PyTorch, DistributedDataParallel.no_sync",
-)
-REPEATED_REDUCTION_MS = Metric(
-    "repeated_reduction_ms",
-    "Time per step in which gradients are reduced that a later backward pass reduces again, and nothing computes.",
-    "of reductions in all but the last of the passes that reducing_passes_per_update counts: as "
-    "exposed_communication_ms on the device, as host_collective_exposed_ms on the host",
-)
+def _no_ops(view: DeviceView) -> Missing | None:
+    return None if view.host.select((pl.col("kind") == "op").any()).item() else Missing("no_host_op")
 
 
-@measures(REDUCING_PASSES_PER_UPDATE, REPEATED_REDUCTION_MS, framework="pytorch")
-def accumulation(view: DeviceView) -> Values:
-    """Reductions that `no_sync` spares; no time where none repeats another."""
-    if not view.host.select((pl.col("kind") == "op").any()).item():
-        return Missing("no_host_op")
-    passes = _passes(view)
-    repeated = passes.filter("repeated")
-    if not repeated.height:
-        return {REDUCING_PASSES_PER_UPDATE: float(passes.height > 0), REPEATED_REDUCTION_MS: 0.0}
+def _repeated(view: DeviceView) -> pl.DataFrame:
+    return view.once(_passes).filter("repeated")
+
+
+def _passes_per_update(view: DeviceView) -> float:
+    passes = view.once(_passes)
+    if not _repeated(view).height:
+        return float(passes.height > 0)
     complete = passes.filter(pl.col("update") >= 0)  # the recording may begin within an update
     of_updates = (complete if complete.height else passes).group_by("update").agg(pl.col("repeated").sum())["repeated"]
-    when = Intervals.of(repeated["start_ns"].to_numpy(), repeated["end_ns"].to_numpy())
-    return {
-        REDUCING_PASSES_PER_UPDATE: 1 + float(np.median(of_updates.to_numpy())),
-        REPEATED_REDUCTION_MS: _exposed_ms(view, when),
-    }
+    return 1 + float(np.median(of_updates.to_numpy()))
 
 
 def _passes(view: DeviceView) -> pl.DataFrame:
@@ -110,11 +91,30 @@ def _numbered(ops: pl.DataFrame, begins: Ints, updates: Ints) -> pl.DataFrame:
     return numbered.filter(pl.col("forward") >= 0)
 
 
-def _exposed_ms(view: DeviceView, when: Intervals) -> float:
-    """Time per step in which reductions that are requested then run, and nothing computes."""
+def _repeated_ms(view: DeviceView) -> float:
+    """Time per step in which reductions that a later pass repeats run, and nothing computes."""
+    repeated = _repeated(view)
+    when = Intervals.of(repeated["start_ns"].to_numpy(), repeated["end_ns"].to_numpy())
     if view.device is None:
         ranges = view.once(host_collectives).filter(matches(REDUCTION))
         return per_step_ms(view, host_exposed(view, ranges.filter(inside(when, ranges))))
     calls = view.host.filter(inside(when & spans(view.host_like(_REDUCING)), view.host))["id"]
     ops = view.once(device_collectives)
     return exposed_ms(view, ops.filter(pl.col("launch").is_in(calls.implode())))
+
+
+measure = of_devices(__name__, framework="pytorch", unknown=_no_ops)
+measure("reducing_passes_per_update", _passes_per_update).says(
+    "Backward passes per update of the weights of which each reduces the same gradients: above 1, one would do.",
+    "between calls of Optimizer.step or zero_grad, or a check of scaled gradients: forward passes of"
+    " DistributedDataParallel or fully_shard after which c10d:: reductions of the same number and sizes run in "
+    "AccumulateGrad or FSDP::post_backward_reduce, the first without and all others with additions to gradients; the "
+    "median over updates; 1 where the first adds too, because these may be gradients of other weights; 0 where no "
+    "pass reduces",
+    "PyTorch, DistributedDataParallel.no_sync",
+)
+measure("repeated_reduction_ms", lambda view: _repeated_ms(view) if _repeated(view).height else 0.0).says(
+    "Time per step in which gradients are reduced that a later backward pass reduces again, and nothing computes.",
+    "of reductions in all but the last of the passes that reducing_passes_per_update counts: as "
+    "exposed_communication_ms on the device, as host_collective_exposed_ms on the host",
+)

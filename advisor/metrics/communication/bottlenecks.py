@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -21,8 +21,7 @@ from advisor.analysis.job.collectives import (
 )
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
-from advisor.metrics.metric import Value
-from advisor.metrics.several import Metric, Values, measures_jobs
+from advisor.metrics.metric import Value, of_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
@@ -40,78 +39,33 @@ _LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _GAIN: Final = "in every step: longest own_step of all ranks, less the longest that is left once each rank has saved"
 
 
-EXPOSED_TRANSFER_MS = Metric(
-    "exposed_transfer_ms",
-    "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
-    f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
-)
-HIDEABLE_TRANSFER_MS = Metric(
-    "hideable_transfer_ms",
-    "How much of the exposed transfers kernels could hide: the backward pass, or another micro-batch.",
-    "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
-    " forward pass), all of it as far as all-to-alls, sends and receives are exposed, less what hides communication"
-    " already; nothing where no backward pass ran",
-    "PyTorch Distributed (VLDB 2020): gradients are reduced while the rest of the backward pass computes",
-)
-HIDEABLE_LEAST_MS = Metric(
-    "hideable_least_ms",
-    "How much of the transfers that are surely no waiting kernels could hide.",
-    "as hideable_transfer_ms, of the calls that transfer_told_share counts",
-)
-EXPOSED_EXCHANGE_PART = Metric(
-    "exposed_exchange_part",
-    "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
-    "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
-)
-SLOW_TRANSFER_MS = Metric(
-    "slow_transfer_ms",
-    "What the job's step would get shorter by at most if the large collectives took the expected time.",
-    f"of min(exposed transfers of the step, sum of transfer - expected time) over {_LARGE}, {_GAIN}; a call that"
-    " is hidden counts too, since it holds up those queued after it",
-    "ByteDance straggler study (OSDI 2025): only what is exposed counts",
-)
-SLOW_TRANSFER_LEAST_MS = Metric(
-    "slow_transfer_least_ms",
-    "What the job's step would get shorter by at least if the large collectives took the expected time.",
-    f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most {{queued_gap}} between"
-    " kernels, which come without transfers too, do not count as exposed",
-    "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
-)
-_SLOW: Final = (SLOW_TRANSFER_MS, SLOW_TRANSFER_LEAST_MS)
-_EXPOSURES: Final = (
-    EXPOSED_TRANSFER_MS,
-    EXPOSED_EXCHANGE_PART,
-    HIDEABLE_TRANSFER_MS,
-    HIDEABLE_LEAST_MS,
-    *_SLOW,
-)
+def _no_call(job: Job) -> Missing | None:
+    return None if job.once(traffic).height or job.steps else why_none(job)
 
 
-@measures_jobs(*_EXPOSURES)
-def exposures(job: Job) -> Values:
-    """What of the transfers the step is longer for."""
-    calls = job.once(traffic)
-    if not calls.height:
-        return _nothing(job, _EXPOSURES)
-    exposed = calls.with_columns(saved_ns="exposed_ns")
-    return {
-        EXPOSED_TRANSFER_MS: gain_ms(job, exposed),
-        EXPOSED_EXCHANGE_PART: float(calls.select(_EXCHANGED).item()),
-        HIDEABLE_TRANSFER_MS: gain_ms(job, _hideable(job, calls, exposed)),
-        HIDEABLE_LEAST_MS: gain_ms(job, _hideable(job, calls, exposed.filter("told"))),
-        **_slow(job, calls, exposed),
-    }
+def _of_calls(value: Callable[[Job], Value]) -> Callable[[Job], Value]:
+    """The value; 0 where there is a step and no collective in it."""
+    return lambda job: value(job) if job.once(traffic).height else 0.0
 
 
-def _slow(job: Job, calls: pl.DataFrame, exposed: pl.DataFrame) -> dict[Metric, Value]:
-    large = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null())
-    if not large.height:
-        return dict.fromkeys(_SLOW, why_unexpected(calls))
-    least = large.with_columns(saved_ns=_at_most("awaited_ns", _longer(_IN_TRAINING)))
-    return {
-        SLOW_TRANSFER_MS: gain_ms(job, _shorter(exposed, large, 1.0)),
-        SLOW_TRANSFER_LEAST_MS: gain_ms(job, least),
-    }
+def _exposed(job: Job) -> pl.DataFrame:
+    return job.once(traffic).with_columns(saved_ns="exposed_ns")
+
+
+def _large(job: Job) -> pl.DataFrame:
+    return job.once(traffic).filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null())
+
+
+def _slow_ms(job: Job) -> Value:
+    if not _large(job).height:
+        return why_unexpected(job.once(traffic))
+    return gain_ms(job, _shorter(_exposed(job), _large(job), 1.0))
+
+
+def _slow_least_ms(job: Job) -> Value:
+    if not _large(job).height:
+        return why_unexpected(job.once(traffic))
+    return gain_ms(job, _large(job).with_columns(saved_ns=_at_most("awaited_ns", _longer(_IN_TRAINING))))
 
 
 def _longer(part: float) -> pl.Expr:
@@ -132,8 +86,9 @@ def _shorter(exposed: pl.DataFrame, large: pl.DataFrame, part: float) -> pl.Data
     return queued.join(sums, on=key).select(*key, saved_ns=pl.min_horizontal("longer_ns", "exposed_ns"))
 
 
-def _hideable(job: Job, calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
+def _hideable(job: Job, exposed: pl.DataFrame) -> pl.DataFrame:
     """Per rank and step, the exposed time for which there is computation left to hide it behind."""
+    calls = job.once(traffic)
     training = [position for position, rank in enumerate(job.ranks) if rank.trains is not False]
     exposed = exposed.filter(pl.col("rank").is_in(training))
     key = ["rank", "step"]
@@ -144,47 +99,22 @@ def _hideable(job: Job, calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFr
     return sums.join(open_, on=key).select(*key, saved_ns=pl.min_horizontal("exposed_ns", room_ns))
 
 
-SMALL_REDUCTIONS_PER_STEP = Metric(
-    "small_reductions_per_step",
-    "Reductions of less than 8 MiB per step.",
-    "number of all_reduce and reduce_scatter below 8 MiB / ranks / steps",
-    "TraceLens and ml-engineering: below some MiB the start-up counts for more than the link",
-)
-SMALL_REDUCTION_SHARE = Metric(
-    "small_reduction_share",
-    "Part of the reduced bytes that reductions of less than 8 MiB move.",
-    "bytes in reductions below 8 MiB / bytes in reductions",
-)
-MERGE_GAIN_MS = Metric(
-    "merge_gain_ms",
-    "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB.",
-    "of min(exposed, transfers - time of whole buckets of 25 MiB at the bandwidth that is expected, or reached if"
-    f" that is less) over the small reductions of each group and step, {_GAIN}; where only"
-    " the number of links between the GPUs is not known: the start-ups alone that fewer calls save, as far as the"
-    " last bucket, with nothing left to hide behind, leaves them exposed",
-    "DistributedDataParallel's default bucket_cap_mb",
-)
-_SMALL: Final = (SMALL_REDUCTIONS_PER_STEP, SMALL_REDUCTION_SHARE, MERGE_GAIN_MS)
+def _reductions(job: Job) -> pl.DataFrame:
+    return job.once(traffic).filter(pl.col("op").is_in(_REDUCTIONS))
 
 
-@measures_jobs(*_SMALL)
-def small_messages(job: Job) -> Values:
-    """What many small reductions cost, against few large ones."""
-    calls = job.once(traffic)
-    if not calls.height:
-        return _nothing(job, _SMALL)
-    reductions = calls.filter(pl.col("op").is_in(_REDUCTIONS))
-    if reductions["bytes"].null_count():
-        return Missing("no_collective_sizes")
-    small = reductions.filter(pl.col("bytes") < _SMALL_BYTES)
-    return {
-        SMALL_REDUCTIONS_PER_STEP: small.height / len(job.ranks) / len(job.steps),
-        SMALL_REDUCTION_SHARE: share_of(small, reductions, "bytes") or 0.0,
-        MERGE_GAIN_MS: _merge_gain(job, calls, small),
-    }
+def _small(job: Job) -> pl.DataFrame:
+    return _reductions(job).filter(pl.col("bytes") < _SMALL_BYTES)
 
 
-def _merge_gain(job: Job, calls: pl.DataFrame, small: pl.DataFrame) -> Value:
+def _no_sizes(job: Job) -> Missing | None:
+    if not job.once(traffic).height:
+        return job.once(_no_call)
+    return Missing("no_collective_sizes") if _reductions(job)["bytes"].null_count() else None
+
+
+def _merge_gain(job: Job) -> Value:
+    small = _small(job)
     if not small.height:
         return 0.0
     case = ["op", "group_size", "spans_nodes", "nodes"]
@@ -197,7 +127,7 @@ def _merge_gain(job: Job, calls: pl.DataFrame, small: pl.DataFrame) -> Value:
     if best["expected_ns"].null_count():
         return _startups(job, joined) if _wired_in_pairs(job, joined) else why_unexpected(small)
     # A link that is slow stays slow: what large messages reach of the expected bandwidth, joined ones will too.
-    joined = joined.with_columns(needed_ns=best["expected_ns"] * pl.col("buckets") / _pace_of_large(calls))
+    joined = joined.with_columns(needed_ns=best["expected_ns"] * pl.col("buckets") / _pace_of_large(job.once(traffic)))
     saved = joined.with_columns(saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") - pl.col("needed_ns")))
     return gain_ms(job, saved)
 
@@ -227,98 +157,49 @@ def _pace_of_large(calls: pl.DataFrame) -> float:
     return min(1.0, reached)
 
 
-BUFFER_BROADCASTS_PER_STEP = Metric(
-    "buffer_broadcasts_per_step",
-    "Broadcasts per step with which DistributedDataParallel makes the module's buffers equal.",
-    "number of broadcasts launched in DistributedDataParallel.forward / ranks / steps",
-)
-BUFFER_BROADCAST_MS = Metric(
-    "buffer_broadcast_ms",
-    "What the job's step would get shorter by without broadcasts of buffers; waiting for late ranks not counted.",
-    f"of the part of their transfers that no kernel covers, {_GAIN}",
-)
-CROSS_NODE_SHARE = Metric(
-    "cross_node_share",
-    "Part of the transfers' time in groups that span nodes.",
-    "transfers of groups whose ranks lie on several hosts / transfers; ranks fill hosts of as many GPUs as the"
-    " recording shows",
-)
-CROSS_NODE_MS = Metric(
-    "cross_node_ms",
-    "What the job's step would get shorter by if transfers between nodes took no time.",
-    f"of the part of these transfers that no kernel covers, {_GAIN}",
-)
-CROSS_NODE_HALVED_MS = Metric(
-    "cross_node_halved_ms",
-    "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
-    f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
-    "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",
-)
-SLOWEST_PAIR = Metric(
-    "slowest_pair",
-    "The two ranks with the slowest link between them.",
-    "among groups of two, and ranks of which one sends what the other receives, with three calls of 4 MiB and more:"
-    " those with the least bytes x bus factor / transfer",
-    unit="text",
-)
-SLOWEST_PAIR_SHARE = Metric(
-    "slowest_pair_share",
-    "Bandwidth of the slowest link between two ranks against the typical one.",
-    "its bandwidth / the median over pairs",
-)
-_BROADCASTS: Final = (BUFFER_BROADCASTS_PER_STEP, BUFFER_BROADCAST_MS)
-_ACROSS: Final = (CROSS_NODE_SHARE, CROSS_NODE_MS, CROSS_NODE_HALVED_MS)
-_PAIR: Final = (SLOWEST_PAIR, SLOWEST_PAIR_SHARE)
+def _no_broadcasts(job: Job) -> Missing | None:
+    if not job.once(traffic).height:
+        return job.once(_no_call)
+    broadcasts = job.once(traffic).filter(pl.col("op") == "broadcast")
+    return Missing("broadcast_launch_not_recorded") if broadcasts["of_buffers"].null_count() else None
 
 
-@measures_jobs(*_BROADCASTS, *_ACROSS, *_PAIR)
-def whereabouts(job: Job) -> Values:
-    """Broadcasts of buffers, groups that span nodes, and links between pairs."""
+def _of_buffers(job: Job) -> pl.DataFrame:
+    return _exposed(job).filter(pl.col("op") == "broadcast").filter("of_buffers")
+
+
+def _no_places(job: Job) -> Missing | None:
     calls = job.once(traffic)
     if not calls.height:
-        return _nothing(job, (*_BROADCASTS, *_ACROSS)) | dict.fromkeys(_PAIR, why_none(job))
-    return {**_broadcasts(job, calls), **_across(job, calls), **_pairs(calls)}
-
-
-def _broadcasts(job: Job, calls: pl.DataFrame) -> dict[Metric, Value]:
-    broadcasts = calls.filter(pl.col("op") == "broadcast")
-    if broadcasts["of_buffers"].null_count():
-        return dict.fromkeys(_BROADCASTS, Missing("broadcast_launch_not_recorded"))
-    of_buffers = broadcasts.filter("of_buffers").with_columns(saved_ns="exposed_ns")
-    return {
-        BUFFER_BROADCASTS_PER_STEP: of_buffers.height / len(job.ranks) / len(job.steps),
-        BUFFER_BROADCAST_MS: gain_ms(job, of_buffers),
-    }
-
-
-def _across(job: Job, calls: pl.DataFrame) -> dict[Metric, Value]:
+        return job.once(_no_call)
     placed = calls.filter(pl.col("spans_nodes").is_not_null())
-    if (share_of(placed, calls, "transfer_ns") or 0.0) < _MOSTLY:
-        return dict.fromkeys(_ACROSS, Missing("groups_not_recorded"))
-    across = placed.filter("spans_nodes").with_columns(saved_ns="exposed_ns")
-    halved = across.filter(pl.col("dtype") == "Float").with_columns(
-        saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") / 2)
-    )
-    return {
-        CROSS_NODE_SHARE: share_of(across, calls, "transfer_ns"),
-        CROSS_NODE_MS: gain_ms(job, across),
-        CROSS_NODE_HALVED_MS: gain_ms(job, halved),
-    }
+    return None if (share_of(placed, calls, "transfer_ns") or 0.0) >= _MOSTLY else Missing("groups_not_recorded")
 
 
-def _pairs(calls: pl.DataFrame) -> dict[Metric, Value]:
-    speeds = _speeds_of_pairs(calls)
-    if speeds.height <= 1:
-        return dict.fromkeys(_PAIR, Missing("no_pairs_of_known_size"))
-    slowest = speeds.row(0, named=True)
-    typical = float(np.median(speeds["gbs"].to_numpy()))
-    return {SLOWEST_PAIR: "ranks {} and {}".format(*slowest["ends"]), SLOWEST_PAIR_SHARE: slowest["gbs"] / typical}
+def _across(job: Job) -> pl.DataFrame:
+    return _exposed(job).filter("spans_nodes")
 
 
-def _speeds_of_pairs(calls: pl.DataFrame) -> pl.DataFrame:
+def _halved_ms(job: Job) -> float:
+    halved = _across(job).filter(pl.col("dtype") == "Float")
+    return gain_ms(job, halved.with_columns(saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") / 2)))
+
+
+def _no_pairs(job: Job) -> Missing | None:
+    if not job.once(traffic).height:
+        return why_none(job)
+    return None if job.once(_speeds_of_pairs).height > 1 else Missing("no_pairs_of_known_size")
+
+
+def _slowest_share(job: Job) -> float:
+    speeds = job.once(_speeds_of_pairs)["gbs"].to_numpy()
+    return float(speeds[0] / np.median(speeds))
+
+
+def _speeds_of_pairs(job: Job) -> pl.DataFrame:
     """The pairs of ranks with enough large calls between them, and their bus bandwidth; the slowest first."""
     matched = pl.col("exact") | ~pl.col("op").is_in(POINT_TO_POINT)
-    between = calls.filter(
+    between = job.once(traffic).filter(
         matched,
         pl.col("ends").list.len() == 2,  # noqa: PLR2004 - a pair
         pl.col("bytes") >= LARGE_BYTES,
@@ -329,6 +210,96 @@ def _speeds_of_pairs(calls: pl.DataFrame) -> pl.DataFrame:
     return speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort("gbs", "ends")
 
 
-def _nothing(job: Job, metrics: Iterable[Metric]) -> dict[Metric, Value]:
-    """Zero where there is a step and no collective in it."""
-    return dict.fromkeys(metrics, 0.0 if job.steps else why_none(job))
+def _per_step(job: Job, calls: pl.DataFrame) -> float:
+    return calls.height / len(job.ranks) / len(job.steps)
+
+
+measure = of_jobs(__name__, unknown=_no_call)
+of_reductions = of_jobs(__name__, unknown=_no_sizes)
+of_broadcasts = of_jobs(__name__, unknown=_no_broadcasts)
+of_nodes = of_jobs(__name__, unknown=_no_places)
+of_pairs = of_jobs(__name__, unknown=_no_pairs)
+
+measure("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job)))).says(
+    "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
+    f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
+)
+measure("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).select(_EXCHANGED).item()))).says(
+    "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
+    "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
+)
+measure("hideable_transfer_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job))))).says(
+    "How much of the exposed transfers kernels could hide: the backward pass, or another micro-batch.",
+    "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
+    " forward pass), all of it as far as all-to-alls, sends and receives are exposed, less what hides communication"
+    " already; nothing where no backward pass ran",
+    "PyTorch Distributed (VLDB 2020): gradients are reduced while the rest of the backward pass computes",
+)
+measure("hideable_least_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job).filter("told"))))).says(
+    "How much of the transfers that are surely no waiting kernels could hide.",
+    "as hideable_transfer_ms, of the calls that transfer_told_share counts",
+)
+measure("slow_transfer_ms", _of_calls(_slow_ms)).says(
+    "What the job's step would get shorter by at most if the large collectives took the expected time.",
+    f"of min(exposed transfers of the step, sum of transfer - expected time) over {_LARGE}, {_GAIN}; a call that"
+    " is hidden counts too, since it holds up those queued after it",
+    "ByteDance straggler study (OSDI 2025): only what is exposed counts",
+)
+measure("slow_transfer_least_ms", _of_calls(_slow_least_ms)).says(
+    "What the job's step would get shorter by at least if the large collectives took the expected time.",
+    f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most {{queued_gap}} between"
+    " kernels, which come without transfers too, do not count as exposed",
+    "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
+)
+of_reductions("small_reductions_per_step", _of_calls(lambda job: _per_step(job, _small(job)))).says(
+    "Reductions of less than 8 MiB per step.",
+    "number of all_reduce and reduce_scatter below 8 MiB / ranks / steps",
+    "TraceLens and ml-engineering: below some MiB the start-up counts for more than the link",
+)
+of_reductions(
+    "small_reduction_share", _of_calls(lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0)
+).says(
+    "Part of the reduced bytes that reductions of less than 8 MiB move.",
+    "bytes in reductions below 8 MiB / bytes in reductions",
+)
+of_reductions("merge_gain_ms", _of_calls(_merge_gain)).says(
+    "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB.",
+    "of min(exposed, transfers - time of whole buckets of 25 MiB at the bandwidth that is expected, or reached if"
+    f" that is less) over the small reductions of each group and step, {_GAIN}; where only"
+    " the number of links between the GPUs is not known: the start-ups alone that fewer calls save, as far as the"
+    " last bucket, with nothing left to hide behind, leaves them exposed",
+    "DistributedDataParallel's default bucket_cap_mb",
+)
+of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _per_step(job, _of_buffers(job)))).says(
+    "Broadcasts per step with which DistributedDataParallel makes the module's buffers equal.",
+    "number of broadcasts launched in DistributedDataParallel.forward / ranks / steps",
+)
+of_broadcasts("buffer_broadcast_ms", _of_calls(lambda job: gain_ms(job, _of_buffers(job)))).says(
+    "What the job's step would get shorter by without broadcasts of buffers; waiting for late ranks not counted.",
+    f"of the part of their transfers that no kernel covers, {_GAIN}",
+)
+of_nodes("cross_node_share", _of_calls(lambda job: share_of(_across(job), job.once(traffic), "transfer_ns"))).says(
+    "Part of the transfers' time in groups that span nodes.",
+    "transfers of groups whose ranks lie on several hosts / transfers; ranks fill hosts of as many GPUs as the"
+    " recording shows",
+)
+of_nodes("cross_node_ms", _of_calls(lambda job: gain_ms(job, _across(job)))).says(
+    "What the job's step would get shorter by if transfers between nodes took no time.",
+    f"of the part of these transfers that no kernel covers, {_GAIN}",
+)
+of_nodes("cross_node_halved_ms", _of_calls(_halved_ms)).says(
+    "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
+    f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
+    "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",
+)
+of_pairs(
+    "slowest_pair", lambda job: "ranks {} and {}".format(*job.once(_speeds_of_pairs)["ends"][0]), unit="text"
+).says(
+    "The two ranks with the slowest link between them.",
+    "among groups of two, and ranks of which one sends what the other receives, with three calls of 4 MiB and more:"
+    " those with the least bytes x bus factor / transfer",
+)
+of_pairs("slowest_pair_share", _slowest_share).says(
+    "Bandwidth of the slowest link between two ranks against the typical one.",
+    "its bandwidth / the median over pairs",
+)

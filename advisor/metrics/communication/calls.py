@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import DDP_FORWARD
-from advisor.metrics.several import Metric, Values, measures
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -31,54 +31,25 @@ def _flat_ops(view: DeviceView) -> pl.DataFrame:
     return as_places(broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts)), "host_ops")
 
 
-COLLECTIVE_CALL_MS = Metric(
-    "collective_call_ms",
-    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
-    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
-)
-COLLECTIVE_CALL_IDLE_MS = Metric(
-    "collective_call_idle_ms",
-    "Time per step for which the device idles at most because of the host's calls of collectives.",
-    "min(collective_call_ms, host-bound and queued idle time per step)",
-)
-
-
-@measures(COLLECTIVE_CALL_MS, COLLECTIVE_CALL_IDLE_MS)
-def calling(view: DeviceView) -> Values:
+def _call_ms(view: DeviceView) -> float:
     """What collectives cost the host; zero where none of their calls was recorded."""
     launching = view.once(device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
-        return {COLLECTIVE_CALL_MS: 0.0, COLLECTIVE_CALL_IDLE_MS: 0.0}
+        return 0.0
     calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
-    calling_ms = per_step_ms(view, spans(calls))
+    return per_step_ms(view, spans(calls))
+
+
+def _call_idle_ms(view: DeviceView) -> float:
+    if not view.once(_call_ms):
+        return 0.0
     idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
-    return {COLLECTIVE_CALL_MS: calling_ms, COLLECTIVE_CALL_IDLE_MS: min(calling_ms, view.per_step_ms(idle))}
+    return min(view.once(_call_ms), view.per_step_ms(idle))
 
 
-BUFFER_BROADCAST_IDLE_MS = Metric(
-    "buffer_broadcast_idle_ms",
-    "Time per step for which the device idles while the host broadcasts the module's buffers.",
-    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
-    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
-    "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
-    where=_flat_ops,
-)
-COLLECTIVE_LOOP_IDLE_MS = Metric(
-    "collective_loop_idle_ms",
-    "Time per step for which the device idles while the host calls for one collective right after another.",
-    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
-    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
-)
-
-
-@measures(BUFFER_BROADCAST_IDLE_MS, COLLECTIVE_LOOP_IDLE_MS)
-def idle_in_calls(view: DeviceView) -> Values:
-    """What the device idles for collectives that it need not wait for; zero where no launch was recorded."""
-    short, sends = view.once(launch_gaps), _buffer_broadcasts(view)
-    return {
-        BUFFER_BROADCAST_IDLE_MS: per_step_ms(view, (sends & short) | (sends & view.once(stalls))),
-        COLLECTIVE_LOOP_IDLE_MS: per_step_ms(view, _loops(view) & short),
-    }
+def _broadcast_idle_ms(view: DeviceView) -> float:
+    sends = _buffer_broadcasts(view)
+    return per_step_ms(view, (sends & view.once(launch_gaps)) | (sends & view.once(stalls)))
 
 
 def _buffer_broadcasts(view: DeviceView) -> Intervals:
@@ -116,3 +87,25 @@ def _loops(view: DeviceView) -> Intervals:
         pl.col("next_called_ns") - pl.col("called_ns") <= LAUNCH_GAP_NS,
     )
     return Intervals.of(pairs["called_ns"].to_numpy(), pairs["next_called_ns"].to_numpy())
+
+
+measure = of_devices(__name__)
+measure("collective_call_ms", lambda view: view.once(_call_ms)).says(
+    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
+    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
+)
+measure("collective_call_idle_ms", _call_idle_ms).says(
+    "Time per step for which the device idles at most because of the host's calls of collectives.",
+    "min(collective_call_ms, host-bound and queued idle time per step)",
+)
+measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=_flat_ops).says(
+    "Time per step for which the device idles while the host broadcasts the module's buffers.",
+    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
+    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
+    "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
+)
+measure("collective_loop_idle_ms", lambda view: per_step_ms(view, _loops(view) & view.once(launch_gaps))).says(
+    "Time per step for which the device idles while the host calls for one collective right after another.",
+    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
+    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
+)

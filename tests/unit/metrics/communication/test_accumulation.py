@@ -1,20 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from advisor.metrics.communication.accumulation import (
-    REDUCING_PASSES_PER_UPDATE,
-    REPEATED_REDUCTION_MS,
-    accumulation,
-)
 from advisor.metrics.metric import Value
-from advisor.metrics.several import Metric
 from advisor.model.missing import Missing
-from tests.tables import Row, by_metric, on_device, on_host, profile, step, view
-
-accumulation = by_metric(accumulation)
+from tests.tables import Row, metrics_of, on_device, on_host, profile, step, view
 
 NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 SHAPES = "[[[1024]]]"
@@ -44,25 +36,25 @@ def update(at: float) -> list[Row]:
     ]
 
 
-def measured(*host: list[Row], steps: Sequence[Row] = (), device: Sequence[Row] = ()) -> dict[Metric, Value]:
+def measured(*host: list[Row], steps: Sequence[Row] = (), device: Sequence[Row] = ()) -> Mapping[str, Value]:
     rows = [row for rows in (update(0), *host) for row in rows]
     workers = [{"worker": 0, "framework": "pytorch"}]
     marks = list(steps) or [step(1, 20, 1000, device=0 if device else None)]
-    return accumulation(view(profile(device, rows, marks, workers=workers)))
+    return metrics_of(view(profile(device, rows, marks, workers=workers)))
 
 
 def test_each_of_three_passes_reduces():
     values = measured(one_pass(100, adds=False), one_pass(300, adds=True), one_pass(500, adds=True), update(800))
-    assert values[REDUCING_PASSES_PER_UPDATE] == 3
-    assert values[REPEATED_REDUCTION_MS] == pytest.approx(2 * 0.06)
+    assert values["reducing_passes_per_update"] == 3
+    assert values["repeated_reduction_ms"] == pytest.approx(2 * 0.06)
 
 
 def test_steps_may_be_marked_for_each_pass():
     steps = [step(n, 200 * n - 100, 200 * n + 100, device=None) for n in (1, 2, 3)]
     passes = [one_pass(100, adds=False), one_pass(300, adds=True), one_pass(500, adds=True)]
     values = measured(*passes, update(690), steps=steps)
-    assert values[REDUCING_PASSES_PER_UPDATE] == 3
-    assert values[REPEATED_REDUCTION_MS] == pytest.approx(2 * 0.06 / 3)
+    assert values["reducing_passes_per_update"] == 3
+    assert values["repeated_reduction_ms"] == pytest.approx(2 * 0.06 / 3)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +69,8 @@ def test_passes_before_the_first_recorded_update_count_too(adds: tuple[bool, boo
         *(one_pass(100, adds=False), one_pass(300, adds=True), one_pass(500, adds=True), update(800)),
     ]
     values = measured(*host, steps=[step(1, -900, 0, device=None), step(2, 0, 900, device=None)])
-    assert values[REDUCING_PASSES_PER_UPDATE] == 3
-    assert values[REPEATED_REDUCTION_MS] == pytest.approx(repeated * 0.06 / 2)
+    assert values["reducing_passes_per_update"] == 3
+    assert values["repeated_reduction_ms"] == pytest.approx(repeated * 0.06 / 2)
 
 
 @pytest.mark.parametrize(
@@ -93,30 +85,30 @@ def test_passes_before_the_first_recorded_update_count_too(adds: tuple[bool, boo
 )
 def test_what_repeats_no_reduction(passes: list[list[Row]]):
     values = measured(*passes, update(800))
-    assert values == {REDUCING_PASSES_PER_UPDATE: 1, REPEATED_REDUCTION_MS: 0}
+    assert (values["reducing_passes_per_update"], values["repeated_reduction_ms"]) == (1, 0)
 
 
 def test_gradients_that_are_cleared_between_forward_and_backward_pass_begin_anew():
     cleared = [on_host("annotation", at + 95, at + 99, name="Optimizer.zero_grad#SGD.zero_grad") for at in (100, 300)]
     values = measured(one_pass(100, adds=False), cleared, one_pass(300, adds=True), update(800))
-    assert values[REDUCING_PASSES_PER_UPDATE] == 1
+    assert values["reducing_passes_per_update"] == 1
 
 
 def test_a_job_that_reduces_nothing_has_no_such_pass():
-    assert measured([on_host("op", 100, 200, name="aten::mm")])[REDUCING_PASSES_PER_UPDATE] == 0
+    assert measured([on_host("op", 100, 200, name="aten::mm")])["reducing_passes_per_update"] == 0
 
 
 def test_reductions_of_activations_are_no_gradients():
     """Tensor parallelism reduces in other nodes of the backward pass, in each pass of necessity."""
     names = (DDP[0], "autograd::engine::evaluate_function: CopyToRegionBackward", DDP[2], DDP[3])
     values = measured(one_pass(100, adds=False, names=names), one_pass(300, adds=True, names=names), update(800))
-    assert values[REDUCING_PASSES_PER_UPDATE] == 0
+    assert values["reducing_passes_per_update"] == 0
 
 
 def test_shards_reduce_in_ranges_of_their_own():
     values = measured(one_pass(100, adds=False, names=SHARDS), one_pass(300, adds=True, names=SHARDS), update(800))
-    assert values[REDUCING_PASSES_PER_UPDATE] == 2
-    assert values[REPEATED_REDUCTION_MS] == pytest.approx(0.06)
+    assert values["reducing_passes_per_update"] == 2
+    assert values["repeated_reduction_ms"] == pytest.approx(0.06)
 
 
 def test_on_a_device_the_launch_says_which_pass_requests_a_collective():
@@ -127,9 +119,9 @@ def test_on_a_device_the_launch_says_which_pass_requests_a_collective():
         on_device("collective", 600, 700, launched=425),
     ]
     values = measured(one_pass(100, adds=False), one_pass(300, adds=True), update(800), device=device)
-    assert values[REDUCING_PASSES_PER_UPDATE] == 2
-    assert values[REPEATED_REDUCTION_MS] == pytest.approx(0.05)
+    assert values["reducing_passes_per_update"] == 2
+    assert values["repeated_reduction_ms"] == pytest.approx(0.05)
 
 
 def test_without_ops_nothing_is_known():
-    assert measured()[REDUCING_PASSES_PER_UPDATE] == Missing("no_host_op")
+    assert measured()["reducing_passes_per_update"] == Missing("no_host_op")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from advisor.metrics.communication.activations import FORWARD_REDUCTIONS_PER_STEP, of_activations
-from tests.tables import on_device, on_host, profile, step, view
+from tests.tables import metrics_of, on_device, on_host, profile, step, view
 
 MIB = 1 << 20
 
@@ -21,7 +20,7 @@ def forward_reductions(does="reduce_scatter", nbytes=MIB, host=HOST):
     device = [on_device("collective", 100 * n + 200, 100 * n + 290, launch=n) for n in range(3)]
     facts = [{"device_op": n, "worker": 0, "op": does, "bytes": nbytes} for n in range(3)]
     made = profile(device, host, [step(1, 0, 600)], collectives=facts)
-    return of_activations(view(made))[FORWARD_REDUCTIONS_PER_STEP]
+    return metrics_of(view(made))["forward_reductions_per_step"]
 
 
 def test_a_reduction_between_an_update_and_its_backward_pass_is_of_activations():

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.communication import calls
-from tests.tables import Row, kernel, on_device, on_host, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 STEP = [step(1, 0, 1000)]
 
@@ -17,12 +16,10 @@ def test_calls_of_collectives_take_the_hosts_time_and_may_leave_the_device_idle(
         on_host("runtime", 350, 395, parent=2),
     ]
     device = [on_device("collective", 30, 330, launch=1), on_device("collective", 400, 1000, launch=3)]
-    values = calls.calling(view(profile(device, host, STEP)))
-    assert values[calls.COLLECTIVE_CALL_MS] == pytest.approx(0.115)
-    assert values[calls.COLLECTIVE_CALL_IDLE_MS] == pytest.approx(0.1)  # 70 us, and 30 before the first
-    assert (
-        calls.calling(view(profile([on_device("collective", 100, 300)], [], STEP)))[calls.COLLECTIVE_CALL_IDLE_MS] == 0
-    )
+    values = metrics_of(view(profile(device, host, STEP)))
+    assert values["collective_call_ms"] == pytest.approx(0.115)
+    assert values["collective_call_idle_ms"] == pytest.approx(0.1)  # 70 us, and 30 before the first
+    assert metrics_of(view(profile([on_device("collective", 100, 300)], [], STEP)))["collective_call_idle_ms"] == 0
 
 
 def broadcast(*more: Row, forward: float = 1000) -> list[Row]:
@@ -44,7 +41,7 @@ LATE = [on_device("collective", 180, 240, 190), kernel(900, 1000, 890)]  # befor
 
 
 def buffers_ms(host: list[Row], device: list[Row]) -> object:
-    return calls.idle_in_calls(view(profile(device, host, STEP)))[calls.BUFFER_BROADCAST_IDLE_MS]
+    return metrics_of(view(profile(device, host, STEP)))["buffer_broadcast_idle_ms"]
 
 
 def test_the_device_idles_while_the_host_broadcasts_buffers():
@@ -86,7 +83,7 @@ def loop_ms(device: list[Row], op: str = "all_reduce") -> object:
     kinds = ["all_reduce"] * (len(rows) - 1) + [op]
     facts = [{"device_op": i, "worker": 0, "op": kind} for i, kind in zip(rows, kinds, strict=True)]
     made = profile(device, [], STEP, collectives=facts)
-    return calls.idle_in_calls(view(made))[calls.COLLECTIVE_LOOP_IDLE_MS]
+    return metrics_of(view(made))["collective_loop_idle_ms"]
 
 
 # Launched at 99, 399 and 699 us; between these the device runs for 10 us at 110, and for 10 at 410.

@@ -6,14 +6,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.metrics.communication import collectives
-from advisor.metrics.communication.collectives import calls, contention, exposure, sizes
+from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import Row, by_metric, kernel, on_device, on_host, profile, step, view, worker_row
-
-sizes = by_metric(sizes)
-contention = by_metric(contention)
+from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view, worker_row
 
 STEP = [step(1, 0, 1000)]
 GLOO = on_host("collective", 100, 400, name="gloo:all_reduce", thread=9)
@@ -36,13 +32,13 @@ DEVICE = [on_device("collective", 100, 300), kernel(200, 400), on_device("collec
 
 
 def test_kernels_hide_communication():
-    values = exposure(view(trace(DEVICE)))
-    assert values[collectives.COMMUNICATION_MS] == pytest.approx(0.24)
-    assert values[collectives.EXPOSED_COMMUNICATION_MS] == pytest.approx(0.14)
-    assert values[collectives.HIDDEN_COMMUNICATION_MS] == pytest.approx(0.1)
-    assert values[collectives.OVERLAP_SHARE] == pytest.approx(0.1 / 0.24)
-    assert values[collectives.SHORT_COLLECTIVES_PER_STEP] == 1
-    assert values[collectives.SHORT_COLLECTIVES_MS] == pytest.approx(0.04)
+    values = metrics_of(view(trace(DEVICE)))
+    assert values["communication_ms"] == pytest.approx(0.24)
+    assert values["exposed_communication_ms"] == pytest.approx(0.14)
+    assert values["hidden_communication_ms"] == pytest.approx(0.1)
+    assert values["overlap_share"] == pytest.approx(0.1 / 0.24)
+    assert values["short_collectives_per_step"] == 1
+    assert values["short_collectives_ms"] == pytest.approx(0.04)
 
 
 def test_the_places_of_exposed_communication_are_those_that_nothing_hides():
@@ -53,40 +49,40 @@ def test_the_places_of_exposed_communication_are_those_that_nothing_hides():
         on_device("collective", 400, 440, name="b"),
     ]
     hidden = [on_device("collective", 500, 600, stream=9), kernel(500, 600)]
-    places = collectives.EXPOSED_COMMUNICATION_MS.where(view(trace([*ops, *hidden])))
+    places = METRICS["exposed_communication_ms"].where(view(trace([*ops, *hidden])))
     assert places["name"].to_list() == ["b", "long"]
 
 
 def test_collectives_that_overlap_count_once():
     twice = [on_device("collective", 100, 300, stream=8), on_device("collective", 200, 400, stream=9)]
-    assert exposure(view(trace(twice)))[collectives.EXPOSED_COMMUNICATION_MS] == pytest.approx(0.3)
+    assert metrics_of(view(trace(twice)))["exposed_communication_ms"] == pytest.approx(0.3)
 
 
 def test_without_collectives_there_is_nothing_to_hide():
-    values = exposure(view(trace([kernel(0, 10)])))
-    assert values[collectives.COMMUNICATION_MS] == 0
-    assert isinstance(values[collectives.OVERLAP_SHARE], Missing)
+    values = metrics_of(view(trace([kernel(0, 10)])))
+    assert values["communication_ms"] == 0
+    assert isinstance(values["overlap_share"], Missing)
 
 
 def test_sizes_of_messages():
-    values = sizes(view(trace(DEVICE, sizes=[24 << 20, 8 << 20])))
-    assert values[collectives.COLLECTIVE_BYTES_PER_STEP] == 32 << 20
-    assert values[collectives.COLLECTIVE_MEDIAN_BYTES] == 16 << 20
+    values = metrics_of(view(trace(DEVICE, sizes=[24 << 20, 8 << 20])))
+    assert values["collective_bytes_per_step"] == 32 << 20
+    assert values["collective_median_bytes"] == 16 << 20
 
 
 def test_a_size_that_is_not_known_leaves_all_of_them_untold():
-    values = sizes(view(trace(DEVICE, sizes=[24 << 20, None])))
-    assert values[collectives.COLLECTIVE_BYTES_PER_STEP] == Missing("sizes_partly_missing", missing=1, collectives=2)
+    values = metrics_of(view(trace(DEVICE, sizes=[24 << 20, None])))
+    assert values["collective_bytes_per_step"] == Missing("sizes_partly_missing", missing=1, collectives=2)
 
 
 def test_calls_by_operation():
-    values = calls(view(trace(DEVICE, [GLOO], sizes=[1, 1])))
-    assert values[collectives.COLLECTIVES_PER_STEP] == 3
-    assert values[collectives.COLLECTIVE_CALLS] == "all_reduce 2, gloo:all_reduce 1"
-    assert isinstance(values[collectives.BACKEND], Missing)
+    values = metrics_of(view(trace(DEVICE, [GLOO], sizes=[1, 1])))
+    assert values["collectives_per_step"] == 3
+    assert values["collective_calls"] == "all_reduce 2, gloo:all_reduce 1"
+    assert isinstance(values["backend"], Missing)
     base = trace(DEVICE)
     of_nccl = replace(base, workers=base.workers.with_columns(backend=pl.lit("nccl")))
-    assert calls(view(of_nccl))[collectives.BACKEND] == "nccl"
+    assert metrics_of(view(of_nccl))["backend"] == "nccl"
 
 
 def alike(starts: list[float], us: float, name: str = "norm", **columns: Any) -> list[Row]:
@@ -98,34 +94,34 @@ RUNNING = on_device("collective", 90, 200)
 
 
 def test_the_same_kernel_is_slower_beside_a_collective():
-    values = contention(view(trace([RUNNING, *alike(BESIDE, 15), *alike(ALONE, 10)])))
-    assert values[collectives.CONTENTION_RATIO] == pytest.approx(1.5)
-    assert values[collectives.CONTENTION_MS] == pytest.approx(0.015)
+    values = metrics_of(view(trace([RUNNING, *alike(BESIDE, 15), *alike(ALONE, 10)])))
+    assert values["contention_ratio"] == pytest.approx(1.5)
+    assert values["contention_ms"] == pytest.approx(0.015)
 
 
 def test_two_calls_are_no_median():
-    values = contention(view(trace([RUNNING, *alike(BESIDE[:2], 15), *alike(ALONE, 10)])))
-    assert isinstance(values[collectives.CONTENTION_RATIO], Missing)
-    values = contention(view(trace([RUNNING, *alike(BESIDE, 15), *alike(ALONE[:2], 10)])))
-    assert isinstance(values[collectives.CONTENTION_MS], Missing)
+    values = metrics_of(view(trace([RUNNING, *alike(BESIDE[:2], 15), *alike(ALONE, 10)])))
+    assert isinstance(values["contention_ratio"], Missing)
+    values = metrics_of(view(trace([RUNNING, *alike(BESIDE, 15), *alike(ALONE[:2], 10)])))
+    assert isinstance(values["contention_ms"], Missing)
 
 
 def test_without_shapes_products_of_one_grid_may_be_of_other_lengths():
     device = [RUNNING, *alike(BESIDE, 15, "sm90_gemm"), *alike(ALONE, 10, "sm90_gemm")]
-    assert isinstance(contention(view(trace(device)))[collectives.CONTENTION_RATIO], Missing)
+    assert isinstance(metrics_of(view(trace(device)))["contention_ratio"], Missing)
 
 
 def test_other_shapes_are_another_kernel():
     ops = [on_host("op", 0, 1, name="aten::mm", shapes=f"[[{n}]]") for n in (1, 2)]
     device = [RUNNING, *alike(BESIDE, 15, op=0), *alike(ALONE, 10, op=1)]
-    assert isinstance(contention(view(trace(device, ops)))[collectives.CONTENTION_RATIO], Missing)
+    assert isinstance(metrics_of(view(trace(device, ops)))["contention_ratio"], Missing)
     same = [RUNNING, *alike(BESIDE, 15, op=0), *alike(ALONE, 10, op=0)]
-    assert contention(view(trace(same, ops)))[collectives.CONTENTION_RATIO] == pytest.approx(1.5)
+    assert metrics_of(view(trace(same, ops)))["contention_ratio"] == pytest.approx(1.5)
 
 
 def test_nothing_runs_beside_a_collective():
-    values = contention(view(trace([RUNNING, *alike(ALONE, 10)])))
-    assert values == {collectives.CONTENTION_MS: 0.0, collectives.CONTENTION_RATIO: 1.0}
+    values = metrics_of(view(trace([RUNNING, *alike(ALONE, 10)])))
+    assert (values["contention_ms"], values["contention_ratio"]) == (0.0, 1.0)
 
 
 def test_a_worker_on_the_host_alone_says_why():

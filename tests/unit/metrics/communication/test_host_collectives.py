@@ -5,10 +5,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.metrics.communication import host_collectives
-from advisor.metrics.communication.host_collectives import exposed_on_host, through_the_host, transfers_on_host
 from advisor.metrics.evaluate import pace_of
-from tests.tables import kernel, measured, on_device, on_host, profile, step, view
+from tests.tables import kernel, measured, metrics_of, on_device, on_host, profile, step, values_of, view
 
 STEP = [step(1, 0, 1000)]
 GLOO = on_host("collective", 100, 400, name="gloo:all_reduce", thread=9)
@@ -31,22 +29,16 @@ def test_collectives_on_the_host_and_the_copies_around_them():
     base = profile([*copies, kernel(200, 300)], host, STEP)
     thread = pl.when(pl.col("start_ns") == 398_000).then(9).otherwise("thread")  # the call that launched the copy back
     base = replace(base, host_ops=base.host_ops.with_columns(thread=thread))
-    values = through_the_host(view(base))
-    assert values[host_collectives.HOST_COLLECTIVE_MS] == pytest.approx(0.3)
-    assert values[host_collectives.HOST_COLLECTIVE_COPY_BYTES_PER_STEP] == 2000
-    assert values[host_collectives.HOST_COLLECTIVE_IDLE_MS] == pytest.approx(0.05 + 0.2 + 0.05)
+    values = metrics_of(view(base))
+    assert values["host_collective_ms"] == pytest.approx(0.3)
+    assert values["host_collective_copy_bytes_per_step"] == 2000
+    assert values["host_collective_idle_ms"] == pytest.approx(0.05 + 0.2 + 0.05)
 
 
 def test_copies_without_collectives_on_the_host_are_batches():
     host = [on_host("op", 0, 20, name="c10d::allreduce_")]
-    values = through_the_host(
-        view(profile([on_device("memcpy", 50, 100, 10, copy_kind="HtoD", bytes=1000)], host, STEP))
-    )
-    assert (
-        values[host_collectives.HOST_COLLECTIVE_IDLE_MS]
-        == values[host_collectives.HOST_COLLECTIVE_COPY_BYTES_PER_STEP]
-        == 0
-    )
+    values = metrics_of(view(profile([on_device("memcpy", 50, 100, 10, copy_kind="HtoD", bytes=1000)], host, STEP)))
+    assert values["host_collective_idle_ms"] == values["host_collective_copy_bytes_per_step"] == 0
 
 
 def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_threads():
@@ -54,10 +46,10 @@ def test_without_a_device_what_the_ranks_exchange_is_hidden_by_ops_of_other_thre
     host = [GLOO, on_host("op", 50, 150, name="aten::mm"), on_host("op", 150, 380, name="c10d::allreduce_")]
     inside = on_host("op", 200, 300, name="aten::add", thread=9)  # the sum itself
     steps = [step(1, 0, 1000, device=None)]
-    values = exposed_on_host(view(profile([], [*host, inside], steps)))
-    assert values[host_collectives.HOST_COLLECTIVE_EXPOSED_MS] == pytest.approx(0.25)
-    assert values[host_collectives.HOST_COLLECTIVE_EXPOSED_SHARE] == pytest.approx(0.25)
-    assert exposed_on_host(view(profile([], host[1:], steps)))[host_collectives.HOST_COLLECTIVE_EXPOSED_MS] == 0
+    values = metrics_of(view(profile([], [*host, inside], steps)))
+    assert values["host_collective_exposed_ms"] == pytest.approx(0.25)
+    assert values["host_collective_exposed_share"] == pytest.approx(0.25)
+    assert metrics_of(view(profile([], host[1:], steps)))["host_collective_exposed_ms"] == 0
 
 
 def test_a_transfer_takes_no_longer_than_the_shortest_call_of_its_place():
@@ -66,13 +58,14 @@ def test_a_transfer_takes_no_longer_than_the_shortest_call_of_its_place():
     spans = [(0, 3_000), (5_000, 5_900), (10_000, 12_000), (14_000, 18_000)]
     host = [on_host("collective", start, end, name="gloo:all_reduce", thread=9) for start, end in spans]
     made = view(profile([], [*host, on_host("op", 16_000, 20_000)], steps))
-    assert transfers_on_host(made) == {
-        host_collectives.HOST_TRANSFER_EXPOSED_MS: pytest.approx(2.9),
-        host_collectives.HOST_TRANSFER_EXPOSED_SHARE: pytest.approx(0.29),
-        host_collectives.SHORT_HOST_REDUCTIONS_PER_STEP: 1,
+    told = {
+        "host_transfer_exposed_ms": pytest.approx(2.9),
+        "host_transfer_exposed_share": pytest.approx(0.29),
+        "short_host_reductions_per_step": 1,
     }
+    assert values_of(told, made) == told
     covered = view(profile([], [*host, on_host("op", 0, 13_000)], steps))  # the rest, 2 ms per step, is all there is
-    assert transfers_on_host(covered)[host_collectives.HOST_TRANSFER_EXPOSED_MS] == pytest.approx(2)
+    assert metrics_of(covered)["host_transfer_exposed_ms"] == pytest.approx(2)
 
 
 def test_the_rank_that_waits_the_least_bounds_the_transfer():
