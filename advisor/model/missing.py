@@ -64,6 +64,11 @@ REASONS: Final = {
         "ranges with --step-range REGEX"
     ),
     "kernels_not_exported": "kernels were launched, but the export holds none of them; export it again",
+    "autograd_export": "the export of the autograd profiler does not have it; record with `torch.profiler`",
+    "ops_timed": (
+        "the autograd profiler timed ops on the GPU, and no kernels, so that waiting within an op is not known; record "
+        "with `torch.profiler`"
+    ),
     "no_launches": "CUDA was called, and no kernel was launched",
     "no_cuda_rows": (
         "the export holds no CUDA call, because the program made none, or was recorded without --trace=cuda"

@@ -1,4 +1,7 @@
-"""Reads PyTorch Profiler (Kineto) traces: Chrome-trace JSON, gzipped or not, of CUDA, ROCm and CPU runs."""
+"""Reads PyTorch Profiler (Kineto) traces: Chrome-trace JSON, gzipped or not, of CUDA, ROCm and CPU runs.
+
+Exports of the autograd profiler, which came before it, are read too: see `autograd`.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ def _profile(
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
     tables = {
-        "workers": _workers(header, info, pid, name, worker),
+        "workers": _workers(header, info, pid, name, worker).with_columns(producer=pl.lit(_producer(header, columns))),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
@@ -152,11 +155,15 @@ def _profile(
         checked(host, name),
         busy_machine(noted(header.advisor)),
         *notes(chosen.steps, step_rows),
+        Missing("ops_timed") if columns.is_of_autograd and device.height else None,
     )
     salvaged = [*trace.salvaged, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
     why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}
+    if columns.is_of_autograd:
+        lacks = dict.fromkeys(lacks, Missing("autograd_export"))
+        why |= dict.fromkeys(_TIMED_BY_OPS if device.height else (), Missing("ops_timed"))
     return replace(profile, lacks=lacks | {need: reason for need, reason in why.items() if reason})
 
 
@@ -235,13 +242,18 @@ def _workers(header: Header, info: Distributed, pid: int | None, name: str, work
             "world_size": [info.world_size],
             "backend": [info.backend],
             "framework": ["pytorch"],
-            "producer": [f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"],
             "software": [software(header)],
             "options": [options(header)],
             "file": [name],
             **{fact: [value] for fact, value in noted(header.advisor)._asdict().items()},
         }
     )
+
+
+def _producer(header: Header, columns: Columns) -> str:
+    if columns.is_of_autograd:
+        return "autograd profiler"
+    return f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"
 
 
 def _devices(header: Header) -> pl.DataFrame:
@@ -329,6 +341,9 @@ def _lacks(profile: Profile, *, cut_off: bool, on: Container[str]) -> dict[str, 
 def _caveat(cut_off: bool) -> dict[str, int]:  # noqa: FBT001 - the only fact there is
     return {"cut_off": 1} if cut_off else {}
 
+
+_TIMED_BY_OPS: Final = ("device_ops.name", "device_ops.start_ns", "device_ops.dur_ns")
+"""What is not known of kernels where the time from an op's first to its last is."""
 
 _RECORDS: Final = {
     "record_shapes": ("host_ops.shapes", "shapes"),

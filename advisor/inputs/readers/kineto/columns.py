@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.calls import host_kinds
+from advisor.inputs.readers.kineto import autograd
 from advisor.inputs.readers.kineto.fields import Args, Event
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT, rows_where
@@ -33,12 +34,15 @@ Integer: TypeAlias = type[pl.Int32] | type[pl.Int64]
 class Columns:
     """The events of one trace, gathered chunk by chunk.
 
-    `untimed` counts events left out because they bear no valid start and length.
+    `untimed` counts events left out because they bear no valid start and length. `is_of_autograd` says whether the
+    autograd profiler before Kineto wrote them.
     """
 
     untimed: int = 0
+    is_of_autograd: bool = False
     _device: list[pl.DataFrame] = field(default_factory=list)
     _host: list[pl.DataFrame] = field(default_factory=list)
+    _arrows: list[pl.DataFrame] = field(default_factory=list)
     _memory: list[pl.DataFrame] = field(default_factory=list)
     _syncs: list[pl.DataFrame] = field(default_factory=list)
 
@@ -57,10 +61,24 @@ class Columns:
             elif category in {None, "cpu_instant_event"}:
                 memory = self._memory_frame([e for e in members if e.name == "[memory]"])
                 self._memory.append(rows_where(memory, pl.col("at_ns").is_not_null()))
+                if not memory.height:
+                    self._add_of_autograd(autograd.rows(members))
+            elif category == autograd.ARROWS:
+                self._arrows.append(self._timed(self._host_frame("runtime", autograd.calls(members))))
+
+    def _add_of_autograd(self, rows: autograd.Rows) -> None:
+        """Append what the autograd profiler before Kineto wrote."""
+        self.is_of_autograd = self.is_of_autograd or bool(rows.host or rows.device)
+        if rows.host:
+            self._host.append(self._timed(self._host_frame("op", rows.host)))
+        if rows.device:
+            self._device.append(self._timed(self._device_frame("kernel", rows.device)))
 
     def extend(self, later: Columns) -> None:
         """Append the columns of events that follow in the file."""
         self.untimed += later.untimed
+        self.is_of_autograd = self.is_of_autograd or later.is_of_autograd
+        self._arrows += later._arrows
         self._device += later._device
         self._host += later._host
         self._memory += later._memory
@@ -72,13 +90,16 @@ class Columns:
         empty = self._device_frame("kernel", []).with_columns(
             **self._collective_columns([]), bytes=pl.Series([], dtype=pl.Int64)
         )
-        return pl.concat([empty, *self._device], how="diagonal")
+        rows = pl.concat([empty, *self._device], how="diagonal")
+        return autograd.innermost(rows) if self.is_of_autograd else rows
 
     @property
     def host(self) -> pl.DataFrame:
         """Framework ops, runtime calls, annotations and Python frames in file order."""
-        rows = pl.concat([self._host_frame("op", []), *self._host], how="diagonal", rechunk=True)
+        launches = [] if self._device else self._arrows
+        rows = pl.concat([self._host_frame("op", []), *self._host, *launches], how="diagonal", rechunk=True)
         self._host = []  # a second copy of the longest table
+        rows = autograd.with_ranges(rows) if self.is_of_autograd else rows
         return rows.with_columns(kind=_kinds(rows))
 
     @property

@@ -1,0 +1,82 @@
+"""Exports of the autograd profiler, which PyTorch had before Kineto: events without a category, told by their row.
+
+`torch.autograd.profiler.profile(use_kineto=False)` still writes the rows of the host. Versions before 1.9 also wrote
+what an op took on the GPU, between two CUDA events around it, under the op's name. Layout:
+torch/autograd/profiler.py, `EventList.export_chrome_trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from advisor.inputs.readers.kineto.fields import Args, Event
+from advisor.model.arrays import Ints
+from advisor.model.intervals import nest
+
+_HOST: Final = "CPU functions"
+_DEVICE: Final = "CUDA functions"
+ARROWS: Final = "cpu_to_cuda"
+"""The category of its arrows, the only one."""
+_THREADS: Final = 1 << 10  # that an op's number tells apart
+_LAUNCH: Final = "cudaLaunchKernel"
+_OP: Final = r"::|Backward\d*$|^(?:Optimizer\.|enumerate\()"  # other names are those of the program's own ranges
+_PREFIX: Final = "aten::"  # since PyTorch 1.7
+_LATEST_US: Final = 2.0**42  # in ns and with a thread it stays below 2**63
+
+
+class Rows(NamedTuple):
+    """The events of one stretch: ops and ranges on the host, and ops on the GPU."""
+
+    host: list[Event]
+    device: list[Event]
+
+
+def rows(events: Sequence[Event]) -> Rows:
+    """The profiler's events, in order; an op and its time on the GPU, which follows it, have the same external id."""
+    both, number = Rows([], []), None
+    for event in events:
+        if event.ph != "X":
+            continue
+        if event.pid == _HOST:
+            number = _number(event)
+            both.host.append(Event(event.ph, None, event.name, None, event.tid, event.ts, event.dur, _args(number)))
+        elif event.pid == _DEVICE:
+            device = event.tid  # a row for each
+            both.device.append(Event(event.ph, None, event.name, device, device, event.ts, event.dur, _args(number)))
+    return both
+
+
+def calls(arrows: Sequence[Event]) -> list[Event]:
+    """The launches that the arrows from ops to the GPU stand for, where it wrote nothing of the GPU itself."""
+    return [Event("X", None, _LAUNCH, None, e.tid, e.ts, 0.0) for e in arrows if e.ph == "s"]
+
+
+def _args(number: int | None) -> Args:
+    return Args(external_id=number)
+
+
+def _number(event: Event) -> int | None:
+    if event.ts is None or not isinstance(event.tid, int) or not 0 <= event.ts < _LATEST_US:
+        return None
+    return int(1000 * event.ts) * _THREADS + event.tid % _THREADS
+
+
+def with_ranges(host: pl.DataFrame) -> pl.DataFrame:
+    """With the kind of the program's own ranges, in a file whose ops are called `aten::...`."""
+    names = host["name"].cast(pl.String)
+    if not names.str.starts_with(_PREFIX).any():
+        return host
+    is_range = (pl.col("kind") == "op") & ~pl.Series(names.str.contains(_OP), dtype=pl.Boolean)
+    kind = pl.when(is_range).then(pl.lit("annotation", host.schema["kind"])).otherwise("kind")
+    return host.with_columns(kind=kind)
+
+
+def innermost(device: pl.DataFrame) -> pl.DataFrame:
+    """The ops on the GPU that enclose none: what an op calls is timed in it again."""
+    start: Ints = device["start_ns"].to_numpy()
+    around = nest(device["device"].fill_null(-1).to_numpy(), start, start + device["dur_ns"].to_numpy())
+    encloses = pl.Series(range(device.height), dtype=pl.Int64).is_in(pl.Series(around).unique().implode())
+    return device.filter(~encloses)
