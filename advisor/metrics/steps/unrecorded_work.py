@@ -62,14 +62,14 @@ def _errors(view: DeviceView) -> str:
     return ", ".join(f"{_ERRORS.get(error, 'error')} ({error})" for error in most)
 
 
-def _lost_share(view: DeviceView) -> float:
+def _absent_share(view: DeviceView) -> float:
     calls = view.once(launches)
     if view.once(lacks_kernels):
         return 1.0
     return float(calls["is_lost"].mean() or 0.0) if calls.height else 0.0  # type: ignore[arg-type]  # a share
 
 
-def _lost_idle_share(view: DeviceView) -> float:
+def _absent_idle_share(view: DeviceView) -> float:
     if view.once(lacks_kernels):
         return 1.0 - (view.share(view.busy) or 0.0)
     idle = _gaps(view)
@@ -105,13 +105,13 @@ measure("launch_errors", _errors, unit="text").says(
     "The errors with which launches failed, the most frequent first.",
     "what the calls return, by the names of cudaError",
 )
-measure("lost_launch_share", _lost_share).says(
+measure("lost_launch_share", _absent_share).says(
     "Part of the launches whose kernels the recording lacks.",
     "launching calls without a device op, outside of captures / all, from the first to the last call with an op; 0 "
     "where other devices have ops too, or as many ops have no call",
     "no launch lacks its kernel in 44 of 45 public recordings; in the other 1 in 200 does",
 )
-measure("lost_idle_share", _lost_idle_share, where=_places).says(
+measure("lost_idle_share", _absent_idle_share, where=_places).says(
     "Part of the step in which the device seems idle, but kernels that were not recorded may run.",
     "idle time in gaps of which a kernel that was launched, and not recorded, may run in half or more / step time",
 )
