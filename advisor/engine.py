@@ -104,6 +104,24 @@ def measured(
     ], broken
 
 
+def measured_runs(
+    paths: Sequence[str], more: Sequence[Metric] = (), options: Options | None = None
+) -> list[tuple[str, Measurements]]:
+    """Every run under `paths` by its name, measured and not judged, with `more` metrics than the registered ones.
+
+    Raises:
+        NoRuns: none of the paths holds a readable profile.
+        UsageError: `steps` or `step_range` is wrong.
+    """
+    recordings, rejected = discover(paths)
+    outcomes = [measured(recording, options, more) for recording in recordings]
+    runs = [(name, measurements) for jobs, _ in outcomes for name, measurements, _ in jobs]
+    if not runs:
+        bad = [*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)]
+        raise NoRuns(_reasons(summed_up(bad)) or "no profile given")
+    return runs
+
+
 def compare(base: Sequence[str], head: Sequence[str], options: Options | None = None) -> Comparison:
     """Compare the runs under `head` with those under `base`: profiles, folders or URLs of them, and saved reports.
 

@@ -35,6 +35,8 @@ COMMANDS: tuple[list[str], ...] = (
     ["rules", "list"],
     ["rules", "show"],
     ["rules", "test"],
+    ["rules", "new"],
+    ["rules", "try"],
     ["metrics", "list"],
     ["metrics", "show"],
     ["fleet"],

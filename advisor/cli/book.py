@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.output import ConfigPath, config_of
+from advisor.cli.output import ConfigPath, StepRange, Steps, config_of, write
 from advisor.errors import UsageError
 from advisor.text import did_you_mean
+from advisor.vocabulary.rules import QUESTIONS
 
 _WIDEST = 100  # columns: longer lines are hard to read
 
@@ -66,6 +67,75 @@ def rules_test(
         typer.echo(f"{name} takes the place of the shipped rule")
     cases = sum(len(rule.cases) for rule in rules.values())
     typer.echo(f"{count(len(rules), 'rule')}, {count(cases, 'case')}: all right")
+
+
+@rules_app.command("new")
+def rules_new(
+    rule_id: Annotated[str, typer.Argument(metavar="ID", help="What to call it: words with hyphens.")],
+    folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where to write it.")] = Path("our-rules"),
+    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help=QUESTIONS["kind"].words)] = None,
+    names: Annotated[str | None, typer.Option("--names", metavar="PATTERN", help=QUESTIONS["names"].words)] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help=QUESTIONS["title"].words)] = None,
+    limit: Annotated[str | None, typer.Option("--limit", metavar="SHARE", help=QUESTIONS["limit"].words)] = None,
+    why: Annotated[str | None, typer.Option("--why", metavar="TEXT", help=QUESTIONS["why"].words)] = None,
+    fix: Annotated[str | None, typer.Option("--fix", metavar="TEXT", help=QUESTIONS["fix"].words)] = None,
+    change: Annotated[str | None, typer.Option("--change", metavar="WAY", help=QUESTIONS["change"].words)] = None,
+) -> None:
+    """Write a rule with a selection and cases from a few answers.
+
+    It asks for what no option says; without a terminal, every question without a usual answer needs its option.
+    """
+    from advisor.rules.new_rule import rule_text
+    from advisor.rules.user_config import rule_of
+
+    given = {"kind": kind, "names": names, "title": title, "limit": limit, "why": why, "fix": fix, "change": change}
+    path = folder / f"{rule_id}.yaml"
+    if path.exists():
+        raise UsageError(f"{path}: is there already; choose another ID or --folder")
+    answers = {name: given[name] or _answer(name, *question) for name, question in QUESTIONS.items()}
+    text = rule_text(answers)
+    rule_of(path, text)
+    _make(folder)
+    write(path, text.encode())
+    typer.echo(
+        f"wrote {path}. Edit it, then see what it does: `advisor rules test {folder}` and `advisor rules try {path} "
+        f"LOGDIR`. In advisor.yaml, `rules: [{folder}]` lets every check use it."
+    )
+
+
+def _answer(name: str, words: str, usual: str | None) -> str:
+    """What a person answers; without one the usual answer."""
+    if sys.stdin.isatty():
+        answer: str = typer.prompt(words, default=usual)
+        return answer
+    if usual is None:
+        raise UsageError(f"--{name}: give it, because nobody can be asked; {words}")
+    return usual
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--folder {folder}: cannot be made: {error.strerror}") from None
+
+
+@rules_app.command("try")
+def rules_try(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A rule file.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A profile: a file, a folder or a URL.")],
+    steps: Steps = "steady",
+    step_range: StepRange = None,
+) -> None:
+    """Show what a rule measures on a recording, and why it fires there or does not."""
+    from advisor.engine import measured_runs
+    from advisor.options import Options
+    from advisor.present.rule_on_run import rule_on_run
+    from advisor.rules.user_config import rule_of
+
+    rule = rule_of(file)
+    runs = measured_runs([path], list(rule.selected.values()), Options(steps=steps, step_range=step_range))
+    typer.echo("\n".join(rule_on_run(rule, name, run) for name, run in runs), nl=False)
 
 
 @metrics_app.command("list")

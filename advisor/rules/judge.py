@@ -199,18 +199,33 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
 
 def _applies(applies: Applies, setting: _Setting, file_format: str) -> bool:
     """Whether the rule makes sense there; an unknown capability is left to the rule."""
-    return (
-        (not applies.framework or setting.framework in applies.framework)
-        and (not applies.format or file_format in applies.format)
-        and (applies.device is None or applies.device == setting.on_device)
-        and (applies.tpu is None or applies.tpu == setting.on_tpu)
-        and (applies.distributed is None or applies.distributed == setting.distributed)
-        and not setting.workloads.isdisjoint(applies.workload)
-        and (not applies.phase or _has_phase(applies, setting))
-        and (
-            applies.min_capability is None or setting.capability is None or setting.capability >= applies.min_capability
-        )
-    )
+    return next(_unmet(applies, setting, file_format), None) is None
+
+
+def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
+    """The conditions of `applies`, by key, that keep a rule from a run: those of its first row that lacks any."""
+    settings = _settings(run.rows(rule.scope), run)
+    lacking = [tuple(_unmet(rule.applies, setting, run.format)) for setting in settings]
+    return next(iter(lacking), ()) if all(lacking) else ()
+
+
+def _unmet(applies: Applies, setting: _Setting, file_format: str) -> Iterator[str]:
+    if applies.framework and setting.framework not in applies.framework:
+        yield "framework"
+    if applies.format and file_format not in applies.format:
+        yield "format"
+    if applies.device is not None and applies.device != setting.on_device:
+        yield "device"
+    if applies.tpu is not None and applies.tpu != setting.on_tpu:
+        yield "tpu"
+    if applies.distributed is not None and applies.distributed != setting.distributed:
+        yield "distributed"
+    if setting.workloads.isdisjoint(applies.workload):
+        yield "workload"
+    if applies.phase and not _has_phase(applies, setting):
+        yield "phase"
+    if applies.min_capability is not None and (setting.capability or applies.min_capability) < applies.min_capability:
+        yield "min_capability"
 
 
 def _has_phase(applies: Applies, setting: _Setting) -> bool:

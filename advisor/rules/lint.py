@@ -55,16 +55,17 @@ def lint(folder: Path, metrics: Types, known_rules: Collection[str], *, document
     return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
 
 
-def refusals(rules: Mapping[str, Rule], metrics: Types, ids: Collection[str]) -> Iterator[str]:
-    """What keeps rules from being judged, one `path:line: message` each; their cases are not run.
+def refusals(rules: Mapping[str, Rule], metrics: Types, ids: Collection[str], *, cases: bool = False) -> Iterator[str]:
+    """What keeps rules from being judged, one `path:line: message` each.
 
     Args:
         rules: The rules, by id.
         metrics: Every metric with its type.
         ids: All rules that they may name.
+        cases: Whether to run their cases too.
     """
     for rule in rules.values():
-        yield from _lines(rule, metrics, ids)
+        yield from _lines(rule, metrics, ids, cases=cases)
     yield from _cycles(rules)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from advisor import metrics
 from advisor.config import Config
 from advisor.errors import RuleError, UsageError
 from advisor.model.notes import Note
 from advisor.rules.judge import Suppression
-from advisor.rules.rule_file import Rule, load
+from advisor.rules.rule_file import Rule, RuleFile, load
 from advisor.system.resources import rules_folder
 from advisor.text import did_you_mean
 
@@ -32,11 +33,22 @@ def rule_book(config: Config) -> dict[str, Rule]:
     return dict(sorted(book.items())) | {rule: _adjusted(rule, config, book) for rule in config.overrides}
 
 
-def _check_own(own: Mapping[str, Rule], book: Collection[str]) -> None:
-    """Refuses rules that name what there is not; their cases are for `advisor rules test`."""
+def rule_of(path: Path, text: str | None = None) -> Rule:
+    """The rule in one file; or in a text that is to stand there, with its cases run.
+
+    Raises:
+        RuleError: the rule is wrong, or a case of it fails.
+    """
+    rule = RuleFile(path, text).rule()
+    _check_own({rule.id: rule}, load([rules_folder()], cases=False), cases=text is not None)
+    return rule
+
+
+def _check_own(own: Mapping[str, Rule], book: Collection[str], *, cases: bool = False) -> None:
+    """Refuses rules that name what there is not; cases are for `advisor rules test`, unless they are asked for."""
     from advisor.rules.lint import refusals  # noqa: PLC0415 - the shipped rules are checked before they ship
 
-    if problem := next(refusals(own, metrics.dtypes(), book), None):
+    if problem := next(refusals(own, metrics.dtypes(), book, cases=cases), None):
         raise RuleError(problem)
 
 

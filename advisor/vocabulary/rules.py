@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 UNSEEN: Final = {
     "environment": "it has no environment variables",
@@ -24,3 +25,22 @@ SIDES: Final = {
     "!=": "other than",
 }
 """Where a rule fires, by how its condition compares a metric with a limit."""
+
+
+class Question(NamedTuple):
+    """What `advisor rules new` asks, and the answer that it takes if there is none; None: there must be one."""
+
+    words: str
+    usual: str | None = None
+
+
+QUESTIONS: Final[Mapping[str, Question]] = {
+    "kind": Question("What is slow: ops, kernels, calls, frames, ranges or copies?", "kernels"),
+    "names": Question("Which names? A regular expression (of copies HtoD, DtoH, DtoD or PtoP)"),
+    "title": Question("What is wrong, in a few words?"),
+    "limit": Question("From which share of the step on?", "5 %"),
+    "why": Question("Why does it take time?"),
+    "fix": Question("What to change?"),
+    "change": Question("What would the change do: without, faster, overlapped, merged or nothing?", "without"),
+}
+"""By the name of the option that answers."""

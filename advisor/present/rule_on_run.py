@@ -1,0 +1,132 @@
+"""What one rule measures on a run, and why it fires there or does not: the answer of `advisor rules try`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import polars as pl
+
+from advisor.metrics.metric import METRICS
+from advisor.model.finding import Finding, Value
+from advisor.rules import wording
+from advisor.rules.evaluation import verdicts
+from advisor.rules.expressions import comparisons, parse
+from advisor.rules.judge import Judgement, judge, unmet
+from advisor.rules.measured_run import MeasuredRun
+from advisor.rules.rule_file import Rule
+from advisor.text import UNKNOWN, count, interval, listing, ms, one_line, percent, quantity
+from advisor.vocabulary.severities import GRADES
+
+_WIDEST: Final = 400  # characters of a value: names of kernels are long
+_CUT: Final = 1.01
+
+
+def rule_on_run(rule: Rule, name: str, run: MeasuredRun) -> str:
+    """Lines of text: the outcome, each number of the rule, each comparison of its condition, and what it says."""
+    judgement = judge(run, {rule.id: rule}, {})
+    told_of = judgement.findings[0].scope.told_of if judgement.findings else None
+    worker = run.pace if told_of is None else told_of
+    rows = rule.own(run.rows(rule.scope))
+    of_worker = [row for row in rows.to_dicts() if row["worker"] == worker] or rows.to_dicts()
+    row = of_worker[0]
+    several = f", rank {worker} of {count(len(run.workers), 'rank')}" if len(run.workers) > 1 else ""
+    parts = (
+        [f"{name}{several}, {_steps(row, run, worker)}: {_outcome(rule, judgement, run)}"],
+        ["It measures:", *_numbers(rule, row, run)],
+        [f"It fires if: {one_line(str(rule.when))}", *_comparisons(rule, row)],
+        *(_finding(finding, _claim_ms(rule, row)) for finding in judgement.findings),
+    )
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _steps(row: Mapping[str, Value], run: MeasuredRun, worker: int) -> str:
+    marked, length = run.used_steps(worker), quantity(row["step_mean_ms"], "ms")
+    return f"a recording of {length}" if marked is None else f"{count(len(marked), 'step')} of {length}"
+
+
+def _claim_ms(rule: Rule, row: Mapping[str, Value]) -> float:
+    """What the rule's own arithmetic gives at most, before it is held against the part of the step."""
+    (verdict,) = verdicts(rule, pl.DataFrame([row], infer_schema_length=None))
+    return verdict.high_ms or 0.0
+
+
+def _outcome(rule: Rule, judgement: Judgement, run: MeasuredRun) -> str:
+    if judgement.findings:
+        (finding,) = judgement.findings
+        return f"fires, severity {GRADES[finding.severity].word}, confidence {finding.confidence}"
+    if judgement.not_evaluable:
+        (unknown,) = judgement.not_evaluable
+        reasons = [f"{of}: {why.words}" for of, why in unknown.missing.items()]
+        return f"{UNKNOWN}: {'; '.join(reasons)}"
+    if lacking := unmet(rule, run):
+        asked = rule.applies.model_dump(mode="json")
+        return f"does not apply here; it needs {listing([f'{key}: {_plain(asked[key])}' for key in lacking])}"
+    return "does not fire"
+
+
+def _plain(asked: object) -> str:
+    if isinstance(asked, list):
+        return f"[{', '.join(map(str, asked))}]"
+    return str(asked).lower() if isinstance(asked, bool) else str(asked)
+
+
+def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator[str]:
+    """Every metric of its selections, and the others that it names; of an unknown one the reason."""
+    names = [*rule.selected, *sorted(_used(rule) - rule.selected.keys())]
+    units = {name: rule.metric(name).unit for name in names}
+    why = {name: run.reasons.get(rule.metric(name).name) for name in names}
+    reasons = {name: f" ({reason.words})" if (reason := why[name]) else "" for name in names}
+    values = (
+        (name, UNKNOWN + reasons[name] if row.get(name) is None else quantity(row[name], units[name]) or "none")
+        for name in names
+    )
+    return _columns((name, one_line(value, _WIDEST)) for name, value in values)
+
+
+def _used(rule: Rule) -> set[str]:
+    """The metrics that its expressions and texts name."""
+    known = {*METRICS, *rule.selected}
+    expressions = (*rule.expressions(known).values(), *rule.fix_conditions(known).values())
+    texts = (rule.says, *(text for fix in rule.fixes for text in fix.templates))
+    return known & {*rule.shows}.union(*(each.names for each in expressions), *map(wording.names, texts))
+
+
+def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
+    """Each comparison with the values of both sides, and whether it holds."""
+    lines = []
+    for first, sign, second in comparisons(str(rule.when)):
+        values = [_value(rule, side, row) for side in (first, second)]
+        holds = _value(rule, f"{first} {sign} {second}", row)
+        unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")
+        shown = f"{quantity(values[0], unit)} {sign} {quantity(values[1], unit)}"
+        lines.append((f"{first} {sign} {second}", f"{shown}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
+    return _columns(lines)
+
+
+def _value(rule: Rule, text: str, row: Mapping[str, Value]) -> Value:
+    expression = parse(text, {*row, *rule.params})
+    known = {name: row[name] for name in expression.names - rule.params.keys()}
+    if None in known.values():
+        return None
+    value: Value = expression.over(pl.DataFrame([known or {"": None}]), rule.params)[0]
+    return value
+
+
+def _finding(finding: Finding, claim_ms: float) -> list[str]:
+    """What a report says of it where no other rule fires."""
+    lines = ["It says:", f"  {finding.title}", f"  {finding.says}"]
+    if saving := finding.saving:
+        ends = interval(saving.low_ms, saving.high_ms), percent(saving.high_share)
+        lines.append(f"  Fixing this saves {ends[0]} per step, {ends[1]} of it at most.")
+        if claim_ms > _CUT * saving.high_ms:
+            lines.append(f"  The rule claims {ms(claim_ms)}, but the part `{saving.of}` of the step has no more.")
+    lines += [f"  Fix: {one_line(fix.do)}" for fix in finding.fixes[:1]]
+    lines += [f"  Where: {one_line(place.name, _WIDEST)} at {place.at_ms:,.3f} ms" for place in finding.where[:1]]
+    return lines
+
+
+def _columns(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    pairs = [*pairs]
+    width = max((len(first) for first, _ in pairs), default=0)
+    return (f"  {first:{width}}  {second}" for first, second in pairs)
