@@ -88,11 +88,11 @@ def rules_new(
     from advisor.rules.new_rule import rule_text
     from advisor.rules.user_config import rule_of
 
-    given = {"kind": kind, "names": names, "title": title, "limit": limit, "why": why, "fix": fix, "change": change}
+    options = {"kind": kind, "names": names, "title": title, "limit": limit, "why": why, "fix": fix, "change": change}
     path = folder / f"{rule_id}.yaml"
     if path.exists():
         raise UsageError(f"{path}: is there already; choose another ID or --folder")
-    answers = {name: given[name] or _answer(name, *question) for name, question in QUESTIONS.items()}
+    answers = {name: options[name] or _answer(name, *question) for name, question in QUESTIONS.items()}
     text = rule_text(answers)
     rule_of(path, text)
     _make(folder)

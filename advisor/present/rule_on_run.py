@@ -25,8 +25,8 @@ _CUT: Final = 1.01
 def rule_on_run(rule: Rule, name: str, run: MeasuredRun) -> str:
     """Lines of text: the outcome, each number of the rule, each comparison of its condition, and what it says."""
     judgement = judge(run, {rule.id: rule}, {})
-    told_of = judgement.findings[0].scope.told_of if judgement.findings else None
-    worker = run.pace if told_of is None else told_of
+    teller = judgement.findings[0].scope.told_of if judgement.findings else None
+    worker = run.pace if teller is None else teller
     rows = rule.own(run.rows(rule.scope))
     of_worker = [row for row in rows.to_dicts() if row["worker"] == worker] or rows.to_dicts()
     row = of_worker[0]
@@ -41,8 +41,8 @@ def rule_on_run(rule: Rule, name: str, run: MeasuredRun) -> str:
 
 
 def _steps(row: Mapping[str, Value], run: MeasuredRun, worker: int) -> str:
-    marked, length = run.used_steps(worker), quantity(row["step_mean_ms"], "ms")
-    return f"a recording of {length}" if marked is None else f"{count(len(marked), 'step')} of {length}"
+    steps, length = run.used_steps(worker), quantity(row["step_mean_ms"], "ms")
+    return f"a recording of {length}" if steps is None else f"{count(len(steps), 'step')} of {length}"
 
 
 def _claim_ms(rule: Rule, row: Mapping[str, Value]) -> float:
@@ -60,15 +60,15 @@ def _outcome(rule: Rule, judgement: Judgement, run: MeasuredRun) -> str:
         reasons = [f"{of}: {why.words}" for of, why in unknown.missing.items()]
         return f"{UNKNOWN}: {'; '.join(reasons)}"
     if lacking := unmet(rule, run):
-        asked = rule.applies.model_dump(mode="json")
-        return f"does not apply here; it needs {listing([f'{key}: {_plain(asked[key])}' for key in lacking])}"
+        condition = rule.applies.model_dump(mode="json")
+        return f"does not apply here; it needs {listing([f'{key}: {_plain(condition[key])}' for key in lacking])}"
     return "does not fire"
 
 
-def _plain(asked: object) -> str:
-    if isinstance(asked, list):
-        return f"[{', '.join(map(str, asked))}]"
-    return str(asked).lower() if isinstance(asked, bool) else str(asked)
+def _plain(condition: object) -> str:
+    if isinstance(condition, list):
+        return f"[{', '.join(map(str, condition))}]"
+    return str(condition).lower() if isinstance(condition, bool) else str(condition)
 
 
 def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator[str]:
@@ -99,8 +99,8 @@ def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
         values = [_value(rule, side, row) for side in (first, second)]
         holds = _value(rule, f"{first} {sign} {second}", row)
         unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")
-        shown = f"{quantity(values[0], unit)} {sign} {quantity(values[1], unit)}"
-        lines.append((f"{first} {sign} {second}", f"{shown}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
+        sides = f"{quantity(values[0], unit)} {sign} {quantity(values[1], unit)}"
+        lines.append((f"{first} {sign} {second}", f"{sides}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
     return _columns(lines)
 
 
