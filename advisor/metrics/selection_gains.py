@@ -12,23 +12,25 @@ from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Metric
 from advisor.metrics.selectors import Selector
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.profile import matches
+from advisor.text import percent
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.whatif import WORDS, Change, Interval, faster, loss, merged, overlapped, saved, together, without
 
-Way: TypeAlias = Literal["without", "faster", "overlapped", "merged"]
+Way: TypeAlias = Literal["without", "faster", "shorter", "overlapped", "merged", "fused"]
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
-OF_DEVICE: Final[tuple[Way, ...]] = ("overlapped", "merged")
+OF_DEVICE: Final[tuple[Way, ...]] = ("overlapped", "merged", "fused")
 """Those that only what runs on the device can be."""
 
 
 @dataclass(frozen=True)
 class Better:
-    """A change to what is selected; `times` as fast, at least and at most, if that is `faster`."""
+    """A change to what is selected; of what is `faster` or `shorter` with these parts of the time left."""
 
     selector: Selector
     way: Way
-    times: tuple[float, float] = (1.0, 1.0)
+    rest: tuple[float, float] = (0.0, 0.0)
 
     def __call__(self, view: DeviceView) -> Interval:
         """What it saves per step."""
@@ -36,8 +38,9 @@ class Better:
 
     def metrics(self, name: str) -> Iterator[Metric]:
         """`<name>_least_gain_ms` and `<name>_gain_ms`."""
-        way, (least, most) = _WAYS[self.way], self.times
-        formula = way.formula.format(words=self.selector.words, least=f"{least:g}", most=f"{most:g}")
+        way, (least, most) = _WAYS[self.way], map(percent, self.rest)
+        formula = way.formula.replace("{least}", least).replace("{most}", most)
+        formula = formula.replace("{words}", self.selector.words)
         for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
             yield Metric(
                 f"{name}_{end}_ms",
@@ -68,20 +71,49 @@ def _without(of: Better, view: DeviceView) -> Change:
         alone_ns = _within(view, spans(rows)) if of.selector.kind == "kernels" else bare_ns
         return without(calls=rows["launch"], ops=rows, bound_ns=(alone_ns, alone_ns))
     work = _work(view, rows)
+    if of.selector.idle:
+        return _waited_for(of, view, work)
     bound_ns = _within(view, work.when if view.device is None else spans(work.launched))
     return without(host=work.when, calls=work.calls["id"], ops=work.launched, bound_ns=(bound_ns, bound_ns))
 
 
 def _faster(of: Better, view: DeviceView) -> Change:
-    rows, rests = view.once(of.selector.rows), tuple(1 / times for times in of.times)
+    rows = view.once(of.selector.rows)
     if not of.selector.is_of_host:
-        return faster(rows, *(pl.col("dur_ns") * part for part in rests))
+        return faster(rows, *(pl.col("dur_ns") * part for part in of.rest))
     if view.device is None:
         took_ns = _within(view, view.once(of.selector.spans))
-        return loss(*((1 - part) * took_ns for part in rests))
+        return loss(*((1 - part) * took_ns for part in of.rest))
     work = _work(view, rows)
-    host = without(host=work.when, rest=(rests[0], rests[1]))
-    return together(host, faster(work.launched, *(pl.col("dur_ns") * part for part in rests)))
+    if of.selector.idle:
+        return _waited_for(of, view, work)
+    return together(
+        without(host=work.when, rest=of.rest), faster(work.launched, *(pl.col("dur_ns") * part for part in of.rest))
+    )
+
+
+def _merged(of: Better, view: DeviceView) -> Change:
+    return merged(
+        view, view.once(of.selector.rows), "window", "copy_kind" if of.selector.kind == "copies" else "stream"
+    )
+
+
+def _fused(of: Better, view: DeviceView) -> Change:
+    """One for each that follow each other: twice as long as the longest, and as long as the shortest."""
+    rows, dur = view.once(of.selector.rows), pl.col("dur_ns")
+    computed = pl.when(matches(_FUNCTIONS)).then(dur).otherwise(0).sum()  # of ops: kernels have no such names
+    is_first = pl.int_range(pl.len()).over("run") == 0
+    slow, fast = (
+        pl.when(is_first).then(pl.min_horizontal(dur.sum(), one).over("run")).otherwise(0)
+        for one in (2 * pl.max_horizontal(dur.max(), computed), dur.min())
+    )
+    return faster(rows, slow, fast)
+
+
+def _waited_for(of: Better, view: DeviceView, work: _Work) -> Change:
+    """Less of the work for which the device idles."""
+    idle_ns = _within(view, view.once(of.selector.spans))
+    return without(host=work.when if idle_ns else EMPTY, rest=of.rest, bound_ns=idle_ns)
 
 
 class _Work(NamedTuple):
@@ -106,6 +138,7 @@ def _within(view: DeviceView, when: Intervals) -> float:
     return float(when.within(view.starts, view.ends).sum())
 
 
+_FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
 METHODS: Final[dict[Way, str]] = {
     "without": (
         "The recorded steps are replayed without it, without the calls that it makes and without what these launch. "
@@ -115,13 +148,21 @@ METHODS: Final[dict[Way, str]] = {
         "The recorded steps are replayed with it so many times as fast, at the least and at the most. If the replay "
         "cannot be trusted, the least is nothing, and the most is the time that it loses."
     ),
+    "shorter": (
+        "The recorded steps are replayed with so much less of its time, at the least and at the most. If the replay "
+        "cannot be trusted, the least is nothing, and the most is the time that it loses."
+    ),
     "overlapped": (
         "The recorded steps are replayed with all of it behind kernels. If the replay cannot be trusted, the least is "
         "nothing, and the most is its time."
     ),
     "merged": (
-        "The recorded steps are replayed with the first of each step and stream in place of all. If the replay cannot "
-        "be trusted, the saving is the time of the others that no kernel hides."
+        "The recorded steps are replayed with the first of each step and stream, of copies each way, in place of "
+        "all. If the replay cannot be trusted, the saving is the time of the others that no kernel hides."
+    ),
+    "fused": (
+        "The recorded steps are replayed with one in place of those that follow each other: twice as long as the "
+        "longest of them (at least saved), or as long as the shortest (at most)."
     ),
 }
 """How the saving of each change is computed, for readers of a rule."""
@@ -141,7 +182,12 @@ _WAYS: Final[dict[Way, _Of]] = {
     ),
     "faster": _Of(
         "is faster",
-        f"{{words}} {{least}} times as fast at least, {{most}} times at most{WORDS['faster']}",
+        f"{{words}} in {{least}} of their time at least saved, in {{most}} at most{WORDS['faster']}",
+        _faster,
+    ),
+    "shorter": _Of(
+        "is shorter",
+        f"{{words}} in {{least}} of their time at least saved, in {{most}} at most{WORDS['faster']}",
         _faster,
     ),
     "overlapped": _Of(
@@ -151,7 +197,13 @@ _WAYS: Final[dict[Way, _Of]] = {
     ),
     "merged": _Of(
         "is done at once",
-        f"the first of {{words}} in each step and stream in place of all{WORDS['merged']}",
-        lambda of, view: merged(view, view.once(of.selector.rows), "window", "stream"),
+        f"the first of {{words}} in each step and stream (copies: each way) in place of all{WORDS['merged']}",
+        _merged,
+    ),
+    "fused": _Of(
+        "is one kernel instead of several in a row",
+        f"one for those of {{words}} that follow each other on a stream over equally many elements: twice as long as "
+        f"the longest, on a CPU as all its functions (tanh, exp, ...), or as long as the shortest{WORDS['faster']}",
+        _fused,
     ),
 }

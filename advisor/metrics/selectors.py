@@ -1,94 +1,33 @@
-"""What a rule selects by names: ops, kernels, calls, frames, ranges or copies, and the metrics of each selection."""
+"""What a rule selects by names: the rows of one kind, and the metrics of each selection."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from functools import reduce
+from operator import or_
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
-from advisor.analysis.device.kernels import kernels, largest, longest
+from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.places import places
-from advisor.analysis.device.unknowns import no_frames, undirected_copies
+from advisor.analysis.device.unknowns import undirected_copies, unknown_waits
 from advisor.analysis.device.view import ByName, DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Rows, Unit, Value
+from advisor.metrics.selection_kinds import IDLE, KINDS, OF_KIND, Idle, Kind
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
-from advisor.text import bytes_, largest_first, ms, ns
-from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.text import largest_first, ms
 
-Kind: TypeAlias = Literal["ops", "kernels", "calls", "frames", "ranges", "copies"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Thread: TypeAlias = Literal["steps", "others"]
 
 MOST_CHARACTERS: Final = 2_000
 """Of a pattern: the names of a large library fit, and matching stays linear in what is matched."""
-
-
-def _kernels(view: DeviceView) -> pl.DataFrame:
-    return view.once(kernels) if view.device is not None else view.ops.clear()
-
-
-def _copies(view: DeviceView) -> pl.DataFrame:
-    return view.with_host(view.used_ops.filter(pl.col("kind") == "memcpy"), "op", op_name="name")
-
-
-def _no_calls(view: DeviceView) -> Missing | None:
-    """Why it is unknown what was called, or None where it is known; without a device there may be no calls."""
-    is_known = view.device is None or view.host["kind"].is_in(DRIVER_CALLS).any()
-    return None if is_known else Missing("no_cuda_calls")
-
-
-class _Of(NamedTuple):
-    """What a kind of selection is: words, its rows, kinds of host ops (none: of the device), and what it needs."""
-
-    words: str
-    meaning: str
-    rows: Rows | None = None
-    host: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    unknown: Callable[[DeviceView], Missing | None] | None = None
-
-
-_KINDS: Final[dict[Kind, _Of]] = {
-    "ops": _Of(
-        "framework ops",
-        "ops of PyTorch, TensorFlow or JAX on the host; their time is their own, without ops right inside them",
-        host=("op",),
-        needs=("host_ops",),
-    ),
-    "kernels": _Of(
-        "kernels",
-        "compute kernels on the device, without collectives",
-        _kernels,
-        needs=("device_ops", "device_ops.name"),
-    ),
-    "calls": _Of(
-        "calls of CUDA or HIP",
-        "calls of the runtime and the driver on the host, as `cudaLaunchKernel`",
-        host=DRIVER_CALLS,
-        needs=("host_ops",),
-        unknown=_no_calls,
-    ),
-    "frames": _Of(
-        "Python functions",
-        "calls of Python functions, with all that runs within them",
-        host=("python",),
-        needs=("host_ops",),
-        unknown=no_frames,
-    ),
-    "ranges": _Of(
-        "ranges of the program",
-        "what the program or a library marks: `record_function`, NVTX, `TraceAnnotation`, modules",
-        host=("annotation", "module"),
-        needs=("host_ops",),
-    ),
-    "copies": _Of("copies", "copies to, from and within the device", _copies, needs=("device_ops",)),
-}
 
 
 @dataclass(frozen=True)
@@ -106,89 +45,87 @@ class _Names:
 class Selector:
     """Rows of one kind that fulfil every condition given; an empty condition admits all.
 
+    It is among the rows that one of `of` selects, where any are given, all of its kind.
     `names` is a regular expression of polars (Rust's: linear time, no look-around) that a name has to contain,
-    `besides` one that it must not. Of kernels and copies, `op` is one for the op that launched them. `families` are of
-    kernels: what their names say that they compute. `way` (HtoD, DtoH, DtoD, PtoP) and `memory` (pageable, pinned,
-    managed: on either side) and the sizes are of copies. `thread` is of what runs on the host: that of the steps, or
-    any other. What is `within` another selection starts while that goes on; a device op, when it is launched. `exposed`
-    leaves of their time only that in which the device runs nothing else.
+    `besides` one that it must not. `where` is a condition in SQL over the columns of the kind. Of what runs on the
+    device, `families` are what names of kernels say that they compute, `op` is a pattern of the op that launched it; `call` is one of an op with the shapes of its inputs,
+    `aten::mm[[8, 64], [64, 10]]`. `thread` is of what runs on the host: that of the steps, or any other. What is
+    `within` another selection starts while that goes on; a device op, when it is launched. What `follows` another is
+    the next op of its stream after one of that. `exposed` leaves of their time only that in which the device runs
+    nothing else, `idle` that in which it idles for one of these causes.
     """
 
     kind: Kind
     names: str = ""
+    of: tuple[Selector, ...] = ()
     besides: str = ""
+    call: str = ""
+    where: str = ""
     op: str = ""
     families: tuple[str, ...] = ()
-    way: str = ""
-    memory: str = ""
-    least_bytes: int | None = None
-    most_bytes: int | None = None
     thread: Thread | None = None
-    stream: int | None = None
     within: tuple[Selector, ...] = ()
     outside: tuple[Selector, ...] = ()
-    longer_ns: int | None = None
-    shorter_ns: int | None = None
+    follows: tuple[Selector, ...] = ()
     exposed: bool = False
+    idle: tuple[Idle, ...] = ()
 
     @property
     def is_of_host(self) -> bool:
         """Whether it selects what runs on the host."""
-        return bool(_KINDS[self.kind].host)
+        return bool(OF_KIND[self.kind].host)
 
     def rows(self, view: DeviceView) -> pl.DataFrame:
         """What starts in a used step; columns of the host's or the device's table, kernels with those of `kernels`."""
-        rows = self._host_rows(view) if self.is_of_host else self._device_rows(view)
+        if self.of:
+            rows = pl.concat([view.once(one.rows) for one in self.of]).unique("id", maintain_order=True)
+        else:
+            rows = self._host_rows(view) if self.is_of_host else self._device_rows(view)
         if self.besides:
             rows = rows.filter(~_is_like(ByName(rows["name"]), self.besides, rows.height))
-        rows = rows.filter(*self._sizes())
+        if self.where:
+            columns = rows.select(**OF_KIND[self.kind].columns)
+            rows = rows.filter(columns.select(pl.sql_expr(self.where).alias("is_selected")).to_series())
+        if self.follows:
+            rows = rows.filter(pl.col("id").is_in(self._next(view).implode()))
         for others, is_within in ((self.within, True), (self.outside, False)):
             for other in others:
                 rows = rows.filter(other._around(view, rows, of_host=self.is_of_host) == is_within)  # noqa: SLF001
         return rows
 
-    def _sizes(self) -> Iterator[pl.Expr]:
-        if self.longer_ns is not None:
-            yield pl.col("dur_ns") > self.longer_ns
-        if self.shorter_ns is not None:
-            yield pl.col("dur_ns") < self.shorter_ns
-        if self.least_bytes is not None:
-            yield pl.col("bytes") >= self.least_bytes
-        if self.most_bytes is not None:
-            yield pl.col("bytes") <= self.most_bytes
+    def _next(self, view: DeviceView) -> pl.Series:
+        """The ids of the ops that come next on their stream after one of `follows`."""
+        first = pl.concat([view.once(other.rows)["id"] for other in self.follows]).implode()
+        ops = view.used_ops.select("id", before=pl.col("id").shift(1).over("stream", order_by="start_ns"))
+        return ops.filter(pl.col("before").is_in(first))["id"]
 
     def _host_rows(self, view: DeviceView) -> pl.DataFrame:
-        rows = view.used_like(self.names, *_KINDS[self.kind].host)
+        rows = view.used_like(self.names, *OF_KIND[self.kind].host)
+        if self.call:
+            call = pl.format("{}{}", pl.col("name").cast(pl.String), pl.col("shapes").cast(pl.String))
+            rows = rows.filter(call.str.contains(self.call))
         if self.thread is None:
             return rows
         of_steps = pl.col("thread").is_in(view.once(training_ops)["thread"].unique().implode())
         return rows.filter(of_steps if self.thread == "steps" else ~of_steps)
 
     def _device_rows(self, view: DeviceView) -> pl.DataFrame:
-        of_kind = _KINDS[self.kind].rows or _kernels
+        kind = OF_KIND[self.kind]
+        of_kind = kind.rows or _none
         rows = view.once(of_kind)
-        patterns = (("name", self.names), ("op_name", self.op))
+        patterns = ((kind.named, self.names), ("op_name", self.op))
         like = (
             _is_like(view.once(_Names(of_kind, column)), reasons, rows.height)
             for column, reasons in patterns
             if reasons
         )
-        return rows.filter(*like, *self._of_device())
-
-    def _of_device(self) -> Iterator[pl.Expr]:
-        if self.families:
-            yield pl.col("family").cast(pl.String).is_in(self.families)
-        if self.stream is not None:
-            yield pl.col("stream") == self.stream
-        if self.way:
-            yield pl.col("copy_kind").cast(pl.String) == self.way
-        if self.memory:
-            yield (pl.col("source_memory") == self.memory) | (pl.col("target_memory") == self.memory)
+        of_families = pl.col("family").cast(pl.String).is_in(self.families) if self.families else pl.lit(value=True)
+        return rows.filter(*like, of_families)
 
     def _around(self, view: DeviceView, rows: pl.DataFrame, *, of_host: bool) -> pl.Series:
         """Whether each of the rows starts, or if it is the device's was launched, while this selection goes on."""
         when = view.once(self.open)
-        if of_host or not self.is_of_host:
+        if of_host or not self.is_of_host or view.device is None:
             return inside(when, rows)
         called = view.with_host(rows, "launch", called_ns="start_ns")["called_ns"]
         return pl.Series(when.covers(called.fill_null(-1).to_numpy()), dtype=pl.Boolean) & called.is_not_null()
@@ -207,6 +144,8 @@ class Selector:
         )
 
     def _rest(self, view: DeviceView, when: Intervals) -> Intervals:
+        if self.idle:
+            return when & reduce(or_, (view.once(IDLE[cause]) for cause in self.idle)) if when.total else EMPTY
         if not self.exposed:
             return when
         rows = view.once(self.rows)
@@ -226,7 +165,7 @@ class Selector:
     def in_words(self, view: DeviceView) -> str:
         """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels the ops that launched them."""
         rows = view.once(self.rows)
-        if self.kind == "kernels":
+        if self.kind in {"kernels", "collectives"}:
             return largest(view, rows)
         if self.kind == "ops":
             own = _own(view, rows).select("id", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
@@ -237,7 +176,7 @@ class Selector:
     @property
     def words(self) -> str:
         """What it selects, as a formula names it."""
-        return " ".join((_KINDS[self.kind].words, *self._conditions()))
+        return " ".join((OF_KIND[self.kind].words, *self._conditions()))
 
     def _conditions(self) -> Iterator[str]:
         for condition, (words, form) in _CONDITIONS.items():
@@ -248,36 +187,53 @@ class Selector:
     def _all(self) -> Iterator[Selector]:
         """This selection and all that it names."""
         yield self
-        for other in (*self.within, *self.outside):
+        for other in (*self.of, *self.within, *self.outside, *self.follows):
             yield from other._all()  # noqa: SLF001
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What a recording must have, for it and for what it names."""
-        of_copies = ("device_ops.source_memory",) if self.memory else ()
-        return tuple(dict.fromkeys((*(need for each in self._all() for need in _KINDS[each.kind].needs), *of_copies)))
+        own: tuple[str, ...] = ("device_ops.source_memory",) if self._asks("source") else ()
+        own += ("host_ops.shapes",) if self.call else ()
+        own += ("device_ops", "device_ops.launch") if self.idle else ()
+        return tuple(dict.fromkeys((*(need for each in self._all() for need in OF_KIND[each.kind].needs), *own)))
+
+    def _asks(self, column: str) -> bool:
+        return re.search(rf"\b{column}\b", self.where) is not None
 
     def unknown(self, view: DeviceView) -> Missing | None:
         """Why it cannot be told of a view, if so."""
-        reasons = {each.kind: _KINDS[each.kind].unknown for each in self._all()}
-        if self.way:
-            reasons["copies"] = undirected_copies
-        return next((why for of in reasons.values() if of and (why := view.once(of))), None)
+        reasons = [OF_KIND[kind].unknown for kind in dict.fromkeys(each.kind for each in self._all())]
+        reasons += [undirected_copies] if self.kind == "copies" and self._asks("kind") else []
+        reasons += [_unsized] if self.kind == "copies" and self._asks("bytes") else []
+        reasons += [unknown_waits] if self.idle else []
+        return next((why for of in reasons if of and (why := view.once(of))), None)
 
     def metrics(self, name: str) -> Iterator[Metric]:
-        """The metrics of the selection: `<name>_share`, `_ms`, `_per_step`, `_count`, `_median_us` and `_names`."""
-        for end, (_, unit, meaning, formula) in _GIVES.items():
-            yield Metric(
-                f"{name}_{end}",
-                meaning.format(words=_KINDS[self.kind].words),
-                formula.replace("{words}", self.words),
-                of=Measured(self, end),
-                unit=unit,
-                needs=self.needs,
-                where=self.places if end == "share" else None,
-                topic="selections",
-                unknown=self.unknown,
-            )
+        """The metrics of the selection, those of ENDS that its kind has: `<name>_share`, `<name>_ms` and so on."""
+        words = OF_KIND[self.kind].words
+        for end, give in _GIVES.items():
+            if self.kind in (give.kinds or KINDS):
+                yield Metric(
+                    f"{name}_{end}",
+                    give.meaning.format(words=words),
+                    give.formula.replace("{words}", self.words),
+                    of=Measured(self, end),
+                    unit=give.unit,
+                    needs=self.needs,
+                    where=self.places if end == "share" else None,
+                    topic="selections",
+                    unknown=self.unknown,
+                )
+
+
+def _unsized(view: DeviceView) -> Missing | None:
+    sizes = view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"]
+    return Missing("no_copy_sizes") if sizes.null_count() else None
+
+
+def _none(view: DeviceView) -> pl.DataFrame:
+    return view.ops.clear()
 
 
 def _words_of(others: Iterable[Selector]) -> str:
@@ -286,20 +242,18 @@ def _words_of(others: Iterable[Selector]) -> str:
 
 _CONDITIONS: Final[dict[str, tuple[str, Callable[..., str]]]] = {
     "names": ("whose name matches {}", str),
+    "of": ("of {}", _words_of),
     "besides": ("but not {}", str),
     "families": ("that compute {}", " or ".join),
+    "call": ("called as {}", str),
+    "where": ("where {}", str),
     "op": ("launched by ops whose name matches {}", str),
-    "way": ("{}", str),
-    "memory": ("of {} memory", str),
-    "least_bytes": ("of at least {}", bytes_),
-    "most_bytes": ("of at most {}", bytes_),
     "thread": ("on {}", {"steps": "the threads of the steps", "others": "other threads"}.__getitem__),
-    "stream": ("on stream {}", str),
-    "longer_ns": ("longer than {}", ns),
-    "shorter_ns": ("shorter than {}", ns),
     "within": ("within {}", _words_of),
     "outside": ("outside of {}", _words_of),
+    "follows": ("right after {}", _words_of),
     "exposed": ("while the device runs nothing else", str),
+    "idle": ("while the device idles: {}", " or ".join),
 }
 """What a formula says of each condition that is given."""
 
@@ -313,11 +267,15 @@ class Measured:
 
     def __call__(self, view: DeviceView) -> Value:
         """The number of this view."""
-        return _GIVES[self.end][0](self.selector, view)
+        return _GIVES[self.end].of(self.selector, view)
 
 
 def _share(of: Selector, view: DeviceView) -> Value:
     return view.share(view.once(of.spans))
+
+
+def _whole_share(of: Selector, view: DeviceView) -> Value:
+    return view.share(view.once(of.open))
 
 
 def _ms(of: Selector, view: DeviceView) -> Value:
@@ -337,23 +295,85 @@ def _median_us(of: Selector, view: DeviceView) -> Value:
     return float(np.median(rows["dur_ns"].to_numpy())) / 1e3 if rows.height else 0.0
 
 
-_GIVES: Final[dict[str, tuple[Callable[[Selector, DeviceView], Value], Unit, str, str]]] = {
-    "share": (
+def _steps_share(of: Selector, view: DeviceView) -> Value:
+    return view.once(of.rows)["window"].n_unique() / view.steps.height if view.has_marks else Missing("no_marks")
+
+
+def _runs_per_step(of: Selector, view: DeviceView) -> Value:
+    return view.once(of.rows)["run"].n_unique() / view.steps.height
+
+
+def _repeats(of: Selector, view: DeviceView) -> Value:
+    rows = view.once(of.rows)
+    return rows.height / max(1, rows.select("name", "shapes").n_unique())
+
+
+def _bytes_per_step(of: Selector, view: DeviceView) -> Value:
+    rows = view.once(of.rows)
+    return Missing("no_copy_sizes") if rows["bytes"].null_count() else float(rows["bytes"].sum()) / view.steps.height
+
+
+class _Give(NamedTuple):
+    """A metric of a selection: its value, and what it is; `kinds` are those that have it, all where none is given."""
+
+    of: Callable[[Selector, DeviceView], Value]
+    unit: Unit
+    meaning: str
+    formula: str
+    kinds: tuple[Kind, ...] = ()
+
+
+_GIVES: Final[dict[str, _Give]] = {
+    "share": _Give(
         _share,
         "share",
         "Part of the step in the {words} that the rule selects.",
         "union of the time of {words}, in the used steps (of ops their own, without ops right inside) / step time",
     ),
-    "ms": (_ms, "ms", "Time per step in the {words} that the rule selects.", "the same time of {words} / steps"),
-    "per_step": (_per_step, "number", "Selected {words} per step.", "number of {words} / steps"),
-    "count": (_count, "count", "Selected {words} in all used steps.", "number of {words}"),
-    "median_us": (
+    "ms": _Give(_ms, "ms", "Time per step in the {words} that the rule selects.", "the same time of {words} / steps"),
+    "whole_share": _Give(
+        _whole_share,
+        "share",
+        "Part of the step in the {words} that the rule selects, with all within them.",
+        "union of the ranges of {words}, in the used steps / step time",
+        ("ops",),
+    ),
+    "per_step": _Give(_per_step, "number", "Selected {words} per step.", "number of {words} / steps"),
+    "runs_per_step": _Give(
+        _runs_per_step,
+        "number",
+        "Selected {words} per step, those counted once that follow each other.",
+        "runs of {words} in a row on a stream over equally many elements / steps",
+        ("kernels",),
+    ),
+    "repeats": _Give(
+        _repeats,
+        "number",
+        "How often each of the selected {words} runs with inputs of one size.",
+        "number of {words} / different names and shapes of them; 0 without any",
+        ("ops",),
+    ),
+    "bytes_per_step": _Give(
+        _bytes_per_step,
+        "number",
+        "Bytes per step of the {words} that the rule selects.",
+        "sum of the bytes of {words} / steps",
+        ("copies",),
+    ),
+    "steps_share": _Give(
+        _steps_share,
+        "share",
+        "Part of the steps that have {words} that the rule selects.",
+        "steps with {words} / steps",
+    ),
+    "count": _Give(_count, "count", "Selected {words} in all used steps.", "number of {words}"),
+    "median_us": _Give(
         _median_us,
         "us",
         "Median length of the {words} that the rule selects.",
         "median of the durations of {words}; 0 without any",
     ),
-    "names": (Selector.in_words, "text", "Which {words} the rule selects.", "those of {words} with the most time"),
+    "names": _Give(Selector.in_words, "text", "Which {words} the rule selects.", "those of {words} with the most time"),
 }
 ENDS: Final = tuple(_GIVES)
 """What the names of a selection's metrics end in."""

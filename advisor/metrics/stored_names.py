@@ -19,7 +19,8 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import classify
 from advisor.metrics.metric import Metric, Value
-from advisor.metrics.selectors import Kind, Measured, Selector
+from advisor.metrics.selection_kinds import Kind
+from advisor.metrics.selectors import Measured, Selector
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing

@@ -89,6 +89,16 @@ def parse(text: str | bool, known: Collection[str]) -> Expression:  # noqa: FBT0
     return Expression(text, names, _expr(text))
 
 
+def as_sql(text: str, known: Collection[str]) -> str:
+    """The text in polars' SQL, checked as `parse` does.
+
+    Raises:
+        ExpressionError: as `parse`.
+    """
+    parse(text, known)
+    return _sql(text)
+
+
 # Each check of a profile parses the book again.
 @lru_cache(maxsize=4_096)
 def _names(text: str) -> frozenset[str]:
@@ -103,10 +113,14 @@ def _names(text: str) -> frozenset[str]:
 @lru_cache(maxsize=4_096)
 def _expr(text: str) -> pl.Expr:
     try:
-        return pl.sql_expr(" ".join(_as_sql([*_quoted(_tokens(text))])))
+        return pl.sql_expr(_sql(text))
     except pl.exceptions.PolarsError as error:
         why = one_line(str(error), _QUOTED)
         raise ExpressionError(f"not an expression: {one_line(text, _QUOTED)!r} ({why})") from None
+
+
+def _sql(text: str) -> str:
+    return " ".join(_as_sql([*_quoted(_tokens(text))]))
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:

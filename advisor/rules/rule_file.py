@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from advisor.errors import RuleError, UsageError, wrong_form
+from advisor.inputs.names.shared import FILE
 from advisor.metrics.metric import METRICS, Metric
 from advisor.model.notes import Note
 from advisor.rules import wording
@@ -232,15 +233,15 @@ class RuleFile:
     def _error(self, at: Place, words: str) -> RuleError:
         return RuleError(f"{self.path}:{self._yaml.line(at)}: {words}")
 
-    def rule(self, shared: Mapping[str, Selection] | None = None) -> Rule:
-        """The rule in the file; `shared` are selections that it may name beside its own.
+    def rule(self) -> Rule:
+        """The rule in the file.
 
         Raises:
             RuleError: the first thing that is wrong with its form.
         """
         try:
             rule = Rule.model_validate(self.data)
-            rule._shared = shared or {}  # noqa: SLF001 - selections of other files
+            rule._shared = shared_selections(self.path.parent) if rule.measure else {}  # noqa: SLF001 - of other files
             rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:
             raise self._error(*wrong_form(error, "no such key in a rule")) from None
@@ -265,7 +266,36 @@ def files(folder: Path) -> list[Path]:
     """
     if not os.path.isdir(folder):  # noqa: PTH112 - a name may hold what no folder's does
         raise UsageError(f"{one_line(str(folder), 300)}: no such rule folder")
-    return sorted(folder.glob("*.yaml"))
+    return sorted(path for path in folder.glob("*.yaml") if path.name != FILE)
+
+
+def shared_selections(folder: Path | None = None) -> dict[str, Selection]:
+    """The selections that rules of a folder may name beside their own: those of the book, and of that folder.
+
+    Raises:
+        RuleError: one of them is none.
+    """
+    every: dict[str, Selection] = {}
+    for path in dict.fromkeys(place / FILE for place in (rules_folder(), folder) if place and (place / FILE).exists()):
+        with _refusing(path):
+            every |= _selections(path, decoded(content_of(path)))
+    return every
+
+
+@lru_cache(maxsize=16)
+def _selections(path: Path, text: str) -> Mapping[str, Selection]:
+    yaml = Yaml(text)
+    if not isinstance(yaml.value, dict):
+        raise RuleError(f"{path}:1: shared selections are a mapping from a name to a selection")
+    return {name: _selection(path, yaml, name) for name in yaml.value}
+
+
+def _selection(path: Path, yaml: Yaml, name: str) -> Selection:
+    try:
+        return Selection.model_validate(yaml.value[name])
+    except ValidationError as error:
+        at, words = wrong_form(error, "no such key in a selection")
+        raise RuleError(f"{path}:{yaml.line((name, *at))}: {name}: {words}") from None
 
 
 def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:

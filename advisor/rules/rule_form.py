@@ -120,7 +120,7 @@ class Ends(Strict):
 class Saving(Saves, Ends):
     """Step time that the fix gives back, and the part of the step that it comes out of.
 
-    One of `without`, `faster`, `overlapped` and `merged` names a selection of the rule, which is the change then.
+    One of the ways of `Saves` names a selection of the rule, which is the change then.
     `without_device` has the ends for jobs that use none. Where `known` does not hold there is no estimate. In place of
     all these, `low_ms` and `high_ms` are two expressions.
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 import polars as pl
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from advisor.inputs.names.kernels import FAMILIES
+from advisor.inputs.names.shared import alternatives
 from advisor.metrics import Metric
 from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
-from advisor.metrics.selectors import KINDS, MOST_CHARACTERS, Kind, Selector, Thread
-from advisor.rules.thresholds import Strict
+from advisor.metrics.selection_kinds import KINDS, OF_KIND, Idle, Kind
+from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread
+from advisor.rules.expressions import as_sql
+from advisor.rules.thresholds import Strict, Text, number
 from advisor.text import did_you_mean
 
 MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
 _DEEPEST: Final = 4
 _MOST_NAMES: Final = 5
-_OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies")
+_OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies", "collectives")
 
 
 def _compiles(pattern: str) -> str:
@@ -45,7 +48,10 @@ def _known_family(family: str) -> str:
 
 Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
 Pattern: TypeAlias = Annotated[
-    str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_compiles)
+    str,
+    StringConstraints(min_length=1, max_length=MOST_CHARACTERS),
+    BeforeValidator(alternatives),
+    AfterValidator(_compiles),
 ]
 Names: TypeAlias = Annotated[tuple[Name, ...], Field(max_length=_MOST_NAMES), BeforeValidator(_one_or_several)]
 Families: TypeAlias = Annotated[
@@ -63,49 +69,51 @@ class Copies(Strict):
 
 
 class Selection(Strict):
-    """One entry of `measure`: one kind, with the pattern of names, and conditions. A name alone is a shared selection.
+    """One entry of `measure`: one kind, with the pattern of names, or others of a kind; and conditions.
 
     A pattern is a regular expression that a name has to contain, in Rust's form: without look-around, so that it takes
-    time in proportion to the name. `within` and `outside` name other selections of the rule, or shared ones.
+    time in proportion to the name. `within`, `outside` and `follows` name other selections of the rule, or shared ones.
     """
 
-    shared: Name | None = None
     ops: Pattern | None = None
     kernels: Pattern | None = None
     calls: Pattern | None = None
     frames: Pattern | None = None
     ranges: Pattern | None = None
     copies: Copies | None = None
+    collectives: Pattern | None = None
+    several: Annotated[Names, Field(alias="any")] = ()
     besides: Annotated[Pattern | None, Field(alias="except")] = None
     launched_by: Pattern | None = None
+    call: Pattern | None = None
+    where: Text | None = None
     family: Families = ()
     thread: Thread | None = None
     stream: Annotated[int, Field(ge=0)] | None = None
     within: Names = ()
     outside: Names = ()
+    follows: Names = ()
     longer_us: Microseconds | None = None
     shorter_us: Microseconds | None = None
     at_least_bytes: Bytes | None = None
     at_most_bytes: Bytes | None = None
-    exposed: bool = False
+    exposed: Annotated[bool | tuple[Idle, ...], BeforeValidator(_one_or_several)] = False
 
     @model_validator(mode="before")
     @classmethod
     def _of_name(cls, written: object) -> object:
-        return {"shared": written} if isinstance(written, str) else written
+        return {"any": written} if isinstance(written, str) else written
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
-        kinds = [kind for kind in ("shared", *KINDS) if getattr(self, kind) is not None]
+        kinds = [kind for kind in KINDS if getattr(self, kind) is not None] + ["any"] * bool(self.several)
         if len(kinds) != 1:
             raise ValueError(
-                f"give one of {', '.join(KINDS)}, or the name of a shared selection; "
+                f"give one of {', '.join(KINDS)}, or `any` with names of other selections; "
                 f"here {' and '.join(kinds) or 'none'} is given"
             )
-        if not self.shared:
+        if not self.several:
             self._fits(self.kind)
-        elif len(self.model_fields_set) > 1:
-            raise ValueError("a shared selection has no conditions here: write `within: NAME` in one of the rule's own")
         return self
 
     @property
@@ -117,6 +125,8 @@ class Selection(Strict):
         """Raises where a condition is of another kind."""
         sizes = self.at_least_bytes is not None or self.at_most_bytes is not None
         refused = (
+            (kind != "ops" and self.call, "call is of ops"),
+            (kind not in _OF_DEVICE and self.follows, "follows is of kernels, copies and collectives"),
             (kind in _OF_DEVICE and self.thread, "thread is of what runs on the host"),
             (kind not in _OF_DEVICE and self.stream is not None, "stream is of kernels and copies"),
             (kind not in _OF_DEVICE and self.launched_by, "launched_by is of kernels and copies"),
@@ -132,43 +142,68 @@ class Selection(Strict):
         Raises:
             ValueError: it names one that is not there, or itself.
         """
-        if self.shared:
-            return _lookup(self.shared, others, path)
-        names: dict[str, Any] = {"names": getattr(self, self.kind)}
-        if self.copies is not None:
-            names = {"way": self.copies.kind, "memory": self.copies.memory}
+        of = tuple(_lookup(name, others, path) for name in self.several)
+        if len(of) == len(self.model_fields_set) == 1:
+            return of[0]
+        kind = of[0].kind if of else self.kind
+        if any(one.kind != kind for one in of):
+            raise ValueError(f"any: {', '.join(self.several)} are of different kinds")
+        self._fits(kind)
         return Selector(
-            self.kind,
-            **names,
+            kind,
+            "" if of or self.copies is not None else getattr(self, self.kind),
+            of,
             besides=self.besides or "",
+            call=self.call or "",
+            where=" AND ".join(self._where(kind)),
             op=self.launched_by or "",
             families=self.family,
             thread=self.thread,
-            stream=self.stream,
             within=tuple(_lookup(name, others, path) for name in self.within),
             outside=tuple(_lookup(name, others, path) for name in self.outside),
-            longer_ns=None if self.longer_us is None else round(self.longer_us * 1e3),
-            shorter_ns=None if self.shorter_us is None else round(self.shorter_us * 1e3),
-            least_bytes=self.at_least_bytes,
-            most_bytes=self.at_most_bytes,
-            exposed=self.exposed,
+            follows=tuple(_lookup(name, others, path) for name in self.follows),
+            exposed=self.exposed is True,
+            idle=self.exposed if isinstance(self.exposed, tuple) else (),
         )
+
+    def _where(self, kind: Kind) -> Iterator[str]:
+        """Every condition on columns, in SQL."""
+        if self.copies and self.copies.kind:
+            yield f"kind = '{self.copies.kind}'"
+        if self.copies and self.copies.memory:
+            yield f"(source = '{self.copies.memory}' OR target = '{self.copies.memory}')"
+        for condition, value in (
+            ("stream = ", self.stream),
+            ("us > ", self.longer_us),
+            ("us < ", self.shorter_us),
+            ("bytes >= ", self.at_least_bytes),
+            ("bytes <= ", self.at_most_bytes),
+        ):
+            if value is not None:
+                yield f"{condition}{value:.12g}" if isinstance(value, float) else f"{condition}{value}"
+        if self.where:
+            yield f"({as_sql(self.where, OF_KIND[kind].columns)})"
 
 
 Times: TypeAlias = Annotated[float, Field(ge=1, le=1e6)]
+Portion: TypeAlias = Annotated[float, Field(ge=0, le=1), BeforeValidator(number)]
+Gains: TypeAlias = Mapping[str, tuple[Way, tuple[float, float]]]
+"""By selection what changes, and the parts of its time that are left: at the least and at the most saved."""
 
 
 class Saves(Strict):
     """A change to a selection, at most one of them.
 
     `without` an op is without its host time, its calls and the kernels that they launched. `faster` gives how many
-    times as fast it is at least and at most.
+    times as fast it is at least and at most, `shorter` how much of its time is gone.
     """
 
     without: Name | None = None
     faster: Annotated[Mapping[Name, tuple[Times, Times]], Field(max_length=1)] = {}
+    shorter: Annotated[Mapping[Name, tuple[Portion, Portion]], Field(max_length=1)] = {}
     overlapped: Name | None = None
     merged: Name | None = None
+    fused: Name | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -184,11 +219,12 @@ class Saves(Strict):
         return written
 
     @property
-    def gains(self) -> dict[str, tuple[Way, tuple[float, float]]]:
+    def gains(self) -> Gains:
         """The change by the selection that it is of."""
-        path = {name: way for way in WAYS if isinstance(name := getattr(self, way), str)}
-        plain: dict[str, tuple[Way, tuple[float, float]]] = {name: (way, (1.0, 1.0)) for name, way in path.items()}
-        return plain | {name: ("faster", times) for name, times in self.faster.items()}
+        plain = {name: (way, (0.0, 0.0)) for way in WAYS if isinstance(name := getattr(self, way), str)}
+        faster = {name: ("faster", (1 / least, 1 / most)) for name, (least, most) in self.faster.items()}
+        shorter = {name: ("shorter", (1 - least, 1 - most)) for name, (least, most) in self.shorter.items()}
+        return {**plain, **faster, **shorter}  # type: ignore[dict-item]  # names of ways
 
 
 def _lookup(name: str, others: Mapping[str, Selection], path: tuple[str, ...]) -> Selector:
@@ -206,7 +242,7 @@ class Selections:
 
     def __init__(self, rule: str, measure: Mapping[str, Selection], shared: Mapping[str, Selection]) -> None:
         self._rule, self._own = rule, measure
-        own = {name: selection for name, selection in measure.items() if selection.shared != name}
+        own = {name: selection for name, selection in measure.items() if selection.several != (name,)}
         self._all = {**shared, **own}
 
     def selector(self, name: str) -> Selector:
@@ -217,7 +253,7 @@ class Selections:
         """
         return _lookup(name, self._all, ())
 
-    def metrics(self, gains: Mapping[str, tuple[Way, tuple[float, float]]]) -> dict[str, Metric]:
+    def metrics(self, gains: Gains) -> dict[str, Metric]:
         """Their metrics by the name that they have in the rule; a metric's own name begins with the rule's id.
 
         `gains` are the changes whose savings the rule asks for, by selection.
@@ -226,9 +262,9 @@ class Selections:
             ValueError: as for `selector`; or a change is of what runs on the device, and the selection is not.
         """
         metrics = [metric for name in self._own for metric in self.selector(name).metrics(name)]
-        for name, (way, times) in gains.items():
+        for name, (way, rest) in gains.items():
             selector = self.selector(name)
             if way in OF_DEVICE and selector.is_of_host:
-                raise ValueError(f"{way} is of kernels and copies; {name} is of {selector.kind}")
-            metrics += Better(selector, way, times).metrics(name)
+                raise ValueError(f"{way} is of what runs on the device; {name} is of {selector.kind}")
+            metrics += Better(selector, way, rest).metrics(name)
         return {metric.name: metric.called(f"{self._rule}.{metric.name}") for metric in metrics}

@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.inputs.names import shared
 from advisor.model.profile import HOST_OP_KINDS
 
 STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
@@ -16,7 +17,7 @@ FRAMEWORK_RANGE: Final = r"^(?:Optimizer\.|DataParallel\.|DistributedDataParalle
 NODE: Final = r"^autograd::engine::evaluate_function:"
 """The range in which PyTorch evaluates a node of the backward pass."""
 
-OPTIMIZER_STEP: Final = r"^Optimizer\.step#"
+OPTIMIZER_STEP: Final = shared.pattern("optimizer")
 """The range in which PyTorch's optimizer updates its parameters."""
 
 DDP_FORWARD: Final = r"^DistributedDataParallel\.forward$"
@@ -53,19 +54,10 @@ WAITING_MODULES: Final = (
 )
 """Functions of Python's library that call those."""
 
-LOGGING: Final = (
-    r"(?:^|/)(?:logging/__init__|wandb/|mlflow/|tensorboardX/|torch/utils/tensorboard/)|<built-in function print>"
-    r"|(?:^|/)tqdm/.*: (?:refresh|display|fp_write|print_status)"  # not its loop, which stays open around the steps
-    r"|^\$builtins print$|^\$__init__\.py:\d+ (?:debug|info|warning|error|critical|_log|handle)$"  # of XPlane
-    r"|^\$(?:wandb_\w+\.py|std\.py:\d+ (?:refresh|display|fp_write|print_status))"
-)
+LOGGING: Final = shared.pattern("logging")
 """Functions of Python that log."""
 
-SAVING: Final = (
-    r"(?:^|/)(?:torch/serialization\.py\(\d+\): save$|torch/distributed/checkpoint/\w+\.py\(\d+\): save$"
-    r"|safetensors/\w+\.py\(\d+\): save_\w+$|numpy/lib/\w+\.py\(\d+\): save\w*$|json/__init__\.py\(\d+\): dump$)"
-    r"|<built-in (?:method|function) dump[ >]|^\$numpy save|^\$_?npyio\w*\.py:\d+ save\w*$|^\$__init__\.py:\d+ dump$"
-)
+SAVING: Final = shared.pattern("saving")
 """Functions of Python that save files."""
 
 FILE_READ: Final = (
@@ -81,10 +73,10 @@ FILE_READ: Final = (
 JIT_CALL: Final = r"^PjitFunction\("
 """The range in which JAX calls a compiled function; on a CPU too it may return before the program has run."""
 
-OWN_LOADING: Final = r"_SingleProcessDataLoaderIter|/_utils/fetch\.py\("
+OWN_LOADING: Final = shared.pattern("loader")
 """PyTorch's loading of a batch in the main process: its range, or where that was not recorded its function."""
 
-WORKERS_LOADING: Final = r"_MultiProcessingDataLoaderIter|/data/dataloader\.py\("
+WORKERS_LOADING: Final = shared.pattern("worker_loader")
 """Requests for a batch to the processes of PyTorch's loader."""
 
 WAITS: Final = r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize"

@@ -29,8 +29,18 @@ def test_a_shared_selection_has_the_name_that_the_rule_gives_it():
     assert selections({"gemm": "gemm"}, shared).selector("gemm") == Selector("kernels", "gemm")
 
 
+def test_a_selection_is_of_several_others_of_a_kind():
+    both = {"a": {"kernels": "a"}, "b": {"kernels": "b"}, "c": {"ops": "c"}, "x": {"any": ["a", "b"], "longer_us": 2}}
+    expected = Selector("kernels", of=(Selector("kernels", "a"), Selector("kernels", "b")), where="us > 2")
+    assert selections(both).selector("x") == expected
+    with pytest.raises(ValueError, match="any: a, c are of different kinds"):
+        selections(both | {"x": {"any": ["a", "c"]}}).selector("x")
+    with pytest.raises(ValueError, match="thread is of what runs on the host, not of kernels"):
+        selections(both | {"x": {"any": "a", "thread": "steps"}}).selector("x")
+
+
 def test_metrics_of_two_rules_do_not_clash():
-    metrics = selections({"x": {"ops": "a"}}).metrics({"x": ("without", (1.0, 1.0))})
+    metrics = selections({"x": {"ops": "a"}}).metrics({"x": ("without", (0.0, 0.0))})
     assert metrics["x_share"].name == "mine.x_share"
     assert [name for name in metrics if "gain" in name] == ["x_least_gain_ms", "x_gain_ms"]
 
@@ -64,7 +74,6 @@ def test_names_that_lead_nowhere(measure: dict[str, Any], why: str):
         ({"copies": {}, "family": "gemm"}, "family is of kernels, not of copies"),
         ({"kernels": "a", "at_most_bytes": 7}, "are of copies, not of kernels"),
         ({"kernels": "a", "family": "gemn"}, "did you mean 'gem"),
-        ({"shared": "gemm", "exposed": True}, "a shared selection has no conditions here"),
     ],
 )
 def test_what_no_selection_is(written: dict[str, Any], why: str):
@@ -74,10 +83,10 @@ def test_what_no_selection_is(written: dict[str, Any], why: str):
 
 
 def test_only_what_runs_on_the_device_is_overlapped():
-    with pytest.raises(ValueError, match=r"overlapped is of kernels and copies; x is of ops"):
-        selections({"x": {"ops": "a"}}).metrics({"x": ("overlapped", (1.0, 1.0))})
+    with pytest.raises(ValueError, match=r"overlapped is of what runs on the device; x is of ops"):
+        selections({"x": {"ops": "a"}}).metrics({"x": ("overlapped", (0.0, 0.0))})
 
 
 def test_a_saving_is_of_one_change():
-    with pytest.raises(ValidationError, match="give one of without, faster, overlapped, merged"):
+    with pytest.raises(ValidationError, match="give one of without, faster, shorter, overlapped, merged, fused"):
         Saves.model_validate({"without": "x", "merged": "x"})

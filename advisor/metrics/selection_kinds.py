@@ -1,0 +1,131 @@
+"""What a selection can be of: ops, kernels, calls, frames, ranges, copies or collectives, and the columns of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+
+import polars as pl
+
+from advisor.analysis.device.communication import device_collectives
+from advisor.analysis.device.idle import launch_gaps, stalls
+from advisor.analysis.device.kernel_groups import parts
+from advisor.analysis.device.unknowns import no_frames
+from advisor.analysis.device.view import DeviceView
+from advisor.metrics.metric import Rows
+from advisor.model.intervals import Intervals
+from advisor.model.missing import Missing
+from advisor.vocabulary.kinds import DRIVER_CALLS
+
+Kind: TypeAlias = Literal["ops", "kernels", "calls", "frames", "ranges", "copies", "collectives"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+Idle: TypeAlias = Literal["launch_gap", "host_busy"]
+IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {"launch_gap": launch_gaps, "host_busy": stalls}
+"""When the device idles, by cause."""
+
+
+class OfKind(NamedTuple):
+    """What a kind of selection is.
+
+    `words` and `meaning` say it, `rows` gives those of a device (else `host` are kinds of host ops), `named` is the
+    column that a pattern is held against, and `columns` are what `where` may speak of.
+    """
+
+    words: str
+    meaning: str
+    columns: Mapping[str, pl.Expr]
+    rows: Rows | None = None
+    host: tuple[str, ...] = ()
+    named: str = "name"
+    needs: tuple[str, ...] = ()
+    unknown: Callable[[DeviceView], Missing | None] | None = None
+
+
+def _copies(view: DeviceView) -> pl.DataFrame:
+    return view.with_host(view.used_ops.filter(pl.col("kind") == "memcpy"), "op", op_name="name")
+
+
+def _collectives(view: DeviceView) -> pl.DataFrame:
+    return view.with_host(view.once(device_collectives), "op", op_name="name")
+
+
+def _no_calls(view: DeviceView) -> Missing | None:
+    """Why it is unknown what was called, or None where it is known; without a device there may be no calls."""
+    is_known = view.device is None or view.host["kind"].is_in(DRIVER_CALLS).any()
+    return None if is_known else Missing("no_cuda_calls")
+
+
+def _texts(**columns: str) -> dict[str, pl.Expr]:
+    return {name: pl.col(column).cast(pl.String) for name, column in columns.items()}
+
+
+_OF_ALL: Final = {"us": pl.col("dur_ns") / 1e3}
+_OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
+_OF_KERNELS: Final = {
+    **_OF_DEVICE,
+    **_texts(family="family", group="part", operand="op_dtype"),
+    "type": pl.coalesce("element_type", "op_dtype"),
+    "elements": pl.col("elements"),
+    "dimensions": pl.col("shape").str.count_matches(",") + 1,
+    "compiled": pl.col("hlo_module").is_not_null(),
+    **{name: pl.col(name) for name in ("tensor_cores", "alignment", "occupancy", "blocks_per_sm")},
+    **{name: pl.col(name) for name in ("registers", "m", "n", "k")},
+}
+
+OF_KIND: Final[dict[Kind, OfKind]] = {
+    "ops": OfKind(
+        "framework ops",
+        "ops of PyTorch, TensorFlow or JAX on the host; their time is their own, without ops right inside them",
+        _OF_ALL,
+        host=("op",),
+        needs=("host_ops",),
+    ),
+    "kernels": OfKind(
+        "kernels",
+        "compute kernels on the device, without collectives; on a CPU the ops that compute",
+        _OF_KERNELS,
+        parts,
+        needs=("device_ops.name",),
+    ),
+    "calls": OfKind(
+        "calls of CUDA or HIP",
+        "calls of the runtime and the driver on the host, as `cudaLaunchKernel`",
+        _OF_ALL,
+        host=DRIVER_CALLS,
+        needs=("host_ops",),
+        unknown=_no_calls,
+    ),
+    "frames": OfKind(
+        "Python functions",
+        "calls of Python functions, with all that runs within them",
+        _OF_ALL,
+        host=("python",),
+        unknown=no_frames,
+    ),
+    "ranges": OfKind(
+        "ranges of the program",
+        "what the program or a library marks: `record_function`, NVTX, `TraceAnnotation`, modules, loaders",
+        _OF_ALL,
+        host=("annotation", "module", "input"),
+        needs=("host_ops",),
+    ),
+    "copies": OfKind(
+        "copies",
+        "copies to, from and within the device",
+        {
+            **_OF_DEVICE,
+            "bytes": pl.col("bytes"),
+            **_texts(kind="copy_kind", source="source_memory", target="target_memory"),
+        },
+        _copies,
+        needs=("device_ops",),
+    ),
+    "collectives": OfKind(
+        "collectives",
+        "what the device exchanges with others: `all_reduce`, `all_gather`, ...",
+        {**_OF_DEVICE, "bytes": pl.col("size")},
+        _collectives,
+        named="does",
+        needs=("device_ops",),
+    ),
+}
