@@ -20,7 +20,7 @@ from advisor.model.comparison import Comparison
 from advisor.model.profile import Profile
 from advisor.model.report import Report
 from advisor.options import Options
-from advisor.rules.rule_file import Rule, load
+from advisor.rules.rule_file import Rule, load, selected
 from advisor.system.resources import rules_folder
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def read(path: str | Path) -> Profile:
 def measured(path: str | Path, steps: str = "steady") -> Measurements:
     """All metrics of a recording, as a check has them."""
     (recording,), _ = discover([str(path)])
-    jobs, _ = engine.measured(recording, Options(steps=steps))
+    jobs, _ = engine.measured(recording, Options(steps=steps), selected(book().values()))
     return jobs[0][1]
 
 

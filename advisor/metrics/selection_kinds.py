@@ -71,6 +71,8 @@ _OF_KERNELS: Final = {
     **{name: pl.col(name) for name in ("tensor_cores", "alignment", "occupancy", "blocks_per_sm")},
     **{name: pl.col(name) for name in ("registers", "m", "n", "k")},
 }
+OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
+"""Columns of kernels that the inputs of their ops tell."""
 
 OF_KIND: Final[dict[Kind, OfKind]] = {
     "ops": OfKind(

@@ -18,7 +18,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.unknowns import undirected_copies, unknown_waits
 from advisor.analysis.device.view import ByName, DeviceView, inside, spans
 from advisor.metrics.metric import Metric, Rows, Unit, Value
-from advisor.metrics.selection_kinds import IDLE, KINDS, OF_KIND, Idle, Kind
+from advisor.metrics.selection_kinds import IDLE, KINDS, OF_INPUTS, OF_KIND, Idle, Kind
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
@@ -48,7 +48,8 @@ class Selector:
     It is among the rows that one of `of` selects, where any are given, all of its kind.
     `names` is a regular expression of polars (Rust's: linear time, no look-around) that a name has to contain,
     `besides` one that it must not. `where` is a condition in SQL over the columns of the kind. Of what runs on the
-    device, `families` are what names of kernels say that they compute, `op` is a pattern of the op that launched it; `call` is one of an op with the shapes of its inputs,
+    device, `op` is a pattern of the op that launched it, and of kernels `families` are what their names say that they
+    compute; `call` is a pattern of an op with the shapes of its inputs,
     `aten::mm[[8, 64], [64, 10]]`. `thread` is of what runs on the host: that of the steps, or any other. What is
     `within` another selection starts while that goes on; a device op, when it is launched. What `follows` another is
     the next op of its stream after one of that. `exposed` leaves of their time only that in which the device runs
@@ -194,7 +195,7 @@ class Selector:
     def needs(self) -> tuple[str, ...]:
         """What a recording must have, for it and for what it names."""
         own: tuple[str, ...] = ("device_ops.source_memory",) if self._asks("source") else ()
-        own += ("host_ops.shapes",) if self.call else ()
+        own += ("host_ops.shapes",) if self.call or any(map(self._asks, OF_INPUTS)) else ()
         own += ("device_ops", "device_ops.launch") if self.idle else ()
         return tuple(dict.fromkeys((*(need for each in self._all() for need in OF_KIND[each.kind].needs), *own)))
 

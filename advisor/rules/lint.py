@@ -70,8 +70,8 @@ def refusals(rules: Mapping[str, Rule], metrics: Types, ids: Collection[str], *,
 
 
 def _lines(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool = False) -> list[str]:
-    known = {**metrics, **{name: metric.dtype for name, metric in rule.selected.items()}}
-    return [str(rule.error(at, message)) for at, message in _problems(rule, known, ids, cases=cases)]
+    problems = _problems(rule, _known(rule, metrics), ids, cases=cases)
+    return [str(rule.error(at, message)) for at, message in problems]
 
 
 def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
@@ -213,7 +213,12 @@ def _case_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
 def metrics_of(rule: Rule, metrics: Types) -> Types:
     """The metrics that the rule or a case of it names; with all the others a verdict takes six times as long."""
     words = rule.words.union(*(entry.metrics for entry in rule.entries), *(e.not_evaluable or () for e in rule.entries))
-    return {name: dtype for name, dtype in metrics.items() if name in words}
+    return {name: dtype for name, dtype in _known(rule, metrics).items() if name in words}
+
+
+def _known(rule: Rule, metrics: Types) -> Types:
+    """The metrics that the rule may name, with those of its selections."""
+    return {**metrics, **{name: metric.dtype for name, metric in rule.selected.items()}}
 
 
 def failures(rule: Rule, metrics: Types) -> Iterator[tuple[int, str]]:

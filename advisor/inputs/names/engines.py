@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from advisor.inputs.names import shared
+
 _VLLM: Final = r"^execute_(?P<tokens>\d+_)?context_(?P<prompts>\d+)\((?P<read>\d*).*?\)_generation_(?P<answers>\d+)\("
 _SGLANG: Final = r"^step\[(?P<mode>[A-Z_]+)(?: bs=(?P<bs>\d+))?(?: toks=(?P<toks>\d+))?"
 _TENSORRT: Final = r"^(?:\[Executor\] )?_forward_step \d+: (?P<prompts>\d+) ctx reqs, (?P<answers>\d+) gen"
@@ -37,9 +39,7 @@ CACHE_KERNELS: Final = (
 )
 """Kernels that write or read a cache of keys and values in pages."""
 
-CACHE_WRITES: Final = (
-    r"(?i)reshape_and_cache|store_kv_?cache|concat_and_cache|set_kv_buffer|UpdateKVCache|kv_cache_write"
-)
+CACHE_WRITES: Final = shared.pattern("cache_writes")
 """Kernels that write keys and values to the cache, and compute nothing else."""
 
 DECODE_ATTENTION: Final = (

@@ -31,8 +31,6 @@ _PASSES: Final = 2  # through memory, that a link of a chain costs: written by o
 _FUSABLE: Final = (0.5, 1.0)  # of the links, at least and at most
 _PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go
 _MOST: Final = 3
-_CASTS: Final = r"^aten::_to_copy$"
-_CAST_TYPES: Final = r":Cast$|/convert_element_type$"
 
 
 def _moving_kernels(view: DeviceView) -> pl.DataFrame:
@@ -89,14 +87,6 @@ def _gains(view: DeviceView) -> Interval:
     return saved(view, faster(view.once(_links), *ends))
 
 
-def _casts(view: DeviceView) -> pl.DataFrame:
-    copies = view.once(parts).filter(pl.col("family") == "copy")
-    casting = view.host_like(_CASTS).select(op="id")
-    inner = view.host.join(casting, left_on="parent", right_on="op", how="semi").select(op="id")
-    ids = pl.concat([casting, inner])["op"].implode()
-    return copies.filter(pl.col("op").is_in(ids) | pl.col("op_name").str.contains(_CAST_TYPES).fill_null(value=False))
-
-
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
 measure("moving_kernel_share", _moving_share, where=lambda view: longest(view.once(_moving_kernels))).says(
@@ -128,11 +118,4 @@ measure("fusable_least_ms", lambda view: view.once(_gains).least_ms).says(
 measure("fusable_ms", lambda view: view.once(_gains).most_ms).says(
     "Step time that fusing pairs of kernels on the same values saves at most.",
     f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{WORDS['faster']}",
-)
-measure.kernels("cast", _casts).says(
-    "in kernels that only change the type of values",
-    "copy kernels launched in aten::_to_copy, or by a Cast or convert_element_type op",
-)
-measure("casts_per_step", lambda view: view.once(_casts).height / view.steps.height).says(
-    "Kernels per step that only change the type of values.", "kernels / steps"
 )

@@ -43,4 +43,3 @@ measure("sixteen_bit_kernel_share", lambda view: float(view.once(_narrow)["dur_n
     "unknown where the type is known of less than half of that time",
     "XProf's overview page, device compute precisions, which counts bfloat16 as 32 bits",
 )
-measure.kernels("sixteen_bit_kernel", _narrow, gives=("ops",)).says("on 16-bit floating point", "kernels of 16 bits")

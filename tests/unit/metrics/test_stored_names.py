@@ -31,7 +31,7 @@ HOST = [
 ]
 DEVICE = [
     kernel(20, 40, name="gemm_nt"),
-    kernel(30, 50, name="softmax", stream=8),
+    kernel(30, 50, name="softmax", where="stream = 8"),
     kernel(70, 80, name="gemm_nt"),
     kernel(90, 110, name="add"),
 ]
@@ -89,7 +89,7 @@ def test_names_answer_as_the_recording_does(selector: Selector):
     [
         Selector("kernels", "gemm|softmax"),  # 40 us, and 50 us if they did not overlap
         Selector("kernels", "add|gemm"),  # not with each other, but the names do not tell
-        Selector("kernels", "gemm", stream=7),
+        Selector("kernels", "gemm", where="stream = 7"),
         Selector("ops", "topk", within=(Selector("ranges", "evaluate"),)),
         Selector("copies"),
     ],

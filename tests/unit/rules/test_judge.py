@@ -568,8 +568,8 @@ def test_in_doubt_the_confidence_is_a_level_lower():
 
 def of_all(share_of_part, **whole):
     """A finding about 40 ms of copying, and one about a part of it that saves up to 12 ms."""
-    row = {"input_share": 0.5, "moving_ms": 40.0, "cast_ms": 40.0 * share_of_part}
-    part = rule("part", about={"time": "cast_ms"}, **saving(0, 12, of="compute"))
+    row = {"input_share": 0.5, "moving_ms": 40.0, "memcpy_ms": 40.0 * share_of_part}
+    part = rule("part", about={"time": "memcpy_ms"}, **saving(0, 12, of="compute"))
     about = {"about": {"time": "moving_ms", "parts": ["part"]}, "explains": ["part"]} | saving(1, 8, of="compute")
     return judged(measured(row | {"compute_share": 0.8}), rule("whole", **about | whole), part)
 

@@ -41,20 +41,3 @@ def test_values_of_another_size_or_unknown_type_are_no_chain():
     for second in (other, untyped):
         values = metrics_of(queued((COPY, 400, {"on": 0}), (ADD, 400, {"on": 1}), ops=[HALF, second]))
         assert values["fusable_bytes"] == 0
-
-
-def test_casts_are_copies_inside_to_copy():
-    outer = on_host("op", 0, 2, name="aten::_to_copy")
-    inner = on_host("op", 0, 1, name="aten::copy_", parent=0)
-    contiguous = on_host("op", 3, 4, name="aten::copy_")
-    values = metrics_of(
-        queued((COPY, 300, {"on": 1}), (COPY, 200, {"on": 2}), (GEMM, 480, {}), ops=[outer, inner, contiguous])
-    )
-    assert values["cast_ms"] == pytest.approx(0.3)
-    assert values["casts_per_step"] == 1
-
-
-@pytest.mark.parametrize("name", ["model/dense/Cast:Cast", "jit(step)/convert_element_type"])
-def test_casts_of_other_frameworks_bear_their_type(name: str):
-    cast = {"framework_op": name}
-    assert metrics_of(queued((COPY, 300, cast), (GEMM, 680, {})))["cast_ms"] == pytest.approx(0.3)

@@ -58,12 +58,6 @@ def test_a_fused_optimizer_has_no_kernels_of_single_tensors():
     assert metrics_of(step)["optimizer_ops"] == ""
 
 
-def test_updates_count_in_whatever_form_they_run():
-    multi = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>"
-    assert metrics_of(queued((multi, 300, {}), (GEMM, 680, {})))["update_share"] == pytest.approx(0.3)
-    assert metrics_of(queued((GEMM, 980, {})))["update_share"] == 0
-
-
 # us        0 1  5      25             101 105    125
 # host        |                         |      110        calls of 1 us, 4 us before their kernels start
 # kernels        =======                   ========
