@@ -104,8 +104,8 @@ def _fused(of: Better, view: DeviceView) -> Change:
     computed = pl.when(matches(_FUNCTIONS)).then(dur).otherwise(0).sum()  # of ops: kernels have no such names
     is_first = pl.int_range(pl.len()).over("run") == 0
     slow, fast = (
-        pl.when(is_first).then(pl.min_horizontal(dur.sum(), one).over("run")).otherwise(0)
-        for one in (2 * pl.max_horizontal(dur.max(), computed), dur.min())
+        pl.when(is_first).then(pl.min_horizontal(dur.sum(), single).over("run")).otherwise(0)
+        for single in (2 * pl.max_horizontal(dur.max(), computed), dur.min())
     )
     return faster(rows, slow, fast)
 

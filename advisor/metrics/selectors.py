@@ -79,7 +79,7 @@ class Selector:
     def rows(self, view: DeviceView) -> pl.DataFrame:
         """What starts in a used step; columns of the host's or the device's table, kernels with those of `kernels`."""
         if self.of:
-            rows = pl.concat([view.once(one.rows) for one in self.of]).unique("id", maintain_order=True)
+            rows = pl.concat([view.once(each.rows) for each in self.of]).unique("id", maintain_order=True)
         else:
             rows = self._host_rows(view) if self.is_of_host else self._device_rows(view)
         if self.besides:

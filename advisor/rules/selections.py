@@ -146,7 +146,7 @@ class Selection(Strict):
         if len(of) == len(self.model_fields_set) == 1:
             return of[0]
         kind = of[0].kind if of else self.kind
-        if any(one.kind != kind for one in of):
+        if any(each.kind != kind for each in of):
             raise ValueError(f"any: {', '.join(self.several)} are of different kinds")
         self._fits(kind)
         return Selector(

@@ -29,5 +29,5 @@ def pattern(name: str) -> str:
 
 def alternatives(written: object) -> Any:  # noqa: ANN401 - what a file holds
     """A list of patterns as one that each of them matches; what is no list as it is."""
-    is_list = isinstance(written, list) and all(isinstance(one, str) for one in written)
-    return "|".join(f"(?:{one})" for one in written) if is_list else written  # type: ignore[attr-defined]
+    is_list = isinstance(written, list) and all(isinstance(each, str) for each in written)
+    return "|".join(f"(?:{each})" for each in written) if is_list else written  # type: ignore[attr-defined]
