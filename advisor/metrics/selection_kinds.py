@@ -27,7 +27,7 @@ IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {"launch_gap": l
 class OfKind(NamedTuple):
     """What a kind of selection is.
 
-    `words` and `meaning` say it, `rows` gives those of a device (else `host` are kinds of host ops), `named` is the
+    `words` and `meaning` say it, `rows` gives those of a device (else `host` are kinds of host ops), `name_column` is the
     column that a pattern is held against, and `columns` are what `where` may speak of.
     """
 
@@ -36,7 +36,7 @@ class OfKind(NamedTuple):
     columns: Mapping[str, pl.Expr]
     rows: Rows | None = None
     host: tuple[str, ...] = ()
-    named: str = "name"
+    name_column: str = "name"
     needs: tuple[str, ...] = ()
     unknown: Callable[[DeviceView], Missing | None] | None = None
 
@@ -127,7 +127,7 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
         "what the device exchanges with others: `all_reduce`, `all_gather`, ...",
         {**_OF_DEVICE, "bytes": pl.col("size")},
         _collectives,
-        named="does",
+        name_column="does",
         needs=("device_ops",),
     ),
 }

@@ -114,7 +114,7 @@ class Selector:
         kind = OF_KIND[self.kind]
         of_kind = kind.rows or _none
         rows = view.once(of_kind)
-        patterns = ((kind.named, self.names), ("op_name", self.op))
+        patterns = ((kind.name_column, self.names), ("op_name", self.op))
         like = (
             _is_like(view.once(_Names(of_kind, column)), reasons, rows.height)
             for column, reasons in patterns

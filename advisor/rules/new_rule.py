@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.metrics.selection_gains import OF_DEVICE, WAYS
-from advisor.metrics.selectors import KINDS
+from advisor.metrics.selection_kinds import KINDS
 from advisor.rules.selections import MOST_SELECTIONS
 from advisor.vocabulary.parts import Pool
 
