@@ -27,8 +27,8 @@ IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {"launch_gap": l
 class OfKind(NamedTuple):
     """What a kind of selection is.
 
-    `words` and `meaning` say it, `rows` gives those of a device (else `host` are kinds of host ops), `name_column` is the
-    column that a pattern is held against, and `columns` are what `where` may speak of.
+    `words` and `meaning` say it, `rows` gives those of a device (else `host` are kinds of host ops), a pattern is held
+    against `name_column`, and `columns` are what `where` may speak of.
     """
 
     words: str
