@@ -1,7 +1,5 @@
 """Why a GPU job is slow, what to change, and what the change is worth."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """`advisor.yaml`, or `[tool.advisor]` in pyproject.toml: rule folders, overrides and suppressions."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import re

@@ -1,7 +1,5 @@
 """A small Chrome trace of the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 

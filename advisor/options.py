@@ -1,7 +1,5 @@
 """What a check or a comparison can be asked for beside its paths."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The check as tools for coding agents: a server of the Model Context Protocol on standard input and output."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence

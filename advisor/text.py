@@ -1,7 +1,5 @@
 """Numbers and names as people read them: few digits, a unit, "could not tell" for the unknown, nothing that acts."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

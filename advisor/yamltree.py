@@ -4,8 +4,6 @@ No tags, one document, words of YAML 1.1. What goes wrong has a line and a colum
 may be another than its reader thinks, and hold a key.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -5,8 +5,6 @@ both streams, GitLab's for `section_start:...`. The first character of such a ma
 on: a reader of JSON gets the same text, a person sees what it was.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -3,8 +3,6 @@
 The verdict is about step times alone; everything else explains it and is told whatever the verdict is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Final

@@ -1,7 +1,5 @@
 """Which part of the step moved."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Both sides' time along the modules, scopes and ops that cause it, as one tree."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias

@@ -1,7 +1,5 @@
 """The phases of servers held against each other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What the savings that a report promised came to, and whether a finding that is not there is gone or only hidden."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Whether two samples of step times differ, and by how much: intervals and tests, no names and no verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, exp, log, sqrt

@@ -1,7 +1,5 @@
 """Step times of two sets of runs, and what can be said of them: the verdict, or what keeps it from being told."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Which kernels, copies and framework ops appeared, vanished, changed count or take longer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 

@@ -9,8 +9,6 @@
 | drawings | run: what its report only draws, as JSON, and what ran by name: large, and judging changes none of it |
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """One recording read, measured and judged: its rows of the store."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from collections import defaultdict

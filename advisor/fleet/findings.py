@@ -1,7 +1,5 @@
 """The findings of a week: new, persisting, suppressed or fixed; the rules that they add up to; what fixes brought."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Expressions over the columns of runs and findings that several parts of the weekly report need."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

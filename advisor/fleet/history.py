@@ -1,7 +1,5 @@
 """A week against those before it: jobs that got slower or faster, and where the GPU-hours of each week went."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

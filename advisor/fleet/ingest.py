@@ -1,7 +1,5 @@
 """From folders of profiles to rows of the store: what is new is checked, and written every few seconds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections import Counter

@@ -3,8 +3,6 @@
 Later sources win: the command line, the path, the `run.yaml` nearest to the profile.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

@@ -1,7 +1,5 @@
 """Stored runs judged anew, from what was measured of them; no profile is read."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

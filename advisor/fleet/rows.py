@@ -1,7 +1,5 @@
 """A checked run as rows of the store, and a stored run as something that can be judged again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

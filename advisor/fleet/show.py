@@ -1,7 +1,5 @@
 """Single runs out of the store: their lines, and their reports."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

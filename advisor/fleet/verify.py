@@ -1,7 +1,5 @@
 """Whether a store is whole: every file readable, every row counted, and every run with its rows in all tables."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from typing import Final

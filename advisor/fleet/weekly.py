@@ -4,8 +4,6 @@ GPU-hours are those that a run is labelled with; a run without a label counts wi
 profile tells of some steps is applied to all hours of its run, which is an extrapolation and is called one.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """One clock for host and device: how far the device's is off shows where an op begins before its launch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Finds the profiles in files, folders and object stores, and sorts the files of each job into runs."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """What profilers leave to be worked out: which range encloses which, what launched what, and where the steps are."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

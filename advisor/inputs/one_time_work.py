@@ -1,7 +1,5 @@
 """What a process does once: CUDA's start-up in the first calls, and compiling a kernel before its first launch."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

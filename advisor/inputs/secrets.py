@@ -3,8 +3,6 @@
 What is masked keeps its length, so that what refers to places in the bytes still does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Final

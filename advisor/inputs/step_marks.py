@@ -1,7 +1,5 @@
 """What begins the steps: marks, ranges that repeat and hold the work, or what a loop calls once in each."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Steps as periods: from one step's start to the next, on the host and on each device, whatever the marks enclose."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

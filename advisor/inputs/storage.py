@@ -1,7 +1,5 @@
 """Files on disk and in object stores: opening, sizes, listings and first bytes, with one-line errors of our own."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import os

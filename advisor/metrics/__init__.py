@@ -1,7 +1,5 @@
 """Named numbers computed from a Profile's tables. Importing this package registers every metric below it."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import walk_packages
 

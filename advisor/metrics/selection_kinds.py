@@ -1,7 +1,5 @@
 """What a selection can be of: ops, kernels, calls, frames, ranges, copies or collectives, and the columns of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 

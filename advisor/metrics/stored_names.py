@@ -4,8 +4,6 @@ A name has its count, its time, and the time that it has alone, while nothing el
 several names lies between what they have alone and the sum of their times: it is known where both agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Types of numpy's arrays: times in integer nanoseconds, fractions, and which rows."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Brief: what a program with little room needs of a report or a comparison, as one frozen value of a few kilobytes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """A code with its facts inside, a clause at the edge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self, TypeAlias

@@ -1,7 +1,5 @@
 """Comparison: what two sets of runs tell about a change, as one frozen value. Its JSON form is a contract as well."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """A finding: a rule that fired, its numbers, its saving and its fixes; and rules that could not be judged."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 

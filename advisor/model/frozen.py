@@ -1,7 +1,5 @@
 """The base of every value that is written as JSON."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

@@ -1,7 +1,5 @@
 """What a reader of a report should know of the recording and of how it was read and judged: codes, and the words."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from advisor.model.clause import Clause

@@ -1,7 +1,5 @@
 """What a comparison remarks on its verdict, its sides and its findings: codes, and the same in words."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from advisor.model.clause import Clause, Fact

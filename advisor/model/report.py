@@ -1,7 +1,5 @@
 """Report: everything that a check found out, as one frozen value. Its JSON form is the contract with other programs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias

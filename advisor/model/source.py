@@ -1,7 +1,5 @@
 """What a check read: the workers, the devices, the steps, the kind of work."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The timeline of a report: what the worst step shows on a page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Trials: what each fix was worth on the job itself, as one frozen value. Its JSON form is a contract as well."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Final, Literal, TypeAlias
 

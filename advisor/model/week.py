@@ -1,7 +1,5 @@
 """One week of a fleet as one frozen value; its JSON form is a contract like the report's."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """The accounting: the step as a bar, how much of it is useful work, and what becomes of the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Final

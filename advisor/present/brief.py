@@ -1,7 +1,5 @@
 """A report or a comparison in brief: what is wrong, what it is worth, what to do, and what could not be told."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The charts of a run: titles, what each shows in one sentence, and its rows. Specifications are made in `render`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """A comparison as a document: is the head slower, where did its step change, what became of findings and of work."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """A finding as it is shown: what is wrong and with what, what a fix saves, what to do, and why we think so."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce

@@ -1,7 +1,5 @@
 """The headline figures: the metrics that people look for first, with what they are called."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

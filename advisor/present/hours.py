@@ -1,7 +1,5 @@
 """GPU-hours, money and labels of a fleet in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """How to record the next profile, so that it answers what this one does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """What sets one rank, GPU or host of a job apart from the others, and how fast data moves between them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """What became of a recording, in words: where the files are, what a step takes, or why there is no file."""
 
-from __future__ import annotations
-
 import errno
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A report as a document: for each run the verdict, where its step goes, what to change, and what it rests on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """What one rule measures on a run, and why it fires there or does not: the answer of `advisor rules try`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 

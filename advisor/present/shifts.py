@@ -1,7 +1,5 @@
 """Where the step of a comparison changed: both sides as bars on one scale, and a table that adds up to the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 

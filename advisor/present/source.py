@@ -1,7 +1,5 @@
 """What was read, in phrases: format, processes, devices, steps, and what was left out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 

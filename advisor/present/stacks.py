@@ -1,7 +1,5 @@
 """Call stacks of a recording: the frames worth reading, and the lines of the user's code."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

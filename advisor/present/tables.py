@@ -1,7 +1,5 @@
 """What stands behind the findings: kernels and operators, time by module, tf.data's pipeline, memory at the peak."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

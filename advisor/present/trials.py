@@ -1,7 +1,5 @@
 """Trials as a document: what each fix was worth on the job, beside what its finding had said."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The verdict and the savings in sentences."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The week of a fleet as a document: what its GPU-hours went into, what to fix first, and what the numbers rest on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate

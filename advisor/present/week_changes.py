@@ -1,7 +1,5 @@
 """What a fleet's Monday is about: what to do first, what changed where the GPU-hours go, what the last fixes saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

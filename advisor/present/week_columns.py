@@ -1,7 +1,5 @@
 """Tables of a fleet's week, built by columns: the amounts of one column have one unit, so that they can be added up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The tables of a fleet's week: rules, findings, teams, runs, hosts, and what could not be read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

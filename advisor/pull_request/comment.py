@@ -1,7 +1,5 @@
 """One comment per pull request: made once, edited in place, left alone when nothing changed. Knows no host."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import datetime as dt

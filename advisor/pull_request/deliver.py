@@ -1,7 +1,5 @@
 """The whole of `advisor comment`: a message goes to the pull request that this job runs for."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

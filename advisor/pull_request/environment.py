@@ -1,7 +1,5 @@
 """What CI says of where a command runs: which host, repository, pull request and commit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What goes wrong between us and a code host."""
 
-from __future__ import annotations
-
 from advisor.errors import AdvisorError
 
 

@@ -1,7 +1,5 @@
 """What is asked of a host, how long to try, and what a verdict looks like beside a commit."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

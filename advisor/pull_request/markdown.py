@@ -1,7 +1,5 @@
 """Markdown made fit for a comment: it pings nobody, starts nothing, and is cut where that breaks nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

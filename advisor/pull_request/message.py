@@ -1,7 +1,5 @@
 """What a file says: a report or a comparison as JSON, drawn and escaped here, or Markdown that is ready."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Lines of the checkout that findings point at, told from the call stacks of their places."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The way to a code host: to that host alone, and within a number of bytes."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

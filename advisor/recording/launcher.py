@@ -1,7 +1,5 @@
 """Runs a command with every Python process in it hooked, and gathers what they noted."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ They are held back rather than handled, because only a signal that is waited for
 sends (Ctrl-Z, Ctrl-\) has reached the program already, which is in our group.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A report or a comparison as JSON of at most 5 kB, for programs with little room."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

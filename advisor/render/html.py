@@ -1,7 +1,5 @@
 """A document as one HTML page that needs nothing else: no network, no fonts, and a policy that forbids both."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """A document as a comment on a pull request or in a chat: GitHub's and GitLab's Markdown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final

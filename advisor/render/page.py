@@ -1,7 +1,5 @@
 """Lines of text under a width, for a terminal that may lack colours or Unicode. What goes in is made plain first."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeAlias

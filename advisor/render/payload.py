@@ -1,7 +1,5 @@
 """What a page's scripts draw from: specifications of charts, the timeline and the tables, as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias

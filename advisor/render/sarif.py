@@ -1,7 +1,5 @@
 """Findings that have a source line as SARIF 2.1.0, which code hosts show beside the code."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A document for a terminal: one screen, and with `verbose` everything behind it."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import shutil

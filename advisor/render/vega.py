@@ -4,8 +4,6 @@ Colours are CSS variables of the page, so that a chart follows the page into the
 stands alone has them replaced by the light ones of the page's style.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ They start from the cases that a rule has, and change one metric. A limit at whi
 decides nothing there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter

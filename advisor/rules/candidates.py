@@ -1,7 +1,5 @@
 """Rules that fired: which worker's numbers each shows, and what it would save if it were the only one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """One rule against rows of metrics: fired, passed or not evaluable, row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

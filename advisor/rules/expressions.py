@@ -4,8 +4,6 @@ polars evaluates them. The check before that is an allow list of words, so that 
 can make an unknown value look healthy.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A rule that fired as a finding: its sentence, its numbers, its places and its fixes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

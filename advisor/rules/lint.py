@@ -1,7 +1,5 @@
 """What makes a rule trustworthy: every name known, every parameter used, and its own cases right."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The questions that the judge has about a run; one just measured answers them, and so does one that was stored."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

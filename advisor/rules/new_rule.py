@@ -1,7 +1,5 @@
 """A rule file from a few answers: what is slow, from which share on, and what a change would do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias

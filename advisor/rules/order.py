@@ -1,7 +1,5 @@
 """The order of the findings: causes above their symptoms, then those first that are expected to save most."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 

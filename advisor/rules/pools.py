@@ -1,7 +1,5 @@
 """Savings shared out: no part of the step is promised twice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 

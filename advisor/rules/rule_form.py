@@ -1,7 +1,5 @@
 """The parts of a rule: where it applies, what it saves, how sure that is, what to change, and its cases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self, TypeAlias
 

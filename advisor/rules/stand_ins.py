@@ -1,7 +1,5 @@
 """Findings about parts of one thing: the finding about all of it stands for them, unless one part is most of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """The thresholds of a rule: value, unit and meaning of each. `Rule.params` gives the values that a rule judges by."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, TypeAlias
 

@@ -1,7 +1,5 @@
 """The rule book as a configuration changes it: own rules, overrides, suppressions."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Collection, Mapping
 from pathlib import Path

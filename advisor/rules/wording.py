@@ -5,8 +5,6 @@ it is given and its own words, and nothing is worked out ahead: the time it take
 its length.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """The accounting of a run: each part of its mean step with the findings that explain it, or what to record."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

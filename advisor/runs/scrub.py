@@ -1,7 +1,5 @@
 """A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

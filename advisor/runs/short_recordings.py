@@ -1,7 +1,5 @@
 """Recordings that a profiler's schedule began when the program was about to end: a few steps, or none."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, TypeAlias

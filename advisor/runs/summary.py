@@ -1,7 +1,5 @@
 """From a judged run to its entry in the report."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final

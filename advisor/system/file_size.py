@@ -1,7 +1,5 @@
 """How large a file may be: what fits into the memory that this process may use, or what the user allows."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Many small calls of polars, made where polars works: none of them wakes a thread and waits for it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Final, TypeVar

@@ -1,7 +1,5 @@
 """Where the files that ship beside the code lie: at the root of a checkout, inside the package in a wheel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

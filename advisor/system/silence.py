@@ -1,7 +1,5 @@
 """Keeps libraries in other languages from standard error: what went wrong is the exception that they raise."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

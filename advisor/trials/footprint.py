@@ -1,7 +1,5 @@
 """What running a program again would change: the files that it writes, and what it tells trackers of experiments."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Mapping

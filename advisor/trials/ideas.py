@@ -1,7 +1,5 @@
 """What to try: patches that the command line names, and fixes of findings of a recording that name one."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The interval of a ratio of step times, from neighbours that were timed with and without a patch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 

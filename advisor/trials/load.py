@@ -1,7 +1,5 @@
 """How busy the cores are before a run, and what keeps that from making the program many times as slow."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Mapping

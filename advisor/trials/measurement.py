@@ -1,7 +1,5 @@
 """Times a program with patches and without: in blocks of one process, or in pairs of processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each is a class in a file of `advisor/recording/inside/patches/`, because it run
 new one there and list it in that folder's `__init__.py`; nothing here changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs the program once, hooked, and ends whatever it started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

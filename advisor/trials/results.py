@@ -1,7 +1,5 @@
 """What a trial showed, judged: faster, slower, the same, not to be told, not applied, failed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

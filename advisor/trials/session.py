@@ -1,7 +1,5 @@
 """A session of trials: the program as it is, then each fix alone, then those that helped together."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence

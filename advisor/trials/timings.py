@@ -1,7 +1,5 @@
 """What the processes of a run noted, as numbers: times of blocks, pairs of neighbours, patches that took hold."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

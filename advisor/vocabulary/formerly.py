@@ -3,8 +3,6 @@
 An earlier name is read as the name of now wherever one comes in from outside. A name stays here for good.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from typing import Final

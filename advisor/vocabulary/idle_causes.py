@@ -1,7 +1,5 @@
 """Why a device idles: the causes, how each is decided, and their words. Each is a part of the step too: `parts.py`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Kinds of operations, frameworks, host ops and saved documents; the categories that tools sort a step into."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, TypeAlias
 
 DocumentKind: TypeAlias = Literal["report", "comparison", "week", "trials"]

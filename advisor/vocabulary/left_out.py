@@ -1,7 +1,5 @@
 """Why a recorded step is not used."""
 
-from __future__ import annotations
-
 from typing import Final
 
 LEFT_OUT: Final = {

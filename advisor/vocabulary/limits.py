@@ -1,7 +1,5 @@
 """Limits that sort time into categories; those that fire a finding stand in its rule."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from advisor.text import ns

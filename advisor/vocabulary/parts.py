@@ -1,7 +1,5 @@
 """The parts of a step: what each is, how it is drawn, and the pools that savings come out of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

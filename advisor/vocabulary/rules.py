@@ -1,7 +1,5 @@
 """Words of rules and fixes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """How grave a finding is: the codes that rules and JSON use, and how each is worded and drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

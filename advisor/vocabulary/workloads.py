@@ -1,7 +1,5 @@
 """Kinds of work, what shows them, and the phases of a server's steps."""
 
-from __future__ import annotations
-
 from typing import Final
 
 WORKLOADS: Final = {

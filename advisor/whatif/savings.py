@@ -1,7 +1,5 @@
 """What changes save: by a replay of the recorded steps where it can be trusted, by what is lost where it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 

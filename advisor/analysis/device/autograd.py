@@ -1,7 +1,5 @@
 """PyTorch's autograd as ops show it: the nodes of backward passes, the ops that made them, and what a step repeats."""
 
-from __future__ import annotations
-
 from math import gcd
 from typing import Final
 

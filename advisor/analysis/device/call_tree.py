@@ -1,7 +1,5 @@
 """Where the time goes by module: device time, or without a device host time, along the ranges that cause it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """When each category of work owns the step, in the order that the users of each framework know from its own tools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The collectives of one device: which ran in the used steps, and for how long no kernel hid them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

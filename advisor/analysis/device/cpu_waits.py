@@ -4,8 +4,6 @@ An op such as a view only notes another shape of the same memory: under a micros
 milliseconds now and then, its thread did not run meanwhile. These ops are a sample of the threads' time.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """How a serving engine decodes: what waits between and in the steps that write one token per request."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tensors that concatenations put together call by call: histories that grow, and windows that slide."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod

@@ -1,7 +1,5 @@
 """What the host does while the device waits for it: launching, Python between the launches, or something else."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The gaps: every idle instant of a device in the used steps, and its one cause."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Iterators of PyTorch's data loader: which begin, bring a few batches, and end."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels that belong together: attention computed step by step, an optimizer's updates, chains of elementwise work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

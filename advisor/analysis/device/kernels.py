@@ -1,7 +1,5 @@
 """What is computed in the used steps: every kernel, or on the host every op, with what its names and inputs tell."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final, NamedTuple
 

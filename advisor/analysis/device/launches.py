@@ -1,7 +1,5 @@
 """Calls that launch work, and which of them lack the work in the recording."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

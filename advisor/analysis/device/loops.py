@@ -1,7 +1,5 @@
 """Loops of Python over small ops of PyTorch: the same few ops again and again, beside the model and its optimizer."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The matrix products of the steps: which kernels multiply, in which type, and whether on Tensor Cores."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What held the device's memory when it was fullest."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

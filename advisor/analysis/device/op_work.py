@@ -4,8 +4,6 @@ The formulas are those of PyTorch's torch.utils.flop_counter and of AMD's TraceL
 once. An op without a formula, or without the inputs that its formula needs, is unknown.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Ranges that a program sets itself, `record_function("scores")` say: which of them holds most of some time."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

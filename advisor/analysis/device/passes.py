@@ -4,8 +4,6 @@ Kernels prove them. Each layer writes to the cache once, or attends once; the la
 tokens. Passes of one model have equally many layers: where they have not, nothing is told.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Final, NamedTuple
 

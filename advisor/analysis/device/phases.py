@@ -1,7 +1,5 @@
 """The steps of a serving engine by phase: prefill, decode, both mixed, or the check of speculated tokens."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Host and device ops as places to point at in a report."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

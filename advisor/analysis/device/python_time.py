@@ -1,7 +1,5 @@
 """What Python takes of a step on a CPU: between ops, in loops over small ones, and how often a step does the same."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple

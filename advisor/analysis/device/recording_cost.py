@@ -1,7 +1,5 @@
 """What recording itself costs the host: measured where the recorder timed steps without the profiler, else assumed."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

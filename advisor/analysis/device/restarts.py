@@ -1,7 +1,5 @@
 """Where an epoch begins with new worker processes of PyTorch's data loader: `persistent_workers=False`."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What ops take against the least time that the device's peaks allow for their work: the roof."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Which steps are used, and why the others are not; a view of each device over those that are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Steps of two lengths, as where every other step updates the weights: their mean is the length of none."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

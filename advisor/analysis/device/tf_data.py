@@ -1,7 +1,5 @@
 """The input pipeline of tf.data, put together from the long names of its iterators: which of them a step waits for."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What took the host's time, by name: ops and functions, in words as a report names them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

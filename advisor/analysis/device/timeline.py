@@ -1,7 +1,5 @@
 """The worst step of a view as it can be drawn: what ran on its streams and threads, and why the device idled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,7 +1,5 @@
 """What a recording cannot show of a device, and why: the causes of idle time, the direction of copies, Python."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Work that was launched and not recorded: while it may run, a device that seems idle is not."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

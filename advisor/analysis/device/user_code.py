@@ -1,7 +1,5 @@
 """The functions of the user's own code around what the host runs."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

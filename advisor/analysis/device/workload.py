@@ -1,7 +1,5 @@
 """What kind of work a recording shows: training, inference, serving, the capture of graphs, or one kernel repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """What the collectives of a job cost: how long data moves, what of it nothing hides, and how long it should take."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -4,8 +4,6 @@
 buffer of one rank otherwise. Times are nanoseconds, bandwidths GB/s, which is bytes per nanosecond.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What each rank does in each common step, and how that differs: for good, or from step to step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

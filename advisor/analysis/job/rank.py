@@ -1,7 +1,5 @@
 """What the other ranks of a job need to know of one: small tables that stay when a rank's own events are let go."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Stretches of a trace's events, decoded by other processes in the order of the file."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Where one trace event ends and the next begins, and what of broken JSON can be put right."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from typing import Final

@@ -1,7 +1,5 @@
 """A file's decompressed text in bounded pieces, read ahead on a second thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final

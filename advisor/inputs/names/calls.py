@@ -1,7 +1,5 @@
 """What the names of host ranges and driver calls mean, whichever profiler recorded them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What the names of serving engines tell: their steps and phases, their code, and the kernels of their caches."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Names of kernels as people say them: `internode::combine` without a C++ template."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Final

@@ -5,8 +5,6 @@ stand for the matrix units of either vendor (HMMA, WGMMA, tcgen05; MFMA, WMMA). 
 XProf's `kernel_stats_utils.cc` and were corrected on the names of public traces from V100 to B200 and MI250 to MI300X.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, TypeAlias
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Patterns of names that the rules and this program share: `selections.yaml` of the rule book."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Frames of Python's stacks: which are of the user's own code."""
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import Final

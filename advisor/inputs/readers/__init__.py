@@ -3,8 +3,6 @@
 The declarations stand here and not in the packages: discovery then imports the one reader that it needs.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 from typing import Final, NamedTuple

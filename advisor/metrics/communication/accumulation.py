@@ -1,7 +1,5 @@
 """Gradients that several backward passes accumulate before one update, and that each of these passes reduces."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

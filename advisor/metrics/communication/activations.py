@@ -1,7 +1,5 @@
 """Reductions of activations, as tensor parallelism needs them: the forward pass waits for each."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How fast data moves between the ranks, against what the links allow for messages of these sizes."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

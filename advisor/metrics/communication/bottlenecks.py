@@ -1,7 +1,5 @@
 """What of the transfers between the ranks makes the step longer, and where: small messages, nodes, a slow link."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What collectives cost the host that calls for them, and for how long the device idles meanwhile."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Collectives of one rank: how many, of what size, how much of them computation hides, and what they slow down."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

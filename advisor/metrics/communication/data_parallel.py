@@ -1,7 +1,5 @@
 """What data parallelism adds beside its reductions: copies of gradients out of buckets, synchronised batch norms."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

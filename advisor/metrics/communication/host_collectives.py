@@ -1,7 +1,5 @@
 """Collectives that the host carries out: their time, what hides it, and the copies that they need."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

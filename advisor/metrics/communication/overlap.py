@@ -1,7 +1,5 @@
 """Why communication is not hidden: its stream computes too, gathers wait for a layer, ranks are late."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Arrays that a JAX program on a CPU copies in its steps: NumPy's copies, and those that make an array of JAX."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Copies from pinned memory that hold up the kernels, though they could run beside them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

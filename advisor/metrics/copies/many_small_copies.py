@@ -1,7 +1,5 @@
 """Many small copies between host and device where one would do: each pays for a call of its own."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

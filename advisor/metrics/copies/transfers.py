@@ -1,7 +1,5 @@
 """Copies between host and device: how much, from which memory, and how much of it nothing hides."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

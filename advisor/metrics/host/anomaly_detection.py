@@ -1,7 +1,5 @@
 """What autograd's search for anomalies costs: a check of each gradient, and a note of the stack for each node."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

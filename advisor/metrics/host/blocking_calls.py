@@ -1,7 +1,5 @@
 """Copies and memsets whose call returns only when they are done: the host cannot launch what follows."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

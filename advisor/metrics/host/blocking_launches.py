@@ -1,7 +1,5 @@
 """Launches that wait for their kernels: what CUDA_LAUNCH_BLOCKING=1 adds to the steps."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

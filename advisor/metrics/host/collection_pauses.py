@@ -1,7 +1,5 @@
 """Pauses of Python's garbage collector, in which neither a device nor an op of the host works."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

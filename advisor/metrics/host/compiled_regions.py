@@ -1,7 +1,5 @@
 """Code that torch.compile compiled: its regions, what the host does between them, its guards, and late loading."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TensorFlow's ops outside of graphs, what a tf.function saves, and what the user of TensorFlow has chosen."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

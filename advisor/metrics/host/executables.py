@@ -1,7 +1,5 @@
 """Programs that XLA compiled: as JAX dispatches them, one for the step or one for every op; what runs outside."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Host work that leaves the device idle on end: ops that run on the CPU, other work, logging."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

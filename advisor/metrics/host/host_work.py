@@ -1,7 +1,5 @@
 """What the host works on: Python and loops that launch, and without a device ops and the rest."""
 
-from __future__ import annotations
-
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import callbacks, optimizer_work, python_work, running
 from advisor.analysis.device.idle import launch_gaps

@@ -1,7 +1,5 @@
 """What launching many kernels at once saves: a compiled step, and a captured one."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from advisor.analysis.device.idle import gaps, launch_gaps

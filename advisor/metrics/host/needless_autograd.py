@@ -1,7 +1,5 @@
 """What autograd does for nothing: layers computed again, gradients that nobody uses, graphs that nobody needs."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import polars as pl

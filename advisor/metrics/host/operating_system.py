@@ -1,7 +1,5 @@
 """What the operating system holds up: loaders that wait for files and locks, threads that get no CPU."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Python as what sets the pace: the time between framework ops, and what moving it out of the way saves."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Python that compiled code calls: `jax.pure_callback` and its kin."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Loops of Python: over passes of a model, samples, cells of recurrent networks, rows of a tensor."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from advisor.analysis.device.autograd import row_gradients

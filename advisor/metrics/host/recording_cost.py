@@ -1,7 +1,5 @@
 """What recording itself adds to the steps."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

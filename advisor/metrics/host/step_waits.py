@@ -1,7 +1,5 @@
 """Waits of a step for other threads, processes and hosts, where Python's functions were recorded."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from advisor.analysis.device.host_work import (

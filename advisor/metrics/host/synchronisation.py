@@ -1,7 +1,5 @@
 """Synchronisation: how often the host waits for the device, and which ops make it wait."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

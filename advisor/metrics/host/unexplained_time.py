@@ -1,7 +1,5 @@
 """What the host ran in the time whose cause no rule knows."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Gradients that a training computes and no optimizer uses."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a batch of PyTorch's data loader is made of in the main process: samples taken from tensors in memory."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Iterators of PyTorch's data loader that bring a few batches each: validation in each step, `next(iter(loader))`."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

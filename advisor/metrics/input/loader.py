@@ -1,7 +1,5 @@
 """PyTorch's data loader: in the main process or in workers, and how many of these would keep up."""
 
-from __future__ import annotations
-
 import re
 from math import ceil
 from typing import Final

@@ -1,7 +1,5 @@
 """Worker processes of PyTorch's data loader that each epoch starts anew, and what that costs."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

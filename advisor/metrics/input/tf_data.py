@@ -1,7 +1,5 @@
 """The input pipeline of tf.data: which iterator the step waits for, and where the host's time for input goes."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Sampled hardware counters: how much of the multiprocessors is at work, and whether memory or arithmetic limits it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Matrix products and convolutions of training that are computed in 64 bits, which networks hardly ever need."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Sequences of kernels for which there is one fused kernel: norms, rotary embeddings, gated activations, copies."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """How kernels fill the device: too few blocks for its multiprocessors, a last wave of few, few threads on each."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

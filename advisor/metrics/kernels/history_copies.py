@@ -1,7 +1,5 @@
 """Histories: each concatenation copies all that the ones before it put together."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The kernels of the steps: how many, how long, and how well they fill the device."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels that only move data: how much of the time they take, which follow each other, and what fusing them saves."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Matrix products whose sides are out of step with what Tensor Core kernels fetch at a time."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

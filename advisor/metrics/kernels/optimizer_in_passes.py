@@ -1,7 +1,5 @@
 """The optimizer where it updates all tensors at once, but operation by operation: each moves the parameters anew."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The optimizer where it updates one tensor at a time: what its kernels take, and what they wait for the host."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Matrix products in a type that the device multiplies slowly: fp32 where it has TF32, 32 bits where 16 would do."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What the multiplying ops reach of the device's roof, and which stay far below it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """How much of the kernel time is on floating point of 16 bits."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Tensor Cores: which kernels use them, which could and do not, and which cannot be told."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Attention computed product by product, its scores moved through memory."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What XLA's ops reach of the device's peaks, by its own cost analysis, where the profile holds both: of TPUs."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The driver's allocator: calls that take or give back device memory, and how much of it the framework holds."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

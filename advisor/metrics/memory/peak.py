@@ -1,7 +1,5 @@
 """Device memory: the peak, how near it is to the device's capacity, and what the allocator holds idle."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What a PyTorch job uses already: compiled regions, graphs, the optimizer's form, fused attention, DDP."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What a job of TensorFlow or JAX uses already: functions, jit, prefetching and parallel maps of tf.data."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Devices that one process feeds in turn, and devices that other ranks' processes work on as well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
 

@@ -1,7 +1,5 @@
 """The rank that does most by itself: whether it is late for good, by how much, and with what."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A pipeline of ranks: its stages, its micro-batches, and how much of its bubbles they account for."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

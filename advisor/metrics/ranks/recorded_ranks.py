@@ -1,7 +1,5 @@
 """Which ranks of the job were recorded, and how well their recordings fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

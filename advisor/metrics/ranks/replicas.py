@@ -1,7 +1,5 @@
 """Ranks that do the same work: the same kernels slower on one of them, or one that does next to nothing."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ranks that differ in what they do by themselves: the same one late in every step, or another one each time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Final

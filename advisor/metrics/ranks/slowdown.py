@@ -1,7 +1,5 @@
 """What stragglers cost: the steps of all ranks replayed with every operation at its typical duration."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

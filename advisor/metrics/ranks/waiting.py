@@ -1,7 +1,5 @@
 """How long each rank waits for the others in collectives, and for whom."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What keeps a serving engine from faster prefills, and how much of each phase is communication."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What keeps a serving engine from decoding faster: launches, the host between two steps, sampling, long prefills."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

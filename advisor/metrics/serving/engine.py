@@ -1,7 +1,5 @@
 """Which serving engine runs, and which phases its steps have."""
 
-from __future__ import annotations
-
 from advisor.analysis.device.phases import steps_by_phase
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.engines import ENGINES

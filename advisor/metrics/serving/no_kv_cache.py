@@ -1,7 +1,5 @@
 """Text generation that computes all earlier tokens again for each new one."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Inference on a CPU that gives a model one sample at a time."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

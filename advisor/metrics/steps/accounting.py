@@ -3,8 +3,6 @@
 Findings and verdict rest on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce

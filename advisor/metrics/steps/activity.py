@@ -1,7 +1,5 @@
 """What ran in the whole recording, by name: the tables that `nsys stats` prints."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """The shares of the step by category of work, as each framework's own tools show them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Facts of the device that rules ask for, and how the worker spreads its work over devices."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from advisor.analysis.device.places import places

@@ -1,7 +1,5 @@
 """Why the device idles: the shares of each cause, and where."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Final

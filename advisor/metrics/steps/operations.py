@@ -1,7 +1,5 @@
 """What runs on the device and on the host, kind by kind, with the spread that comparing two recordings needs."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Steps left out because they took too long or compiled: what they cost on average, and what made them long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The phases of a serving engine."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

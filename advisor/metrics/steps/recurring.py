@@ -1,7 +1,5 @@
 """Steps that do more than the others at regular intervals: validation, the next rollout, a target network."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What comes before the first step: once per job, and so apart from all that each step costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """How long the steps take, and how even they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

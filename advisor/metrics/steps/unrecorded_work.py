@@ -1,7 +1,5 @@
 """How much of the device was recorded, and kernels that were launched and that the recording lacks."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What changes would give back: the recorded steps replayed with one thing changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

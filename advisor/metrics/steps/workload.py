@@ -1,7 +1,5 @@
 """What kind of work the job does, and what in the recording shows it."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView

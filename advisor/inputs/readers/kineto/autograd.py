@@ -5,8 +5,6 @@ what an op took on the GPU, between two CUDA events around it, under the op's na
 torch/autograd/profiler.py, `EventList.export_chrome_trace`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

@@ -3,8 +3,6 @@
 A new one goes from here through `columns.py` into a table of `model/profile.py`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, TypeAlias
 
 import msgspec

@@ -1,7 +1,5 @@
 """Functions of Python that read files in each step: the input of a job without a data loader."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What Kineto's category and event names mean, over every generation of PyTorch."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

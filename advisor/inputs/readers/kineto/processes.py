@@ -1,7 +1,5 @@
 """Whose the host's ranges are: tools that merge recordings put several processes into one file."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

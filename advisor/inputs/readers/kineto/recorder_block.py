@@ -1,7 +1,5 @@
 """What `advisor record` adds to a trace: step times without the profiler and with it, cores, worker processes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec

@@ -1,7 +1,5 @@
 """The software of a job and the profiler's options, as a trace's header tells them."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, TypeGuard
 

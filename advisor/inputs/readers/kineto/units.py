@@ -1,7 +1,5 @@
 """Whether the times of a file are in microseconds, as the format says: other writers have used other units."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

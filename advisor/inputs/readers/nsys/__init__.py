@@ -20,8 +20,6 @@ tables hold:
 Times are on the wall clock (UTC), so that the files of several machines can be compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Every frame has `process`: the upper bits of globalTid or globalPid (hardware, v
 an old schema does not tell. Times are the export's own, in ns since the session's start; they may be negative.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

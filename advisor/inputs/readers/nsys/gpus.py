@@ -1,7 +1,5 @@
 """Which GPU each process drove, and what is known of it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What the numbers and names in an Nsight Systems export mean, over every schema seen (none to 3.25)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

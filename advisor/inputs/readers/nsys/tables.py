@@ -7,8 +7,6 @@ SQLite is read through ADBC: 4.1 million rows of 315 MB took 2.0 s so, 2.0 s wit
 size), and 12 to 15 s with Python's sqlite3 module, however its rows were turned into columns.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping

@@ -24,8 +24,6 @@ What the tables hold, for those who compute with them:
 Kept of a file's environment is the process id and JAX's version; nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

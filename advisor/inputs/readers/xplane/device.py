@@ -1,7 +1,5 @@
 """Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked."""
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Executions of XLA's programs on threads of the host: whether they keep up with the steps, and steps made of them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Host planes: what ran on the threads, which range asked for which, and what the allocators gave and took."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What XPlane leaves to be worked out: what launched what, which step each event belongs to, and where steps end."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

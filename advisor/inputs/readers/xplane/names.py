@@ -1,7 +1,5 @@
 """What the names and stats of XPlane events mean, over the generations of TensorFlow, JAX and XLA."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

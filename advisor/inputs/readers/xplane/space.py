@@ -1,7 +1,5 @@
 """An XSpace file as its planes, one in memory at a time, and what of a broken one can be said or saved."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Final

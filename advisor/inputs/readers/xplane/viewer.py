@@ -6,8 +6,6 @@ handed work from one thread to another. Of stats it keeps no types: what looks l
 number and as text, and each table takes what it needs.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

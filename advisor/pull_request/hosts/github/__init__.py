@@ -1,7 +1,5 @@
 """GitHub and GitHub Enterprise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The event that a job of GitHub Actions runs for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError

@@ -1,7 +1,5 @@
 """GitLab, on gitlab.com or one's own server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 
