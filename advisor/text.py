@@ -17,6 +17,7 @@ UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
 WIDE: Final = 20
 """From so many times the lower end on, an interval rests on nothing but its upper end."""
 
+_SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _MOST_NAMES: Final = 3
 _LITTLE: Final = 0.01
 _LEAST_P: Final = 0.001  # smaller ones say nothing more
@@ -158,6 +159,16 @@ def count(amount: int, noun: str) -> str:
 def plural(noun: str) -> str:
     """`steps`, `processes`, `launches`."""
     return f"{noun}es" if noun.endswith(("s", "sh", "ch")) else f"{noun}s"
+
+
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop that ends a sentence."""
+    return sentences_of(text)[0]
+
+
+def sentences_of(text: str) -> list[str]:
+    """The text cut behind each full stop that ends a sentence."""
+    return _SENTENCE.split(text)
 
 
 def capital(words: str) -> str:

@@ -157,6 +157,16 @@ NOTES: Final = {
 """Notes as clauses without a full stop; see `clause.words` for names in braces."""
 
 
+DOUBTS: Final = frozenset(
+    {
+        *("malformed", "ends_early", "gzip_damaged", "gzip_cut_off", "bytes_changed", "cut_off", "damaged"),
+        *("untimed_events", "unreadable_events", "partial_lines", "unsound_ops", "long_ops", "early_ops", FRAGMENT),
+        *("busy_machine", "few_cpus", "barely_recorded", "ranks_strangers", "ranks_sittings", "job_sizes_differ"),
+    }
+)
+"""Notes that make numbers doubtful."""
+
+
 class Note(Clause):
     """A code of `NOTES` with its facts."""
 

@@ -6,8 +6,10 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import computed_field
 
-from advisor.model.finding import Finding, NotEvaluable, Suppressed, Value
+from advisor.model.action import Action, actions
+from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.frozen import Frozen
+from advisor.model.notes import DOUBTS, FRAGMENT
 from advisor.model.reason import Reason
 from advisor.model.source import Source
 from advisor.model.timeline import Timeline
@@ -46,12 +48,19 @@ class Part(Frozen):
 class Accounting(Frozen):
     """The step in disjoint parts that add up to it: the mean one, or the one without the profiler where it was timed.
 
-    `useful_share` is the useful work that no finding shortens, as a share of the step.
+    `busy_share` is the part of the step that is useful work, which the bar shows as busy; `useful_share` is without
+    what findings shorten of it.
     """
 
     step_ms: float
     useful_share: float
     parts: tuple[Part, ...]
+
+    @computed_field  # type: ignore[prop-decorator] # mypy knows no property under a decorator
+    @property
+    def busy_share(self) -> float:
+        """The part of the step that is useful work."""
+        return sum(part.share for part in self.parts if part.is_useful)
 
     @property
     def losses(self) -> list[Part]:
@@ -120,6 +129,27 @@ class Run(Frozen):
             reason_rules=rules,
             loss=loss.part if loss and code == "loss" else None,
         )
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What to do, the first to be done first; all of them, also those that save next to nothing."""
+        length_ms = self.accounting.step_ms if self.accounting else self.source.steps.length_ms
+        return actions(self.findings, self.source.framework, length_ms)
+
+    @computed_field  # type: ignore[prop-decorator] # as above
+    @property
+    def trust(self) -> Confidence:
+        """How far the numbers can be trusted, as far as the recording goes.
+
+        Low where it is what is wrong: most rules could not be judged, no step is complete, or it lacks much of the
+        device's work. Medium where a finding is about it, or its files were repaired.
+        """
+        about = [finding.severity for finding in self.findings if finding.of_recording]
+        notes = {note.code for note in (*self.source.notes, *self.source.salvaged)}
+        if self.tells_too_little or FRAGMENT in notes or "high" in about or self.source.steps.step_mean_ms is None:
+            return "low"
+        return "medium" if about or notes & DOUBTS else "high"
 
     @property
     def _code(self) -> OutcomeCode:

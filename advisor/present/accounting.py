@@ -1,4 +1,4 @@
-"""The accounting: the step as a bar, how much of it is useful work, and what becomes of the rest."""
+"""The accounting: the step as a bar, how much of it is busy, and what becomes of the rest."""
 
 from collections.abc import Mapping
 from itertools import accumulate
@@ -29,7 +29,10 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (
         doc.Bars(bars, level=doc.Level.SCREEN),
-        doc.Text(_without_kernels(run) or _in_brief(known, _unrecorded(run, known), of)),
+        doc.Text(" ".join(filter(None, (_in_brief(run, known), _usual(run)))), level=doc.Level.SCREEN),
+        doc.Text(
+            " ".join(filter(None, (_in_brief(run, known), _usual(run), _doubt(known, of)))), level=doc.Level.BEHIND
+        ),
         doc.Bars(bars, legend=False, level=doc.Level.BEHIND),
         doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND),
     )
@@ -54,31 +57,44 @@ def _unrecorded(run: Run, known: Accounting) -> float:
     return sum(part.share for part in known.parts if part.part in lacking)
 
 
-def _without_kernels(run: Run) -> str:
-    """What stands in the place of a sum that would call lost what the file lacks; empty where it has the kernels."""
+def _in_brief(run: Run, known: Accounting) -> str:
+    """`Busy 74 %, lost 26 %.`; of a file that lacks the kernels no sum, which would call lost what it lacks."""
     lacks = run.source.lacks.get("device_ops")
-    return f"Useful work: {UNKNOWN}." if lacks and lacks.code == _NO_KERNELS else ""
+    if lacks and lacks.code == _NO_KERNELS:
+        return f"Busy: {UNKNOWN}."
+    unrecorded = _unrecorded(run, known)
+    of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
+    return f"{', '.join(_adding_up(of_all))}."
 
 
-def _in_brief(known: Accounting, unrecorded: float, of: str) -> str:
-    """`Useful 74 %, lost 26 %.`, and how far fixes may shorten the useful work too: beside the bar."""
-    work = sum(part.share for part in known.parts if part.is_useful)
-    of_all = {"Useful": work, "lost": 1 - work - unrecorded, "not recorded": unrecorded}
-    rest = work - known.useful_share
-    doubt = f" The fixes{_whose(known)} may also shorten useful work: by up to {percent(rest)} of the {of}."
-    return f"{', '.join(_adding_up(of_all))}.{doubt if rest > _NOTHING else ''}"
+def _usual(run: Run) -> str:
+    """That the bar is of a usual step, where an action shortens long ones."""
+    length_ms = run.source.steps.length_ms
+    if length_ms is None or not any(action.with_long_steps for action in run.actions):
+        return ""
+    return f"The bar is a usual step of {ms(length_ms)}, without the long ones."
+
+
+def _doubt(known: Accounting, of: str) -> str:
+    """How far fixes may shorten the busy part too."""
+    rest = known.busy_share - known.useful_share
+    return (
+        f"Of the busy part, the fixes{_whose(known)} may save up to {percent(rest)} of the {of}."
+        if rest > _NOTHING
+        else ""
+    )
 
 
 def _adding_up(shares: Mapping[str, float]) -> list[str]:
-    """`Useful 90.3 %`, `lost 9.7 %`: with a decimal each where one has it, so that they add up; none of nothing."""
-    texts = {what: percent(share) for what, share in shares.items() if what == "Useful" or share > _NOTHING}
+    """`Busy 90.3 %`, `lost 9.7 %`: with a decimal each where one has it, so that they add up; none of nothing."""
+    texts = {what: percent(share) for what, share in shares.items() if what == "Busy" or share > _NOTHING}
     if any("." in text for text in texts.values()) and not any(text[0] in "<>" for text in texts.values()):
         texts = {what: f"{100 * shares[what]:.1f} %" for what in texts}
     return [f"{what} {text}" for what, text in texts.items()]
 
 
 def _whose(known: Accounting) -> str:
-    """` of tf32-off and tail-wave`: the findings whose savings count useful work, the first few by name."""
+    """` of tf32-off and tail-wave`: the findings whose savings count busy time, the first few by name."""
     rules = list({rule: None for part in known.parts if part.is_useful and part.saved_ms for rule in part.findings})
     more = [count(len(rules) - _FEW, "other")] if len(rules) > _FEW else []
     return f" of {listing([*rules[:_FEW], *more])}" if rules else ""
@@ -97,7 +113,7 @@ def _explained(part: Part) -> str:
     if part.findings:
         return f"{', '.join(part.findings)}{f': up to {ms(part.saved_ms)}' if part.saved_ms else ''}{where}"
     if part.is_useful:
-        return f"useful work{where}"
+        return f"busy{where}"
     if part.share < _WORTH_A_WORD:
         return ""
     return f"cause unknown{f': {part.reasons[0].words}' if part.reasons else ''}{where}"

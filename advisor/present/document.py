@@ -257,10 +257,9 @@ class Saving(Struct, frozen=True):
 
 
 class Fix(Struct, frozen=True):
-    """What to do, in full and in one sentence; `framework` is empty where it is the run's own."""
+    """What to do; `framework` is empty where it is the run's own."""
 
     do: str
-    brief: str
     framework: str = ""
     code: str | None = None
     link: str | None = None
@@ -292,7 +291,6 @@ class Finding(Struct, frozen=True):
         severity: How grave.
         is_new: Whether the baseline lacked it.
         says: What was measured, in full.
-        brief: The first sentence of it.
         saving: What a fix saves, where that is known.
         beside: How sure it is, and which workers it holds for.
         symptoms: What it accounts for.
@@ -310,7 +308,6 @@ class Finding(Struct, frozen=True):
     severity: Severity
     is_new: bool
     says: str
-    brief: str
     saving: Saving | None
     beside: tuple[str, ...]
     symptoms: tuple[Symptom, ...]
@@ -336,7 +333,30 @@ class Findings(Struct, frozen=True):
     level: Level = Level.BOTH
 
 
-Block: TypeAlias = Text | Lines | Pairs | Figures | Code | Bars | Strips | Table | Tree | Widget | Fold | Findings
+class Action(Struct, frozen=True):
+    """What to do: what the step becomes, what was measured, how results change, and the rules that found it."""
+
+    number: int
+    do: str
+    becomes: str
+    says: str
+    changes: str
+    rules: tuple[str, ...]
+    severity: Severity
+    is_new: bool = False
+
+
+class Actions(Struct, frozen=True):
+    """What to do, the first first; `together` is what the step becomes with all of it."""
+
+    actions: tuple[Action, ...]
+    together: str = ""
+    level: Level = Level.BOTH
+
+
+Block: TypeAlias = (
+    Text | Lines | Pairs | Figures | Code | Bars | Strips | Table | Tree | Widget | Fold | Findings | Actions
+)
 
 
 class Section(Struct, frozen=True):
@@ -390,7 +410,8 @@ class Article(Struct, frozen=True):
 class Document(Struct, frozen=True):
     """Everything that is shown of a report, a comparison or a week; `front` stands before the articles.
 
-    `is_several` says that `overview` heads the document, because no one article does.
+    `is_several` says that `overview` heads the document, because no one article does. The one screen shows the article
+    `first`, by its id; all where that is empty.
     """
 
     kind: DocumentKind
@@ -400,6 +421,7 @@ class Document(Struct, frozen=True):
     articles: tuple[Article, ...]
     front: tuple[Section, ...] = ()
     is_several: bool = False
+    first: str = ""
 
 
 def on_screen(level: Level, *, verbose: bool) -> bool:

@@ -14,8 +14,8 @@ from advisor.present.phases import per_step_of_phase
 from advisor.present.ranks import reach
 from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
-from advisor.present.verdict import first_sentence, saved_time, saving, saving_in_brief, sentences_of, title
-from advisor.text import WIDE, count, listing, ms, ns, one_line, quantity
+from advisor.present.verdict import saved_time, saving, saving_in_brief, title
+from advisor.text import WIDE, count, listing, ms, ns, one_line, quantity, sentences_of
 from advisor.vocabulary.parts import POOLS, pool_short
 from advisor.vocabulary.rules import SIDES
 from advisor.vocabulary.severities import GRADES
@@ -92,7 +92,6 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         severity=finding.severity,
         is_new=bool(finding.new),
         says=finding.says,
-        brief=first_sentence(finding.says),
         saving=_saving(finding, run),
         beside=tuple(_certainty_and_reach(finding, run)),
         symptoms=tuple(_symptoms(finding)),
@@ -141,8 +140,7 @@ def _in_the_bar(won: Saving) -> str:
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
     whose = "" if fix.framework in {framework, "any"} else fix.framework
-    brief = " ".join([first_sentence(fix.do), *_change(fix)])
-    return doc.Fix(" ".join(_instruction(fix, beside)), brief, whose, fix.code, web_link(fix.link))
+    return doc.Fix(" ".join(_instruction(fix, beside)), whose, fix.code, web_link(fix.link))
 
 
 def _change(fix: Fix) -> Iterator[str]:

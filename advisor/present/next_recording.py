@@ -7,35 +7,49 @@ from advisor.model.report import Run
 
 
 class Option(NamedTuple):
-    """What to record next time: an option of a profiler, and what it adds."""
+    """What to record next time: an option of a profiler, what it is about, what it adds, and the reasons that it ends.
+
+    `flag` is the option of `advisor record` that sets it, empty where that is set by default.
+    """
 
     option: str
+    topic: str
     adds: str
     reasons: tuple[str, ...]
+    flag: str = ""
 
 
 _TORCH_OPTIONS: Final = (
-    Option("record_shapes=True", "the input shapes of every op", ("no_shapes",)),
-    Option("profile_memory=True", "how full the memory is", ("no_memory_profile",)),
+    Option("record_shapes=True", "shapes", "the input shapes of every op", ("no_shapes",)),
+    Option("profile_memory=True", "memory", "how full the memory is", ("no_memory_profile",), "--memory"),
     Option(
         "with_stack=True",
+        "Python calls",
         "the source lines; slows the host, so in a second recording",
         ("no_stacks", "no_python_calls_pytorch", "no_python_calls_recorder"),
+        "--stacks",
     ),
 )
 _NSYS_OPTIONS: Final = (
-    Option("--cuda-graph-trace=node", "what runs in CUDA graphs", ("graphs_not_traced", "no_launch_dimensions_nsys")),
-    Option("--cuda-memory-usage=true", "how full the memory is", ("no_memory_usage",)),
-    Option("--cpuctxsw=process-tree", "when threads get no CPU", ("no_context_switches",)),
-    Option("--gpu-metrics-devices=all", "the device's counters", ("no_gpu_metrics",)),
-    Option("--pytorch=autograd-shapes-nvtx", "the input shapes of every op", ("no_pytorch_range_shapes",)),
+    Option(
+        "--cuda-graph-trace=node",
+        "CUDA graphs",
+        "what runs in CUDA graphs",
+        ("graphs_not_traced", "no_launch_dimensions_nsys"),
+    ),
+    Option("--cuda-memory-usage=true", "memory", "how full the memory is", ("no_memory_usage",)),
+    Option("--cpuctxsw=process-tree", "waits for a CPU", "when threads get no CPU", ("no_context_switches",)),
+    Option("--gpu-metrics-devices=all", "counters", "the device's counters", ("no_gpu_metrics",)),
+    Option("--pytorch=autograd-shapes-nvtx", "shapes", "the input shapes of every op", ("no_pytorch_range_shapes",)),
 )
 _PYTHON_CALLS: Final = "the Python functions that run between the ops"
 _HOST_OPS: Final = "the ops of the host, and of tf.data"
-_TENSORFLOW_OPTIONS: Final = (Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),)
+_TENSORFLOW_OPTIONS: Final = (
+    Option("host_tracer_level=2", "ops of the host", _HOST_OPS, ("no_host_tracer", "no_iterators")),
+)
 _JAX_OPTIONS: Final = (
-    Option("python_tracer_level=1", _PYTHON_CALLS, ("no_python_calls_jax",)),
-    Option("host_tracer_level=2", _HOST_OPS, ("no_host_tracer", "no_iterators")),
+    Option("python_tracer_level=1", "Python calls", _PYTHON_CALLS, ("no_python_calls_jax",)),
+    Option("host_tracer_level=2", "ops of the host", _HOST_OPS, ("no_host_tracer", "no_iterators")),
 )
 
 
@@ -47,6 +61,17 @@ def recording(run: Run) -> str | None:
 def recipe(run: Run) -> str:
     """The profiler's call that marks ten steps, with the options that this profile was recorded without."""
     return _profiler(run).call(missing_options(run))
+
+
+def command(run: Run) -> str:
+    """The same as a command to paste; empty of an engine that starts its profiler itself, and of no format."""
+    missing = missing_options(run)
+    if run.source.format == "nsys":
+        options = " ".join(("--trace=cuda,nvtx,osrt", *(option.option for option in missing)))
+        return f"nsys profile {options} COMMAND"
+    if run.source.format not in _PROFILERS or run.source.workload.kinds == ("serving",):
+        return ""
+    return " ".join(("advisor record", *(option.flag for option in missing if option.flag), "-- COMMAND"))
 
 
 def answered(run: Run) -> list[str]:

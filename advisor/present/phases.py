@@ -43,7 +43,7 @@ def phases(run: Run) -> doc.Section | None:
     speculates = any(sign.code == "speculation" for sign in run.source.workload.signs)
     words = f"{_MEANS} {_SPECULATION}" if speculates else _MEANS
     blocks = (table, doc.Text(words, "quiet"))
-    return doc.Section("Phases of the server", blocks, id="phases")
+    return doc.Section("Phases of the server", blocks, id="phases", level=doc.Level.BEHIND)
 
 
 def of_pace(run: Run) -> list[Mapping[str, Value]]:
@@ -68,7 +68,7 @@ def changes(comparison: Comparison) -> doc.Section | None:
         return None
     heads = tuple(doc.Head(words) for words in ("phase", "steps", "step time", *_SHARES_COMPARED.values()))
     table = doc.Table(heads, tuple(doc.Row(_changed(phase)) for phase in comparison.phases))
-    return doc.Section("Phases of the server", (table,), id="phases")
+    return doc.Section("Phases of the server", (table,), id="phases", level=doc.Level.BEHIND)
 
 
 def _changed(phase: PhaseChange) -> tuple[doc.Cell, ...]:

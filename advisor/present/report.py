@@ -10,23 +10,24 @@ from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting
+from advisor.present.actions import MOST, actions, worthwhile
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
-from advisor.present.headline_figures import figures, run_row
+from advisor.present.headline_figures import figures
 from advisor.present.next_recording import answered, recording
 from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace
 from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
+from advisor.present.trust import record, trust
 from advisor.present.verdict import headline, qualified
-from advisor.text import bytes_, capital, count, listing, ns
-from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
 
-_FEW: Final = 3
-"""How many notes, ranks and reasons the one screen shows."""
-
-_FEW_FILES: Final = 5
+_FEW_FILES: Final = 2
+_FEW_RUNS: Final = 4
+_LONGEST_NAME: Final = 24  # characters of a run's name in a table
+_IN_A_LINE: Final = {"too_little": "too little was recorded", "minor": "nothing", "nothing": "nothing"}
 _BEHIND: Final = doc.Level.BEHIND
 _SCREEN: Final = doc.Level.SCREEN
 
@@ -41,8 +42,9 @@ def document(report: Report) -> doc.Document:
         overview=words,
         version=report.advisor_version,
         articles=tuple(_article(run, number) for number, run in enumerate(report.runs, 1)),
-        front=tuple(_unreadable(report.unreadable)),
+        front=(*_unreadable(report.unreadable), *_runs(report.runs)),
         is_several=is_several,
+        first=next((f"run-{1 + report.runs.index(run)}" for run in _worst_first(report.runs)), ""),
     )
 
 
@@ -81,13 +83,42 @@ def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
     yield doc.Section("Could not be read", (*few, *more, doc.Pairs(pairs, level=_BEHIND)), id="unreadable")
 
 
+def _runs(runs: Sequence[Run]) -> Iterator[doc.Section]:
+    """A line for each of several runs, the worst first: its step, what to do, and what that saves."""
+    if len(runs) <= 1:
+        return
+    heads = (doc.Head("run"), doc.Head("step", is_number=True), doc.Head("what is wrong"), doc.Head("saves"))
+    rows = tuple(doc.Row(tuple(map(doc.Cell, _line(run)))) for run in _worst_first(runs))
+    table = doc.Table(heads, rows, few=_FEW_RUNS, more="and {rows} more runs (`-v`)", level=_SCREEN)
+    yield doc.Section("Runs", (table,), id="runs", level=_SCREEN, is_titled=False)
+
+
+def _worst_first(runs: Sequence[Run]) -> list[Run]:
+    """The runs by what is lost in them, or may be saved of their step."""
+    return sorted(runs, key=lambda run: (run.trust == "low" and not run.actions, -_wasted(run)))
+
+
+def _wasted(run: Run) -> float:
+    saved = [action.shares[1] for action in worthwhile(run)]
+    return max([*saved, run.unexplained.share if run.unexplained else 0.0])
+
+
+def _line(run: Run) -> tuple[str, str, str, str]:
+    first = next(iter(worthwhile(run)), None)
+    titles = {finding.key: finding.title for finding in run.findings}
+    what = titles[first.findings[0]] if first else _IN_A_LINE.get(run.outcome.code, "a loss of unknown cause")
+    saved = percents(*first.shares) if first and first.high_ms else ""
+    return one_line(run.name, _LONGEST_NAME), ms(run.source.steps.length_ms), what, saved
+
+
 def _article(run: Run, number: int) -> doc.Article:
     parts = (
-        _notes(run),
         _breakdown(run),
+        _actions(run),
+        _trust(run),
+        _findings(run),
         phases(run),
         _ranks(run),
-        _findings(run),
         _timeline(run),
         *_charts(run),
         pipeline(run),
@@ -103,17 +134,17 @@ def _article(run: Run, number: int) -> doc.Article:
     )
 
 
-def _notes(run: Run) -> doc.Section | None:
-    """On a screen: what was left out or saved from a broken file."""
-    notes = list(_all_notes(run.source))
-    blocks = (doc.Lines(tuple(notes[:_FEW]), "quiet", _SCREEN), *_more(len(notes) - _FEW, "note"))
-    return doc.Section("Notes", blocks, level=_SCREEN, is_titled=False) if notes else None
+def _actions(run: Run) -> doc.Section | None:
+    block = actions(run)
+    return doc.Section("What to do", (block,), id="actions", is_titled=False, is_lead=True) if block else None
 
 
-def _all_notes(source: Source) -> Iterator[str]:
-    yield from (note.words for note in source.notes)
-    yield from (f"{which} left out: {why}" for which, why in left_out(source))
-    yield from (note.words for note in source.salvaged)
+def _trust(run: Run) -> doc.Section:
+    """How far to trust it, in one line, and the command that records what it lacks."""
+    blocks = [doc.Text(trust(run), label="Trust:")]
+    if code := record(run):
+        blocks.append(doc.Text(f"`{code}`", label="Record what is missing:"))
+    return doc.Section("Trust", tuple(blocks), id="trust", is_titled=False, is_lead=True)
 
 
 def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
@@ -122,14 +153,12 @@ def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
 
 def _breakdown(run: Run) -> doc.Section:
     numbers = figures(run)
-    is_first = run.source.framework in XLA_FRAMEWORKS or isinstance(run_row(run).get("flops_of_peak_share"), float)
-    level = doc.Level.BOTH if is_first else _BEHIND
     blocks = (
         *accounting(run),
-        *((doc.Figures(numbers, level=level),) if numbers else ()),
+        *((doc.Figures(numbers, level=_BEHIND),) if numbers else ()),
         *_widgets(run, ("steps",)),
     )
-    return doc.Section(f"Where {window(run.source.steps)} goes", blocks, id="breakdown", is_titled=False)
+    return doc.Section(f"Where {window(run.source.steps)} goes", blocks, id="breakdown", is_titled=False, is_lead=True)
 
 
 def _ranks(run: Run) -> doc.Section | None:
@@ -137,12 +166,10 @@ def _ranks(run: Run) -> doc.Section | None:
     sentence, lines, links = pace(run), each_rank(run), bandwidth(run)
     blocks: list[doc.Block] = [doc.Text(sentence, "strong")] if sentence else []
     if lines:
-        blocks.append(doc.Lines(tuple(lines[:_FEW]), level=_SCREEN))
-        blocks += [*_more(len(lines) - _FEW, "line"), doc.Lines(tuple(lines), level=_BEHIND)]
+        blocks.append(doc.Lines(tuple(lines)))
     if links:
         blocks.append(doc.Text(f"{capital(links)}."))
-    title = f"The {whose(run.source)}s"
-    return doc.Section(title, tuple(blocks), id="ranks", is_titled=False) if blocks else None
+    return doc.Section(f"The {whose(run.source)}s", tuple(blocks), id="ranks", level=_BEHIND) if blocks else None
 
 
 def _findings(run: Run) -> doc.Section:
@@ -150,8 +177,7 @@ def _findings(run: Run) -> doc.Section:
     blocks: tuple[doc.Block, ...] = (doc.Text(words, "quiet"),)
     if run.findings:
         blocks = (findings(run), *blocks)
-    title = "What to change" if run.findings else "No findings"
-    return doc.Section(title, blocks, id="findings", is_titled=False, is_lead=True)
+    return doc.Section("Findings" if run.findings else "No findings", blocks, id="findings", level=_BEHIND)
 
 
 def _timeline(run: Run) -> doc.Section | None:
@@ -212,28 +238,15 @@ def _widgets(run: Run, names: Sequence[str]) -> tuple[doc.Widget, ...]:
 
 
 def _unknowns(run: Run) -> doc.Section | None:
-    """What could not be judged, and why; in full where nothing was found, because silence is no health."""
+    """What could not be judged, and why."""
     if not run.not_evaluable:
         return None
     pairs = [doc.Pair("", why, codes=tuple(rules)) for why, rules in unknowns(run.not_evaluable)]
-    blocks: list[doc.Block] = [doc.Pairs(tuple(pairs), level=_BEHIND if run.findings else doc.Level.BOTH)]
-    if run.findings:
-        blocks = [
-            doc.Pairs(tuple(map(_short, pairs[:_FEW])), level=_SCREEN),
-            *_more(len(pairs) - _FEW, "reason"),
-            *blocks,
-        ]
+    blocks: list[doc.Block] = [doc.Pairs(tuple(pairs))]
     if code := recording(run):
         which = f"judge {listing(answered(run))}" if answered(run) else "answer this"
-        blocks += [doc.Text(f"To {which} next time, record with:", level=_BEHIND), doc.Code(code, level=_BEHIND)]
-    return doc.Section("Could not tell", tuple(blocks), id="unknowns", is_lead=not run.findings)
-
-
-def _short(pair: doc.Pair) -> doc.Pair:
-    """The same with few of the rules where they are many."""
-    if len(pair.codes) <= _FEW:
-        return pair
-    return doc.Pair(f"{len(pair.codes)} rules, such as", pair.text, codes=pair.codes[:2])
+        blocks += [doc.Text(f"To {which} next time, record with:"), doc.Code(code)]
+    return doc.Section("Could not tell", tuple(blocks), id="unknowns", level=_BEHIND)
 
 
 def unknowns(rules: Sequence[NotEvaluable]) -> list[tuple[str, list[str]]]:
@@ -292,8 +305,15 @@ def _members(source: Source) -> Iterator[doc.Pair]:
         yield doc.Pair(f"Device {device.device}{of}", device.name or "unnamed", value=size)
 
 
-def _hint(run: Run) -> doc.Section | None:
-    if not run.findings:
-        return None
-    words = "`-v` shows evidence, fixes and places; `advisor rules show RULE` explains one"
-    return doc.Section("More", (doc.Text(words, "quiet", level=_SCREEN),), level=_SCREEN, is_titled=False)
+def _hint(run: Run) -> doc.Section:
+    """The next command."""
+    first = next(iter(worthwhile(run)), None)
+    fixes = [fix for finding in run.findings if first and finding.key == first.findings[0] for fix in finding.fixes]
+    shown = {key for action in worthwhile(run)[:MOST] for key in action.findings}
+    rest = [count(more, "more finding")] if (more := sum(f.key not in shown for f in run.findings)) else []
+    measures = ""
+    if first and any(fix.patch for fix in fixes):
+        measures = f"`advisor try --fix {first.findings[0]} -- COMMAND` measures action 1; "
+    shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
+    words = f"{measures}`-v` shows {shows}."
+    return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -40,7 +40,7 @@ def left_out(source: Source) -> list[tuple[str, str]]:
 def whose(source: Source) -> str:
     """What the many of a job are: `GPU` or `TPU` where a process has several, `host` of TensorFlow or JAX, `rank`."""
     if len(source.devices) > len(source.workers):
-        return "TPU" if all((device.name or "").startswith("TPU") for device in source.devices) else "GPU"
+        return _kind(source)
     return "host" if host_names(source) else "rank"
 
 
@@ -102,6 +102,15 @@ def _processes(source: Source) -> str:
     if source.world_size and source.world_size > read:
         return f"{read} of {count(source.world_size, 'rank')}"
     return count(read, member(source))
+
+
+def count_devices(source: Source) -> str:
+    """`one GPU`, `8 GPUs`, `no device`."""
+    return count(len(source.devices), _kind(source)) if source.devices else "no device"
+
+
+def _kind(source: Source) -> str:
+    return "TPU" if all((device.name or "").startswith("TPU") for device in source.devices) else "GPU"
 
 
 def _devices(source: Source) -> str:

@@ -8,17 +8,19 @@ from advisor.model.finding import OUTLIERS, Finding, Place, Saving
 from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
+from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
-from advisor.text import capital, count, interval, ms, one_line, percent, percents, quantity
+from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, percents, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words
 
+_LAUNCHED_ALONE: Final = "kernels_not_recorded"
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
-_SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _LONGEST: Final = 60  # characters of a range's name
 _REASONS: Final = 2  # of why a cause is unknown, for a headline
 _TINY: Final = 0.1  # of one: not worth naming
+_DEVICE: Final = "compute"  # the work of a device
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
 
@@ -30,22 +32,39 @@ def verdict(run: Run) -> str:
 def headline(run: Run) -> str:
     """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
     known = run.outcome
-    judged = f"the {count(known.judged, 'rule')} that could be judged"
     if known.code == "too_little":
-        rules = count(known.judged + known.not_evaluable, "rule")
-        if run.source.steps.are_cut:
-            return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
-        return f"Too little was recorded to judge this job: {known.not_evaluable} of {rules} could not be judged."
+        return _too_little(run)
     if known.code == "finding":
         first = run.findings[0]
         loss_of = first_sentence(first.says) if first.lacks_work else largest_loss(run)
-        worth = saving(first, run.source.steps) or loss_of
+        worth = saving(_led(first, run), run.source.steps) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return loss(run)
-    if known.code == "minor":
-        return f"Only small findings by {judged}, none with a saving{useful(run)}."
-    return f"No problem found by {judged}{useful(run)}."
+    unknown = [option.topic for option in missing_options(run)]
+    rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
+    return f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{rest}."
+
+
+def _too_little(run: Run) -> str:
+    known = run.outcome
+    if run.source.steps.are_cut:
+        rules = count(known.judged + known.not_evaluable, "rule")
+        return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
+    if (lacks := run.source.lacks.get("device_ops")) and lacks.code == _LAUNCHED_ALONE:
+        return f"{capital(lacks.words)}."
+    why = known.reason.words if known.reason else f"{known.not_evaluable} rules could not be judged"
+    return f"Too little was recorded to judge this job: {why}."
+
+
+def _led(first: Finding, run: Run) -> Finding:
+    """The first finding with what its action saves, which may mend others too."""
+    action = next((action for action in run.actions if first.key in action.findings), None)
+    if action is None or first.saving is None or action.low_ms is None or action.high_ms is None:
+        return first
+    low_share, high_share = action.shares
+    ends = {"low_ms": action.low_ms, "high_ms": action.high_ms, "low_share": low_share, "high_share": high_share}
+    return first.model_copy(update={"saving": first.saving.model_copy(update=ends)})
 
 
 def largest_loss(run: Run) -> str:
@@ -103,13 +122,13 @@ def _calls(run: Run) -> str:
     return f"The largest parts on the host ({percent(share)} of it): {ran}."
 
 
-def useful(run: Run) -> str:
-    """What the absence of findings rests on: `: 99 % of each step is kernels at work`."""
+def busy(run: Run) -> str:
+    """What the absence of findings rests on: `: the GPU is busy 99 % of each step`."""
     known = run.accounting
     if known is None:
         return ""
-    work = next((part_words(part.part) for part in known.parts if part.is_useful), "useful work")
-    return f": {percent(known.useful_share)} of {each_step(run)} is {work}"
+    on_device = any(part.part == _DEVICE for part in known.parts if part.is_useful)
+    return f": the {'GPU' if on_device else 'CPU'} is busy {percent(known.busy_share)} of {each_step(run)}"
 
 
 def each_step(run: Run) -> str:
@@ -137,16 +156,20 @@ def _qualified(run: Run) -> str:
     known = run.outcome
     if known.code == "loss":
         return " ".join(filter(None, (cause(run), place(run.unexplained), _saved_of_loss(run))))
-    if known.code == "finding" or known.reason is None or run.source.steps.are_cut:
+    if known.code == "finding" or run.source.steps.are_cut:
         return ""
-    if known.code == "too_little" and run.source.steps.marked and not run.source.steps.used:
-        return "None of its steps is complete."
     if known.code == "too_little":
-        return " ".join(filter(None, (loss(run), f"The most common reason: {known.reason.words}.")))
-    unjudged = f"{count(known.not_evaluable, 'more rule')} could not be judged"
-    if known.reason_rules == known.not_evaluable:
-        return f"{unjudged}: {known.reason.words}."
-    return f"{unjudged}. The most common reason ({count(known.reason_rules, 'rule')}): {known.reason.words}."
+        return "None of its steps is complete." if run.source.steps.marked and not run.source.steps.used else loss(run)
+    return _without_losses(run)
+
+
+def _without_losses(run: Run) -> str:
+    """How short the step could become; empty where that is not known, or what it is already."""
+    known = run.accounting
+    if known is None or known.busy_share <= 0 or ms(known.step_ms) == ms(known.busy_share * known.step_ms):
+        return ""
+    of = "a step would take" if run.source.steps.marked else "the time used would be"
+    return f"Without anything lost, {of} {ms(known.busy_share * known.step_ms)} instead of {ms(known.step_ms)}."
 
 
 def _saved_of_loss(run: Run) -> str:
@@ -184,8 +207,8 @@ def _subject(place: Place) -> str | None:
 def saving(finding: Finding, steps: Steps) -> str | None:
     """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
 
-    From nothing on: `Fixing this saves up to 59 ms of each 178 ms step, perhaps nothing.` Where the first fix is
-    another recording: `35-59 ms of each 178 ms step may be saved; this recording does not show how.`
+    Where the low end is next to nothing: `Fixing this saves up to 59 ms of each 178 ms step, or much less.` Where the
+    first fix is another recording: `35-59 ms of each 178 ms step may be saved; this recording does not show how.`
     """
     if finding.saving is None:
         return None
@@ -195,7 +218,8 @@ def saving(finding: Finding, steps: Steps) -> str | None:
     if any(fix.records for fix in finding.fixes[:1]):
         comma = "," if "," in saved else ""
         return f"{capital(saved)}{comma} may be saved; this recording does not show how."
-    return f"Fixing this saves {saved}{', perhaps nothing' if finding.saving.low_ms <= 0 else ''}."
+    unsure = ", or much less" if finding.saving.low_ms * WIDE <= finding.saving.high_ms else ""
+    return f"Fixing this saves {saved}{unsure}."
 
 
 def saving_in_brief(finding: Finding, steps: Steps) -> str | None:
@@ -223,13 +247,3 @@ def _of(finding: Finding, steps: Steps) -> str:
     if not steps.marked:
         return f" of the {length} used"
     return f" of each {length} step{', long steps included' if won.of == OUTLIERS else ''}"
-
-
-def first_sentence(text: str) -> str:
-    """The text up to its first full stop that ends a sentence."""
-    return sentences_of(text)[0]
-
-
-def sentences_of(text: str) -> list[str]:
-    """The text cut behind each full stop that ends a sentence."""
-    return _SENTENCE.split(text)

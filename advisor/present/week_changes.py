@@ -7,8 +7,7 @@ from advisor.model.week import Change, JobFinding, Realised, Shift, Trend, Week
 from advisor.present import document as doc
 from advisor.present import week_columns as columns
 from advisor.present.hours import label
-from advisor.present.verdict import first_sentence
-from advisor.text import DASH, UNKNOWN, count, interval, listing, ms, percent, percents
+from advisor.text import DASH, UNKNOWN, count, first_sentence, interval, listing, ms, percent, percents
 
 ACTIONS: Final = 3
 """How many findings stand above all others, of all jobs and of each team's."""

@@ -273,26 +273,30 @@ def _fold(block: doc.Fold, links: str | None) -> str:
     return details(escape(block.title), *(part for inner in block.blocks for part in _block(inner, links)))
 
 
+def _actions(block: doc.Actions, _links: str | None) -> Iterator[str]:
+    yield _list(f"**{action.number}** {_action(action)}" for action in block.actions)
+    if block.together:
+        yield prose(block.together)
+
+
+def _action(action: doc.Action) -> str:
+    """In one line: what to do, what the step becomes, and why."""
+    new = " **new**" if action.is_new else ""
+    words = (prose(text) for text in (action.becomes, action.changes, action.says) if text)
+    return (
+        f"{graded(action.severity)}{new} **{_inside(action.do)}** {' '.join(words)} {' '.join(map(name, action.rules))}"
+    )
+
+
 def _findings(block: doc.Findings, links: str | None) -> Iterator[str]:
-    """A table of the first, the fix of those that are new (else of the first one), and all the rest of each folded."""
+    """A table of the first, and all of each folded."""
     first = block.findings[: block.few]
-    unfolded = [finding for finding in first if finding.is_new] or first[:1]
     rows = [_finding_row(finding) for finding in first]
     yield table(("", *map(escape, block.heads)), rows)
     if block.more:
         yield prose(block.more)
-    for finding in unfolded:
-        yield from _advice(finding)
     for finding in first:
-        parts = _rest(finding, links) if finding in unfolded else _finding(finding, links)
-        yield details(f"{finding.number}. {_inside(finding.title)}", *parts)
-
-
-def _advice(finding: doc.Finding) -> Iterator[str]:
-    """What was measured, and the first thing to do."""
-    yield f"**{finding.number}. {_inside(finding.title)}.** {prose(finding.says)}"
-    for fix in finding.fixes[:1]:
-        yield from _fix(fix)
+        yield details(f"{finding.number}. {_inside(finding.title)}", *_finding(finding, links))
 
 
 def _finding_row(finding: doc.Finding) -> list[str]:
@@ -314,16 +318,9 @@ def graded(severity: Severity) -> str:
 
 def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:
     yield prose(finding.says)
-    for fix in finding.fixes[:1]:
-        yield from _fix(fix)
-    yield from _rest(finding, links)
-
-
-def _rest(finding: doc.Finding, links: str | None) -> Iterator[str]:
-    """All of a finding but what was measured and the first thing to do."""
     if finding.symptoms:
         yield _list(map(_symptom, finding.symptoms))
-    for fix in (*finding.fixes[1:], *finding.other_fixes):
+    for fix in (*finding.fixes, *finding.other_fixes):
         yield from _fix(fix)
     for reason in finding.reasons:
         yield from _block(reason, links)
@@ -364,4 +361,5 @@ _DRAWS: Final[dict[type, Callable[[Any, str | None], str | Iterable[str]]]] = {
     doc.Widget: _no_chart,
     doc.Fold: _fold,
     doc.Findings: _findings,
+    doc.Actions: _actions,
 }

@@ -16,8 +16,9 @@ _LONGEST: Final = 2000  # characters of one text
 _BOUND: Final = "\ue000"  # in the place of a blank where no line may break
 _ASCII: Final = str.maketrans(
     {
-        **dict(zip("█▓▒░═─┄·└→µ×–", "#=+-%*~|`>ux-", strict=True)),  # noqa: RUF001 - what is drawn
+        **dict(zip("█▓▒░═─┄·└µ×–", "#=+-%*~|`ux-", strict=True)),  # noqa: RUF001 - what is drawn
         **{grade.mark: grade.ascii_mark for grade in GRADES.values()},
+        "→": "->",
         "…": "...",
     }
 )
@@ -27,10 +28,11 @@ Part: TypeAlias = str | tuple[str, str]
 
 
 class Page:
-    """A growing text; `width` is that of its lines, in columns."""
+    """A growing text; `width` is that of its lines, in columns, `few` how much of a list there is room for."""
 
-    def __init__(self, width: int, *, color: bool, unicode: bool) -> None:
+    def __init__(self, width: int, *, color: bool, unicode: bool, few: int = 3) -> None:
         self.width = width
+        self.few = few
         self._unicode = unicode
         self._out = io.StringIO()
         self._console = Console(
@@ -83,8 +85,9 @@ class Page:
             self._console.print(Text(" " * margin + self._printable(line), "cyan"), soft_wrap=True)
 
     def gap(self) -> None:
-        """An empty line."""
-        self._console.print()
+        """An empty line, one even where two are asked for."""
+        if not self._out.getvalue().endswith(("\n\n", " \n\n")) and self._out.getvalue():
+            self._console.print()
 
     def text(self) -> str:
         """Everything that was added."""

@@ -9,14 +9,17 @@ from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.text import DASH
+from advisor.text import DASH, percent
 from advisor.vocabulary import parts
 from advisor.vocabulary.severities import GRADES
 
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
+_SCREEN_LINES: Final = 25
+_MOST_ACTIONS: Final = 3
 _DEEPEST: Final = 30  # columns that a line moves in
-_ROOMY: Final = 3  # so many findings have space between them and say all; of more, as many say one sentence
+_SEEN: Final = 0.005  # of a bar: half a glyph
+_SHOWN: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
 _SAYS_NOTHING: Final = frozenset({"", "0", DASH})  # cells that a line of facts leaves out
@@ -61,13 +64,17 @@ def render(
         color: Whether to use the terminal's colours.
         unicode: Whether more than ASCII can be shown.
     """
-    page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
-    if document.is_several:
-        page.add((document.overview, "bold"))
-    for section in document.front:
-        _section(page, section, verbose=verbose)
-    for article in document.articles:
-        _article(page, article, verbose=verbose)
+    for few in (_MOST_ACTIONS, *range(_MOST_ACTIONS - 1, 0, -1)):
+        page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, few=few)
+        if document.is_several:
+            page.add((document.overview, "bold"))
+        for section in document.front:
+            _section(page, section, verbose=verbose)
+        for article in document.articles:
+            if verbose or document.first in {"", article.id}:
+                _article(page, article, verbose=verbose)
+        if verbose or page.text().count("\n") <= _SCREEN_LINES:
+            break
     return page.text()
 
 
@@ -101,7 +108,7 @@ def _block(page: Page, block: doc.Block, *, verbose: bool, margin: int = 0) -> N
 
 
 def _text(page: Page, block: doc.Text, _verbose: bool, margin: int) -> None:  # noqa: FBT001 - as all that draw blocks
-    label = f"{block.label}  " if block.label else ""
+    label = f"{block.label} " if block.label.endswith(":") else f"{block.label}  " if block.label else ""
     page.add((label, "bold"), (block.text, _TONES[block.tone]), margin=margin, hang=5 if margin else 0)
 
 
@@ -180,10 +187,15 @@ def look(part: str) -> tuple[str, str]:
 
 
 def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:
-    entries = [f"{segment.label} {segment.value}" for segment in segments]
-    for row in _rows(entries, page.width):
-        parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(segments[n].part)]]
-        page.add(*(part for pair in parts for part in pair))
+    """The segments that are long enough to be seen, and the rest as one."""
+    seen = [segment for segment in segments if segment.share >= _SEEN or len(segments) == 1]
+    rest = sum(segment.share for segment in segments) - sum(segment.share for segment in seen)
+    entries = [f"{segment.label} {segment.value}" for segment in seen]
+    rows = [*_rows(entries, page.width)]
+    for row in rows:
+        parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(seen[n].part)]]
+        others = [f"others {percent(rest)}"] if row is rows[-1] and rest >= _SHOWN else []
+        page.add(*(part for pair in parts for part in pair), *others)
 
 
 def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
@@ -317,43 +329,26 @@ def _widget(_page: Page, _block: doc.Widget, _verbose: bool, _margin: int) -> No
     """Scripts draw these."""
 
 
-def _findings(page: Page, block: doc.Findings, verbose: bool, _margin: int) -> None:  # noqa: FBT001
-    findings = block.findings if verbose else block.findings[: block.few]
-    is_roomy = verbose or len(findings) <= _ROOMY
-    page.gap()
-    for finding in findings:
-        if is_roomy and finding is not findings[0]:
-            page.gap()
-        _finding(page, finding, verbose=verbose, is_roomy=is_roomy)
-    if block.more and not verbose:
+def _findings(page: Page, block: doc.Findings, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
+    for finding in block.findings:
         page.gap()
-        page.add(block.more)
+        _finding(page, finding)
 
 
-def _finding(page: Page, finding: doc.Finding, *, verbose: bool, is_roomy: bool) -> None:
+def _finding(page: Page, finding: doc.Finding) -> None:
     grade = GRADES[finding.severity]
     new = ("  NEW", "bold red") if finding.is_new else ""
     rule = (f"  [{finding.rule}]", "cyan")
     severity = (f"{grade.mark} {grade.word.upper()}", grade.style)
     page.add(f"{finding.number}  ", severity, new, (f"  {finding.title}", "bold"), rule, hang=_MARGIN)
-    if worth := _worth(finding, verbose=verbose):
+    rest = f"({', '.join(finding.beside)})" if finding.beside else ""
+    if worth := "  ".join(filter(None, (finding.saving.sentence if finding.saving else "", rest))):
         page.add((worth, "green"), margin=_MARGIN)
-    if is_roomy or finding.number <= _ROOMY:
-        page.add(finding.says if is_roomy else finding.brief, margin=_MARGIN)
+    page.add(finding.says, margin=_MARGIN)
     for symptom in finding.symptoms:
-        says = f": {symptom.says}" if verbose and symptom.says else ""
+        says = f": {symptom.says}" if symptom.says else ""
         page.add(f"└ {symptom.title}{says}", (f"  [{symptom.rule}]", "cyan"), margin=_MARGIN, hang=2)
-    if verbose:
-        _behind(page, finding)
-    elif finding.fixes:
-        page.add(f"→ {finding.fixes[0].brief}", margin=_MARGIN, hang=2)
-
-
-def _worth(finding: doc.Finding, *, verbose: bool) -> str:
-    """What a fix saves, and what of the rest is not usual."""
-    beside = [text for text in finding.beside if verbose or text != "high confidence"]
-    rest = ", ".join(beside)
-    return "  ".join(filter(None, (finding.saving.sentence if finding.saving else "", f"({rest})" if rest else "")))
+    _behind(page, finding)
 
 
 def _behind(page: Page, finding: doc.Finding) -> None:
@@ -364,6 +359,25 @@ def _behind(page: Page, finding: doc.Finding) -> None:
         page.add((label, "bold"), fix.do, margin=_MARGIN, hang=5)
         for code in filter(None, (fix.code, fix.link)):
             page.code(code, margin=_MARGIN + 5)
+
+
+def _actions(page: Page, block: doc.Actions, verbose: bool, _margin: int) -> None:  # noqa: FBT001
+    """Each action in one paragraph; as many as there is room for on the one screen."""
+    page.gap()
+    shown = block.actions if verbose else block.actions[: page.few]
+    for action in shown:
+        grade = GRADES[action.severity]
+        new = ("NEW ", "bold red") if action.is_new else ""
+        says = " ".join(filter(None, (action.changes, action.says)))
+        rules = (f" [{', '.join(action.rules)}]", "cyan")
+        mark = (f"{grade.mark} ", grade.style)
+        becomes = (f" {action.becomes}" if action.becomes else "", "green")
+        page.add(f"{action.number} ", mark, new, (action.do, "bold"), becomes, f" {says}", rules, hang=_MARGIN + 1)
+    if more := len(block.actions) - len(shown):
+        page.add(f"and {more} more to do (`-v`)", margin=_MARGIN + 1)
+    if block.together:
+        page.add((block.together, "green"), margin=_MARGIN + 1)
+    page.gap()
 
 
 _DRAWS: Final[dict[type, Callable[[Page, Any, bool, int], None]]] = {
@@ -379,4 +393,5 @@ _DRAWS: Final[dict[type, Callable[[Page, Any, bool, int], None]]] = {
     doc.Widget: _widget,
     doc.Fold: _fold,
     doc.Findings: _findings,
+    doc.Actions: _actions,
 }

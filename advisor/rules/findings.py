@@ -29,6 +29,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         title=candidate.heading,
         severity=candidate.severity_of((saving.low_share + saving.high_share) / 2 if saving else 0.0),
         loss=rule.about.loss,
+        of_recording=rule.about.recording,
         phase=rule.applies.phase[0] if rule.applies.phase and not rule.about.symptom else None,
         confidence=candidate.confidence,
         saving=saving,

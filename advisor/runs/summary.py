@@ -16,6 +16,7 @@ from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
 from advisor.metrics.steps.accounting import accounting
 from advisor.metrics.steps.operations import pooled
+from advisor.model.action import in_order
 from advisor.model.clause import Clause
 from advisor.model.finding import Finding, Value
 from advisor.model.notes import Note
@@ -94,6 +95,7 @@ def _concluded(run: Run, rows: Sequence[Mapping[str, Value]]) -> Run:
     rows = rows if steps.unprofiled_ms is None else undelayed(rows)
     known = account(rows, steps.worker, steps.length_ms, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
+    run = run.model_copy(update={"findings": in_order(run.findings, run.actions)})
     return run.model_copy(update={"verdict": verdict(run)})
 
 

@@ -110,12 +110,6 @@ def test_an_open_interval_and_one_without_width_say_what_would_narrow_them():
         assert "advisor" not in method(changed(INPUT_BOUND, saving=saving(*ends, "input", "m")))
 
 
-def test_a_screen_has_the_first_sentence():
-    shown = only(INPUT_BOUND)
-    assert shown.fixes[0].brief == "Let worker processes prepare batches ahead of time."
-    assert only(changed(INPUT_BOUND, says="It is 5 % of it. More.")).brief == "It is 5 % of it."
-
-
 def test_spots_name_step_and_time():
     place = Place(
         table="host_ops", name="x", worker=3, device=None, step=None, start_ns=99, at_ms=1234.56789, dur_ns=61_200_000

@@ -7,12 +7,13 @@ from advisor.present.accounting import accounting
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline, tensor_cores
-from advisor.present.verdict import first_sentence, headline
+from advisor.present.verdict import headline
+from advisor.text import first_sentence
 from tests.render_samples import ACCOUNTING, PIPELINE, RESNET, SAMPLES, changed, cpu_only, part
 
 
 def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
-    bars, brief, _, table = accounting(RESNET)
+    bars, brief, _, _, table = accounting(RESNET)
     parts = bars.bars[0].segments
     assert [part.part for part in parts] == [part.part for part in ACCOUNTING.parts]
     assert [part.start for part in parts] == pytest.approx([0, 0.4412, 0.4531, 0.7871])
@@ -20,17 +21,18 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
     assert [(row.part, row.cells[1].text, row.cells[2].text) for row in table.rows] == [
         (part.part, part.value, part.time) for part in parts
     ]
-    assert brief.text == "Useful 44 %, lost 56 %."
+    assert brief.text == "Busy 44 %, lost 56 %."
 
 
-def test_what_findings_may_shorten_of_the_useful_work_stands_beside_it():
+def test_what_findings_may_shorten_of_the_busy_part_stands_beside_it():
     known = changed(ACCOUNTING, useful_share=0.3, parts=(part("compute", 0.9), part("sync", 0.1)))
-    _, brief, *_ = accounting(changed(RESNET, accounting=known))
-    assert brief.text == "Useful 90 %, lost 10 %. The fixes may also shorten useful work: by up to 60 % of the step."
+    _, brief, behind, *_ = accounting(changed(RESNET, accounting=known))
+    assert brief.text == "Busy 90 %, lost 10 %."
+    assert behind.text == f"{brief.text} Of the busy part, the fixes may save up to 60 % of the step."
     useful = part("compute", 0.9, "tf32-off", "layout-transposes", saved_ms=107)
     known = changed(known, parts=(useful, part("sync", 0.1, "sync-in-loop")))
-    _, brief, *_ = accounting(changed(RESNET, accounting=known))
-    assert "The fixes of tf32-off and layout-transposes may also shorten useful work" in brief.text
+    _, _, behind, *_ = accounting(changed(RESNET, accounting=known))
+    assert "Of the busy part, the fixes of tf32-off and layout-transposes may save up to" in behind.text
 
 
 def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
@@ -39,7 +41,7 @@ def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
     known = changed(ACCOUNTING, useful_share=0.3, parts=parts)
     run = changed(RESNET, accounting=known, findings=(lacking,))
     _, brief, *_ = accounting(run)
-    assert brief.text == "Useful 30 %, lost 10 %, not recorded 60 %."
+    assert brief.text == "Busy 30 %, lost 10 %, not recorded 60 %."
     assert headline(run).endswith(first_sentence(lacking.says))
     assert findings(run).findings[0].symptoms == ()
 

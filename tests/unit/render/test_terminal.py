@@ -18,7 +18,7 @@ from tests.effort import examples, soak
 from tests.render_samples import ACCOUNTING, HOSTILE, IMPOSSIBLE, RESNET, SAMPLES, changed, drawn, hostile, part, report
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-ONE_SCREEN = 42
+ONE_SCREEN = 25
 
 
 def screen_of(value: Report, **options: bool | int) -> str:
@@ -37,7 +37,7 @@ def test_a_run_with_three_findings_fits_one_screen():
 def test_more_findings_fit_it_too(amount: int):
     source = changed(RESNET.source, salvaged=(), lacks={})
     run = changed(RESNET, source=source, findings=(RESNET.findings * 2)[:amount])
-    assert len(screen_of(report(run)).splitlines()) <= ONE_SCREEN + 4
+    assert len(screen_of(report(run)).splitlines()) <= ONE_SCREEN
 
 
 def test_the_screen_tells_what_counts():
@@ -45,16 +45,11 @@ def test_the_screen_tells_what_counts():
     for words in (
         "resnet50-workers0 · pytorch profile (kineto)",
         "6 of 8 steps used, 178 ms on average",
-        "step 7 (as the program counts) left out: not recorded",
-        "   worker0",
         "input 33 %",
-        "The largest expected saving comes first.",
-        "1  ▲ HIGH  The GPU waits for input data  [input-bound]",
-        "Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
-        "└ The GPU is idle most of the time  [low-gpu-utilisation]",
-        "→ Let worker processes prepare batches ahead of time.",
-        "small-matrices: recorded without `record_shapes=True`",
-        "2 could not be",
+        "Busy 44 %, lost 56 %.",
+        "1 ▲ Let worker processes prepare batches ahead of time. 178 →",
+        "Trust: high. 6 steps, 1 GPU, host recorded. Not judged: shapes and memory.",
+        "Record what is missing: `advisor record --memory -- COMMAND`",
     ):
         assert words in screen
     assert screen.startswith("The GPU waits for input data. Fixing this saves 30")
@@ -161,14 +156,18 @@ def test_what_a_part_is_stands_beside_its_name_in_a_narrow_table_too():
     assert re.search(r": pauses  before ops that are queued +0\.2 %", text)
 
 
-def test_few_findings_say_all_and_many_say_one_sentence():
-    finding = changed(RESNET.findings[0], says="This is so. That too.", fixes=(Fix(framework="any", do="Do. More."),))
-    few = " ".join(screen_of(report(changed(RESNET, findings=(finding,) * 3))).split())
-    assert few.count("This is so. That too.") == 3
-    assert few.count("→ Do.") == 3
-    assert "More." not in few
-    many = " ".join(screen_of(report(changed(RESNET, findings=(finding,) * 4))).split())
-    assert (many.count("This is so."), many.count("That too."), many.count("→ Do.")) == (3, 0, 4)
+def test_as_many_actions_as_there_is_room_for():
+    says = "Words that fill a line of the screen and more of it, so that it is long. "
+    many = [
+        changed(
+            RESNET.findings[0], key=f"f{n}", fixes=(Fix(framework="any", do=f"Do {n} {'and more ' * 30}."),), says=says
+        )
+        for n in range(3)
+    ]
+    screen = screen_of(report(changed(RESNET, findings=tuple(many))))
+    assert screen.count("\n") <= ONE_SCREEN
+    assert "and 1 more to do (`-v`)" in screen
+    assert "Do 2" in screen_of(report(changed(RESNET, findings=tuple(many))), verbose=True)
 
 
 def test_places_of_one_name_stand_together_three_at_most():
@@ -187,19 +186,21 @@ def test_shares_that_no_step_can_have_break_no_line():
 
 def test_of_many_findings_the_rest_is_counted():
     screen = lines("crowded")
-    assert any("and 195 more findings" in line for line in screen)
-    assert len(screen) <= ONE_SCREEN + 8
+    assert any("more findings." in line for line in screen)
+    assert len(screen) <= ONE_SCREEN
 
 
-def test_several_runs_and_what_was_not_read():
+def test_several_runs_are_a_table_and_the_worst_stands_in_full():
     screen = lines("several")
     assert screen[0].startswith("3 runs, 6 findings")
     assert "   logs/broken.json: is empty" in screen
-    assert sum(line.strip().startswith(("resnet50", "cpu-only", "llama")) for line in screen) == 3
+    assert sum(line.strip().startswith("resnet50") for line in screen) == 2
+    assert sum(line.strip().startswith(("cpu-only", "llama")) for line in screen) == 2
+    assert len(screen) <= ONE_SCREEN
 
 
-def test_no_findings_say_what_could_not_be_judged():
-    screen = "\n".join(lines("cpu-only"))
+def test_verbose_says_what_could_not_be_judged():
+    screen = " ".join(lines("cpu-only", verbose=True))
     assert "6 rules apply here: 2 did not fire and 4 could not be judged." in screen
     assert "launch-bound, pageable-copies, low-gpu-utilisation, amp-unused: this worker" in " ".join(screen.split())
 

@@ -22,10 +22,7 @@ def test_no_findings_say_how_many_rules_looked_and_why_the_others_could_not():
         "not_evaluable": 2,
         "reason_rules": 2,
     }
-    assert run.verdict.startswith(
-        f"No problem found by the {len(run.passed)} rules that could be judged: 99.2 % of each step is kernels at "
-        "work. 2 more rules could not be judged: no"
-    )
+    assert run.verdict == "No problem found: the GPU is busy 99.2 % of each step; not checked: Python calls."
 
 
 def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
@@ -33,8 +30,9 @@ def test_a_remark_on_the_recording_is_no_verdict_on_the_job():
 
     assert [finding.rule for finding in run.findings] == ["too-few-steps"]
     assert run.outcome.code == "minor"
-    judged = f"the {run.outcome.judged} rules that could be judged"
-    assert run.verdict.startswith(f"Only small findings by {judged}, none with a saving: ")
+    assert run.verdict.startswith("Nothing to fix: the GPU is busy 99.2 % of each step")
+    assert run.actions == ()
+    assert run.trust == "medium"
     (remark,) = run.findings
     for high_ms, code in ((0, "minor"), (1, "finding")):
         saves = changed(remark, saving=won(0, high_ms, "input", ""))

@@ -1,0 +1,141 @@
+"""Actions: what to do, in the order in which to do it; findings with one fix are one action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix
+from advisor.model.frozen import Frozen
+from advisor.text import first_sentence
+
+SMALL: Final = 0.01
+"""Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
+
+
+class Action(Frozen):
+    """One thing to do, and what it changes the step to.
+
+    Attributes:
+        do: What to do, in the words of the first fix of the first finding; `numerics` says how it changes results.
+        findings: The keys of the findings that it mends.
+        step_ms: The step before any action; the mean of all complete ones if it is long steps that get shorter.
+        low_ms: What it saves of that step at least; null if it is not known, or if it `records` another time.
+        high_ms: What it saves at most.
+        then_low_ms: The step after this action and all before it, at best. Savings come out of disjoint parts of the
+            step, so they add up.
+        then_high_ms: The same at worst.
+        sure_share: What is sure to be saved of the step: the low end, 0 if that is below 1 %. It orders the actions.
+        expected_share: The middle of the interval, weighed by the confidence. It orders those that are equally sure.
+        with_long_steps: Whether the step is the mean of all, long ones included.
+        records: Whether to record again, because this recording does not show how to save the time.
+    """
+
+    do: str
+    numerics: str | None = None
+    findings: tuple[str, ...]
+    step_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    then_low_ms: float | None = None
+    then_high_ms: float | None = None
+    sure_share: float = 0.0
+    expected_share: float = 0.0
+    with_long_steps: bool = False
+    records: bool = False
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Both ends of the saving, of the step."""
+        whole = self.step_ms or 0.0
+        return ((self.low_ms or 0.0) / whole, (self.high_ms or 0.0) / whole) if whole else (0.0, 0.0)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it saves less than is worth a place on the first screen."""
+        if self.high_ms is None:
+            return 0 < self.expected_share < SMALL
+        return self.shares[1] < SMALL
+
+
+def actions(findings: Sequence[Finding], framework: str | None, step_ms: float | None) -> tuple[Action, ...]:
+    """What to do about the findings of a run, the first to be done first.
+
+    What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. Another
+    recording is first if it is about more than is expected of any fix. Findings about the recording ask for nothing
+    here, nor do small ones without a saving.
+
+    Args:
+        findings: Of one run.
+        framework: Whose fixes are meant.
+        step_ms: The step, where no saving says what it is of.
+    """
+    groups: list[tuple[Fix, list[Finding]]] = []
+    for finding in findings:
+        fix = next(iter(finding.fixes_for(framework)), None)
+        if fix is None or finding.of_recording or not (finding.saving or finding.severity != "low"):
+            continue
+        place = next((n for n, (other, _) in enumerate(groups) if _larger(other, fix)), None)
+        if place is None:
+            groups.append((fix, [finding]))
+        else:
+            other, alike = groups[place]
+            groups[place] = (_larger(other, fix) or other, [*alike, finding])
+    found = [_action(alike, fix, step_ms) for fix, alike in groups]
+    most = max((action.expected_share for action in found), default=0.0)
+    leads = next((action for action in found if action.records and action.expected_share == most > 0), None)
+    found.sort(key=lambda a: (a is not leads, a.high_ms is None, -a.sure_share, -a.expected_share))
+    return tuple(_in_sequence(found))
+
+
+def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:
+    """The findings as the actions on them stand; before these what makes all numbers doubtful, the others behind."""
+    place = {key: number for number, action in enumerate(of) for key in action.findings}
+    doubts = [finding for finding in findings if finding.lacks_work and finding.severity == "high"]
+    rest = [finding for finding in findings if finding not in doubts]
+    return (*doubts, *sorted(rest, key=lambda finding: place.get(finding.key, len(place))))
+
+
+def _larger(one: Fix, other: Fix) -> Fix | None:
+    """Of two fixes that are one the one that does more; None where they are two.
+
+    They are one if their first sentences are, or if one patch does what the other does, and perhaps more.
+    """
+    if one.patch is None or other.patch is None or one.patch.name != other.patch.name:
+        return one if first_sentence(one.do) == first_sentence(other.do) else None
+    mine, others = one.patch.arguments.items(), other.patch.arguments.items()
+    return one if others <= mine else other if mine <= others else None
+
+
+def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Action:
+    known = [saving for finding in findings if (saving := finding.saving)]
+    wholes = [saving.high_ms / saving.high_share for saving in known if saving.high_share > 0]
+    whole = max(wholes, default=step_ms)
+    plan = Action(
+        do=fix.do,
+        numerics=fix.numerics,
+        findings=tuple(finding.key for finding in findings),
+        step_ms=whole,
+        with_long_steps=any(saving.of == OUTLIERS for saving in known),
+        records=fix.records,
+    )
+    if not known or not whole:
+        return plan
+    low, high = (min(sum(ends), whole) for ends in zip(*((s.low_ms, s.high_ms) for s in known), strict=True))
+    certainty = min(CERTAINTY[finding.confidence] for finding in findings if finding.saving)
+    expected = {"expected_share": (low + high) / 2 * certainty / whole}
+    if fix.records:
+        return plan.model_copy(update=expected)
+    sure = low / whole if low >= SMALL * whole else 0.0
+    return plan.model_copy(update={**expected, "sure_share": sure, "low_ms": low, "high_ms": high})
+
+
+def _in_sequence(found: Sequence[Action]) -> Iterator[Action]:
+    """The actions that save anything known, each with the step after it and all before it; the others as they are."""
+    whole = max((action.step_ms or 0.0 for action in found if action.high_ms is not None), default=0.0)
+    lows = accumulate(action.low_ms or 0.0 for action in found)
+    highs = accumulate(action.high_ms or 0.0 for action in found)
+    for action, low, high in zip(found, lows, highs, strict=True):
+        then = {"then_low_ms": max(whole - high, 0.0), "then_high_ms": max(whole - low, 0.0)}
+        yield action if action.high_ms is None else action.model_copy(update=then)

@@ -1,0 +1,57 @@
+"""How far to trust a report, in one line: what it rests on, what is wrong with the recording, what was not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from advisor.model.notes import DOUBTS
+from advisor.model.report import Run
+from advisor.present.next_recording import answered, command, missing_options
+from advisor.present.source import count_devices
+from advisor.present.verdict import title
+from advisor.text import capital, count, listing, ms
+
+_FEW: Final = 2  # doubts, and reasons
+
+
+def trust(run: Run) -> str:
+    """`high. 12 steps, one GPU, host recorded. Not judged: memory.`."""
+    return " ".join((f"{run.trust}.", *doubts(run)[:_FEW], f"{capital(', '.join(_basis(run)))}.", *_unjudged(run)))
+
+
+def record(run: Run) -> str:
+    """The command that records what this recording lacks, ready to paste; empty where none would."""
+    return command(run) if run.trust == "low" or missing_options(run) else ""
+
+
+def doubts(run: Run) -> list[str]:
+    """What is wrong with the recording, a sentence each."""
+    found = [f"{title(finding, run)}." for finding in run.findings if finding.of_recording]
+    notes = [note for note in (*run.source.salvaged, *run.source.notes) if note.code in DOUBTS]
+    return [*found, *(f"{capital(note.words)}." for note in notes)]
+
+
+def not_judged(run: Run) -> list[str]:
+    """What the recording was made without, with the option that adds it where no command does: `memory`."""
+    missing = missing_options(run)
+    return [option.topic if record(run) else f"{option.topic} (`{option.option}`)" for option in missing]
+
+
+def _basis(run: Run) -> Iterator[str]:
+    source, steps = run.source, run.source.steps
+    if steps.marked:
+        yield count(steps.used, "step")
+    else:
+        yield f"no steps marked{f', {ms(steps.step_ms)} used' if steps.step_ms is not None else ''}"
+    yield count_devices(source)
+    yield "host not recorded" if "host_ops" in source.lacks else "host recorded"
+
+
+def _unjudged(run: Run) -> Iterator[str]:
+    """What was not judged: what options would add, then how many rules lack something else."""
+    topics = not_judged(run)
+    others = len(run.not_evaluable) - len(answered(run))
+    rest = [count(others, "rule" if not topics else "more rule")] if others > 0 else []
+    if topics or rest:
+        yield f"Not judged: {listing([*topics, *rest])}."

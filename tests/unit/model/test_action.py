@@ -1,0 +1,90 @@
+"""Actions: findings with one fix together, in an order that no wide interval leads, and their sum."""
+
+from __future__ import annotations
+
+from advisor.model.action import Action, actions, in_order
+from advisor.model.finding import Finding, Fix, Patch, Saving
+from tests.render_samples import RESNET, changed
+
+STEP_MS = 100.0
+
+
+def found(key: str, low: float, high: float, do: str | None = None, **more: object) -> Finding:
+    """A finding that saves so many of 100 ms, with a fix of its own."""
+    won = Saving(low_ms=low, high_ms=high, low_share=low / 100, high_share=high / 100, of="compute", method="m")
+    fix = Fix(
+        framework="any", do=do or f"Do {key}.", patch=more.pop("patch", None), records=bool(more.pop("records", 0))
+    )
+    fields = {"key": key, "rule": key, "saving": won, "fixes": (fix,), "confidence": "high"}
+    return changed(RESNET.findings[0], **(fields | more))
+
+
+def listed(*findings: Finding) -> tuple[Action, ...]:
+    return actions(findings, "pytorch", STEP_MS)
+
+
+def names(*findings: Finding) -> list[tuple[str, ...]]:
+    return [action.findings for action in listed(*findings)]
+
+
+def test_findings_with_one_fix_are_one_action():
+    one, other = found("a", 10, 20, "Compile it: `x`. It fuses."), found("b", 5, 8, "Compile it: `x`. It captures.")
+    (action,) = listed(one, other)
+    assert (action.findings, action.low_ms, action.high_ms) == (("a", "b"), 15, 28)
+    assert (action.then_low_ms, action.then_high_ms) == (72, 85)
+
+
+def test_a_patch_that_does_more_stands_for_one_that_does_less():
+    fuse, capture = Patch(name="compile"), Patch(name="compile", arguments={"mode": "reduce-overhead"})
+    (action,) = listed(found("a", 10, 20, patch=fuse), found("b", 5, 8, "Capture.", patch=capture))
+    assert (action.findings, action.do) == (("a", "b"), "Capture.")
+    workers, pinned = (Patch(name="dataloader", arguments={name: 1}) for name in ("num_workers", "pin_memory"))
+    assert len(listed(found("a", 10, 20, patch=workers), found("b", 5, 8, patch=pinned))) == 2
+
+
+def test_no_wide_interval_stands_above_a_narrow_one_with_a_higher_low_end():
+    assert names(found("wide", 2, 60), found("narrow", 9, 10), found("open", 0, 50)) == [
+        ("narrow",),
+        ("wide",),
+        ("open",),
+    ]
+    trifle = found("trifle", 0.9, 0.95)  # of which less than 1 % of the step is sure
+    assert names(trifle, found("open", 0, 50)) == [("open",), ("trifle",)]
+
+
+def test_of_equally_sure_ones_the_confident_one_comes_first():
+    assert names(found("doubtful", 0, 20, confidence="low"), found("sure", 0, 10)) == [("sure",), ("doubtful",)]
+
+
+def test_another_recording_leads_only_if_it_is_about_most():
+    look = found("look", 0, 79, records=1)
+    first, second = listed(found("small", 2, 3), look)
+    assert (first.findings, first.high_ms, first.records) == (("look",), None, True)
+    assert second.then_high_ms == 98
+    assert names(found("look", 0, 4, records=1), found("large", 20, 30)) == [("large",), ("look",)]
+
+
+def test_actions_in_sequence_add_up_and_never_beyond_the_step():
+    first, second, third = listed(found("a", 40, 60), found("b", 20, 30), found("c", 5, 90))
+    assert (first.then_low_ms, first.then_high_ms) == (40, 60)
+    assert (second.then_low_ms, second.then_high_ms) == (10, 40)
+    assert (third.then_low_ms, third.then_high_ms) == (0, 35)
+
+
+def test_what_is_about_the_recording_or_small_without_a_saving_asks_for_nothing():
+    assert listed(found("few", 5, 8, of_recording=True), found("minor", 0, 0, saving=None, severity="low")) == ()
+    (action,) = listed(found("idle", 0, 0, saving=None, severity="high"))
+    assert (action.step_ms, action.high_ms) == (STEP_MS, None)
+    assert not action.is_small
+
+
+def test_less_than_a_hundredth_of_the_step_is_small():
+    assert [listed(found("a", 0, high))[0].is_small for high in (0.99, 1.01)] == [True, False]
+
+
+def test_findings_stand_as_their_actions_do():
+    doubt = found("doubt", 0, 0, saving=None, loss="unknown", severity="high", of_recording=True)
+    few = found("few", 0, 0, saving=None, severity="low", of_recording=True)
+    findings = (few, found("wide", 2, 60), found("narrow", 9, 10), doubt)
+    ordered = in_order(findings, actions(findings, None, STEP_MS))
+    assert [finding.key for finding in ordered] == ["doubt", "narrow", "wide", "few"]
