@@ -63,8 +63,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     """What to do about the findings of a run, the first to be done first.
 
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. Another
-    recording is first if it is about more than is expected of any fix. Findings about the recording ask for nothing
-    here, nor do small ones without a saving.
+    recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
+    findings about the recording ask for nothing here, nor do small ones without a saving.
 
     Args:
         findings: Of one run.
@@ -74,7 +74,7 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in findings:
         fix = next(iter(finding.fixes_for(framework)), None)
-        if fix is None or finding.of_recording or not (finding.saving or finding.severity != "low"):
+        if fix is None or not _asks(finding):
             continue
         place = next((n for n, (other, _) in enumerate(groups) if _larger(other, fix)), None)
         if place is None:
@@ -84,7 +84,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
             groups[place] = (_larger(other, fix) or other, [*alike, finding])
     found = [_action(alike, fix, step_ms) for fix, alike in groups]
     most = max((action.expected_share for action in found), default=0.0)
-    leads = next((action for action in found if action.records and action.expected_share == most > 0), None)
+    doubts = {finding.key for finding in findings if finding.of_recording}
+    leads = next((a for a in found if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
     found.sort(key=lambda a: (a is not leads, a.high_ms is None, -a.sure_share, -a.expected_share))
     return tuple(_in_sequence(found))
 
@@ -95,6 +96,12 @@ def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding
     doubts = [finding for finding in findings if finding.lacks_work and finding.severity == "high"]
     rest = [finding for finding in findings if finding not in doubts]
     return (*doubts, *sorted(rest, key=lambda finding: place.get(finding.key, len(place))))
+
+
+def _asks(finding: Finding) -> bool:
+    if finding.of_recording:
+        return finding.severity == "high"
+    return finding.saving is not None or finding.severity != "low"
 
 
 def _larger(one: Fix, other: Fix) -> Fix | None:
@@ -118,7 +125,7 @@ def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Act
         findings=tuple(finding.key for finding in findings),
         step_ms=whole,
         with_long_steps=any(saving.of == OUTLIERS for saving in known),
-        records=fix.records,
+        records=fix.records or any(finding.of_recording for finding in findings),
     )
     if not known or not whole:
         return plan

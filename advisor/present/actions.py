@@ -60,7 +60,7 @@ def _evidence(found: Sequence[Finding], run: Run) -> str:
 def becomes(action: Action, run: Run) -> str:
     """`176 → 117-140 ms a step (20-34 % shorter).`; empty where nobody knows."""
     if action.records:
-        return "This recording does not show how to save that time."
+        return "This recording does not show how to save that time." if action.expected_share else ""
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return ""
     if action.high_ms <= 0:

@@ -14,7 +14,6 @@ from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words
 
-_LAUNCHED_ALONE: Final = "kernels_not_recorded"
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _LONGEST: Final = 60  # characters of a range's name
@@ -51,8 +50,6 @@ def _too_little(run: Run) -> str:
     if run.source.steps.are_cut:
         rules = count(known.judged + known.not_evaluable, "rule")
         return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
-    if (lacks := run.source.lacks.get("device_ops")) and lacks.code == _LAUNCHED_ALONE:
-        return f"{capital(lacks.words)}."
     why = known.reason.words if known.reason else f"{known.not_evaluable} rules could not be judged"
     return f"Too little was recorded to judge this job: {why}."
 

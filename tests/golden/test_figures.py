@@ -10,7 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from advisor.model.action import SMALL
 from advisor.model.brief import MOST_BYTES
+from advisor.present import document_of
+from advisor.render import terminal
 from advisor.render.brief import render
 from advisor.render.json import schema
 from tests import profiles
@@ -66,3 +69,35 @@ def test_the_parts_of_the_accounting_add_up(recording):
     for run in RECORD[recording]:
         if run.get("steps", [0, None])[1] is not None:
             assert sum(run["accounting"].values()) == pytest.approx(1, abs=1e-4)
+
+
+SCREEN_LINES, SCREEN_COLUMNS = 25, 80
+
+
+def checked(recording):
+    path = book.path_of(recording)
+    if not path.exists() or any("error" in run for run in RECORD[recording]):
+        pytest.skip(f"{path} is not there, or cannot be read")
+    return profiles.check(path)
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_the_first_screen_is_one_screen(recording):
+    lines = terminal.render(document_of(checked(recording))).splitlines()
+    assert len(lines) <= SCREEN_LINES
+    assert max(map(len, lines)) <= SCREEN_COLUMNS
+    assert any(line.startswith("Trust: ") for line in lines)
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_actions_are_in_order_and_add_up(recording):
+    """No wide interval above a narrow one with a higher low end, and never more than the step."""
+    for run in checked(recording).runs:
+        known = [action for action in run.actions if action.high_ms is not None]
+        spans = [(action.low_ms, action.high_ms - action.low_ms, action.step_ms) for action in known]
+        for n, (low, width, step) in enumerate(spans):
+            for other_low, other_width, _ in spans[n + 1 :]:
+                assert not (width > other_width and other_low > low and other_low >= SMALL * step)
+        ends = [(action.then_low_ms, action.then_high_ms) for action in known]
+        assert all(0 <= low <= high for low, high in ends)
+        assert ends == sorted(ends, reverse=True)
