@@ -48,8 +48,8 @@ class Action(Frozen):
     @property
     def shares(self) -> tuple[float, float]:
         """Both ends of the saving, of the step."""
-        whole = self.step_ms or 0.0
-        return ((self.low_ms or 0.0) / whole, (self.high_ms or 0.0) / whole) if whole else (0.0, 0.0)
+        length_ms = self.step_ms or 0.0
+        return ((self.low_ms or 0.0) / length_ms, (self.high_ms or 0.0) / length_ms) if length_ms else (0.0, 0.0)
 
     @property
     def is_small(self) -> bool:
@@ -82,12 +82,12 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         else:
             other, alike = groups[place]
             groups[place] = (_larger(other, fix) or other, [*alike, finding])
-    found = [_action(alike, fix, step_ms) for fix, alike in groups]
-    most = max((action.expected_share for action in found), default=0.0)
+    plans = [_action(alike, fix, step_ms) for fix, alike in groups]
+    most = max((action.expected_share for action in plans), default=0.0)
     doubts = {finding.key for finding in findings if finding.of_recording}
-    leads = next((a for a in found if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
-    found.sort(key=lambda a: (a is not leads, a.high_ms is None, -a.sure_share, -a.expected_share))
-    return tuple(_in_sequence(found))
+    leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
+    plans.sort(key=lambda a: (a is not leads, a.high_ms is None, -a.sure_share, -a.expected_share))
+    return tuple(_in_sequence(plans))
 
 
 def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:
@@ -104,45 +104,45 @@ def _asks(finding: Finding) -> bool:
     return finding.saving is not None or finding.severity != "low"
 
 
-def _larger(one: Fix, other: Fix) -> Fix | None:
+def _larger(fix: Fix, other: Fix) -> Fix | None:
     """Of two fixes that are one the one that does more; None where they are two.
 
     They are one if their first sentences are, or if one patch does what the other does, and perhaps more.
     """
-    if one.patch is None or other.patch is None or one.patch.name != other.patch.name:
-        return one if first_sentence(one.do) == first_sentence(other.do) else None
-    mine, others = one.patch.arguments.items(), other.patch.arguments.items()
-    return one if others <= mine else other if mine <= others else None
+    if fix.patch is None or other.patch is None or fix.patch.name != other.patch.name:
+        return fix if first_sentence(fix.do) == first_sentence(other.do) else None
+    own, others = fix.patch.arguments.items(), other.patch.arguments.items()
+    return fix if others <= own else other if own <= others else None
 
 
 def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Action:
     known = [saving for finding in findings if (saving := finding.saving)]
     wholes = [saving.high_ms / saving.high_share for saving in known if saving.high_share > 0]
-    whole = max(wholes, default=step_ms)
+    length_ms = max(wholes, default=step_ms)
     plan = Action(
         do=fix.do,
         numerics=fix.numerics,
         findings=tuple(finding.key for finding in findings),
-        step_ms=whole,
+        step_ms=length_ms,
         with_long_steps=any(saving.of == OUTLIERS for saving in known),
         records=fix.records or any(finding.of_recording for finding in findings),
     )
-    if not known or not whole:
+    if not known or not length_ms:
         return plan
-    low, high = (min(sum(ends), whole) for ends in zip(*((s.low_ms, s.high_ms) for s in known), strict=True))
+    low, high = (min(sum(ends), length_ms) for ends in zip(*((s.low_ms, s.high_ms) for s in known), strict=True))
     certainty = min(CERTAINTY[finding.confidence] for finding in findings if finding.saving)
-    expected = {"expected_share": (low + high) / 2 * certainty / whole}
+    expected = {"expected_share": (low + high) / 2 * certainty / length_ms}
     if fix.records:
         return plan.model_copy(update=expected)
-    sure = low / whole if low >= SMALL * whole else 0.0
+    sure = low / length_ms if low >= SMALL * length_ms else 0.0
     return plan.model_copy(update={**expected, "sure_share": sure, "low_ms": low, "high_ms": high})
 
 
-def _in_sequence(found: Sequence[Action]) -> Iterator[Action]:
+def _in_sequence(plans: Sequence[Action]) -> Iterator[Action]:
     """The actions that save anything known, each with the step after it and all before it; the others as they are."""
-    whole = max((action.step_ms or 0.0 for action in found if action.high_ms is not None), default=0.0)
-    lows = accumulate(action.low_ms or 0.0 for action in found)
-    highs = accumulate(action.high_ms or 0.0 for action in found)
-    for action, low, high in zip(found, lows, highs, strict=True):
-        then = {"then_low_ms": max(whole - high, 0.0), "then_high_ms": max(whole - low, 0.0)}
+    length_ms = max((action.step_ms or 0.0 for action in plans if action.high_ms is not None), default=0.0)
+    lows = accumulate(action.low_ms or 0.0 for action in plans)
+    highs = accumulate(action.high_ms or 0.0 for action in plans)
+    for action, low, high in zip(plans, lows, highs, strict=True):
+        then = {"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": max(length_ms - low, 0.0)}
         yield action if action.high_ms is None else action.model_copy(update=then)

@@ -20,8 +20,8 @@ REASONS: Final = {
         "no GPU activity was recorded, because the job ran on the CPU or ProfilerActivity.CUDA was not given"
     ),
     "kernels_not_recorded": (
-        "no GPU work was recorded, although the host launched {launches:count} ops of it: another profiler held "
-        "CUPTI, the permission was missing, or the job ran under WSL; record it again"
+        "{launches:count} launches were recorded, and no work of the device, because another profiler held CUPTI, the "
+        "permission was missing, or the job ran under WSL; record it again"
     ),
     "stored_before_rule": "the run was stored before this rule; ingest its recording again",
     "no_marks": "no range marks the steps",

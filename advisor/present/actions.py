@@ -23,8 +23,8 @@ def actions(run: Run) -> doc.Actions | None:
     first = worthwhile(run)[:MOST]
     if not first:
         return None
-    shown = tuple(_action(action, number, run) for number, action in enumerate(first, 1))
-    return doc.Actions(shown, _together(first, run))
+    items = tuple(_action(action, number, run) for number, action in enumerate(first, 1))
+    return doc.Actions(items, _together(first, run))
 
 
 def worthwhile(run: Run) -> list[Action]:
@@ -33,25 +33,25 @@ def worthwhile(run: Run) -> list[Action]:
 
 
 def _action(action: Action, number: int, run: Run) -> doc.Action:
-    found = [finding for key in action.findings for finding in run.findings if finding.key == key]
+    findings = [finding for key in action.findings for finding in run.findings if finding.key == key]
     return doc.Action(
         number=number,
         do=first_sentence(action.do),
         becomes=becomes(action, run),
-        says=_evidence(found, run),
+        says=_evidence(findings, run),
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
-        rules=tuple(finding.rule for finding in found[:MOST]),
-        severity=found[0].severity,
-        is_new=any(finding.new for finding in found),
+        rules=tuple(finding.rule for finding in findings[:MOST]),
+        severity=findings[0].severity,
+        is_new=any(finding.new for finding in findings),
     )
 
 
-def _evidence(found: Sequence[Finding], run: Run) -> str:
+def _evidence(findings: Sequence[Finding], run: Run) -> str:
     """What was measured, without a list of names behind it; of several findings what each is."""
-    if len(found) > 1:
-        rest = f" And {count(len(found) - MOST, 'more finding')}." if len(found) > MOST else ""
-        return " ".join(f"{title(finding, run)}." for finding in found[:MOST]) + rest
-    sentence = first_sentence(found[0].says)
+    if len(findings) > 1:
+        rest = f" And {count(len(findings) - MOST, 'more finding')}." if len(findings) > MOST else ""
+        return " ".join(f"{title(finding, run)}." for finding in findings[:MOST]) + rest
+    sentence = first_sentence(findings[0].says)
     head, names, _ = sentence.partition(": ")
     is_list = names and len(sentence) > _LONG and head.count("(") == head.count(")")
     return f"{head}." if is_list else sentence
@@ -77,9 +77,9 @@ def _together(first: Sequence[Action], run: Run) -> str:
     least, most = (known[-1].then_low_ms, known[-1].then_high_ms) if len(known) > 1 else (None, None)
     if least is None or most is None:
         return ""
-    whole = max(action.step_ms or 0.0 for action in known)
+    length_ms = max(action.step_ms or 0.0 for action in known)
     which = "All" if len(known) == len(first) else f"{' and '.join(str(first.index(a) + 1) for a in known)}"
-    return f"{which} together: {_change(whole, least, most, _per(run))}."
+    return f"{which} together: {_change(length_ms, least, most, _per(run))}."
 
 
 def _per(run: Run) -> str:

@@ -309,8 +309,8 @@ def _hint(run: Run) -> doc.Section:
     """The next command."""
     first = next(iter(worthwhile(run)), None)
     fixes = [fix for finding in run.findings if first and finding.key == first.findings[0] for fix in finding.fixes]
-    shown = {key for action in worthwhile(run)[:MOST] for key in action.findings}
-    rest = [count(more, "more finding")] if (more := sum(f.key not in shown for f in run.findings)) else []
+    keys = {key for action in worthwhile(run)[:MOST] for key in action.findings}
+    rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
     measures = ""
     if first and any(fix.patch for fix in fixes):
         measures = f"`advisor try --fix {first.findings[0]} -- COMMAND` measures action 1; "

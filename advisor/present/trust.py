@@ -27,9 +27,9 @@ def record(run: Run) -> str:
 
 def doubts(run: Run) -> list[str]:
     """What is wrong with the recording, a sentence each."""
-    found = [f"{title(finding, run)}." for finding in run.findings if finding.of_recording]
+    titles = [f"{title(finding, run)}." for finding in run.findings if finding.of_recording]
     notes = [note for note in (*run.source.salvaged, *run.source.notes) if note.code in DOUBTS]
-    return [*found, *(f"{capital(note.words)}." for note in notes)]
+    return [*titles, *(f"{capital(note.words)}." for note in notes)]
 
 
 def not_judged(run: Run) -> list[str]:

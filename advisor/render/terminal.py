@@ -18,8 +18,8 @@ _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
 _MOST_ACTIONS: Final = 3
 _DEEPEST: Final = 30  # columns that a line moves in
-_SEEN: Final = 0.005  # of a bar: half a glyph
-_SHOWN: Final = 0.0005  # what is written as 0.1 %
+_VISIBLE: Final = 0.005  # of a bar: half a glyph
+_LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
 _SAYS_NOTHING: Final = frozenset({"", "0", DASH})  # cells that a line of facts leaves out
@@ -188,13 +188,13 @@ def look(part: str) -> tuple[str, str]:
 
 def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:
     """The segments that are long enough to be seen, and the rest as one."""
-    seen = [segment for segment in segments if segment.share >= _SEEN or len(segments) == 1]
-    rest = sum(segment.share for segment in segments) - sum(segment.share for segment in seen)
-    entries = [f"{segment.label} {segment.value}" for segment in seen]
+    visible = [segment for segment in segments if segment.share >= _VISIBLE or len(segments) == 1]
+    rest = sum(segment.share for segment in segments) - sum(segment.share for segment in visible)
+    entries = [f"{segment.label} {segment.value}" for segment in visible]
     rows = [*_rows(entries, page.width)]
     for row in rows:
-        parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(seen[n].part)]]
-        others = [f"others {percent(rest)}"] if row is rows[-1] and rest >= _SHOWN else []
+        parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(visible[n].part)]]
+        others = [f"others {percent(rest)}"] if row is rows[-1] and rest >= _LEAST else []
         page.add(*(part for pair in parts for part in pair), *others)
 
 
@@ -364,8 +364,8 @@ def _behind(page: Page, finding: doc.Finding) -> None:
 def _actions(page: Page, block: doc.Actions, verbose: bool, _margin: int) -> None:  # noqa: FBT001
     """Each action in one paragraph; as many as there is room for on the one screen."""
     page.gap()
-    shown = block.actions if verbose else block.actions[: page.few]
-    for action in shown:
+    actions = block.actions if verbose else block.actions[: page.few]
+    for action in actions:
         grade = GRADES[action.severity]
         new = ("NEW ", "bold red") if action.is_new else ""
         says = " ".join(filter(None, (action.changes, action.says)))
@@ -373,7 +373,7 @@ def _actions(page: Page, block: doc.Actions, verbose: bool, _margin: int) -> Non
         mark = (f"{grade.mark} ", grade.style)
         becomes = (f" {action.becomes}" if action.becomes else "", "green")
         page.add(f"{action.number} ", mark, new, (action.do, "bold"), becomes, f" {says}", rules, hang=_MARGIN + 1)
-    if more := len(block.actions) - len(shown):
+    if more := len(block.actions) - len(actions):
         page.add(f"and {more} more to do (`-v`)", margin=_MARGIN + 1)
     if block.together:
         page.add((block.together, "green"), margin=_MARGIN + 1)
