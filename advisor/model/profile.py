@@ -59,6 +59,20 @@ def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
     return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
 
 
+STACKS: Final = pl.Struct(
+    {
+        "line": pl.String,  # the innermost of the program's own code: `train.py:41`
+        "function": pl.String,  # that the line is in
+        "call": pl.String,  # what the line calls: `model.save_weights`
+        "above": pl.String,  # the nearest function of a library around the user's: `torch/nn/modules/module.py: ...`
+        "below": pl.List(pl.String),  # functions of libraries that the line is in, the outermost first
+        "ns": pl.Int64,  # the time that its samples stand for
+        "samples": pl.Int64,
+        "of_loader": pl.Boolean,  # of a worker process of the data loader
+    }
+)
+"""A stack of Python that was sampled, once for all its samples."""
+
 _MOST_BYTES: Final = 1 << 50
 _MOST: Final = {"sm_count": 1 << 12, "capability": 100, "max_threads_per_sm": 1 << 14}  # several times any device's
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -95,6 +109,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "before_steps_ms": pl.List(pl.Float64),
         "after_steps_ms": pl.List(pl.Float64),
         "unprofiled_delay_ms": pl.Float64,
+        "stacks": pl.List(STACKS),  # sampled in these steps; null: none were
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,
         "loader_workers": pl.Int32,  # of the DataLoader that gave the last batch

@@ -52,9 +52,12 @@ def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _rest(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
     """How long the slowest process still records; empty where none has timed its steps."""
-    timed = [(event["step_ms"], event["steps"]) for process in processes if (event := process.get("timed"))]
-    step_ms, steps = max(((step_ms, steps) for step_ms, steps in timed if step_ms), default=(0.0, 0))
-    return f"a step takes {ms(step_ms)}; recording it takes about {ms(step_ms * steps)} more" if step_ms else ""
+    timed = [event for process in processes if (event := process.get("timed")) and event["step_ms"]]
+    slowest = max(timed, key=lambda event: float(event["step_ms"]), default=None)
+    if slowest is None:
+        return ""
+    step_ms, more_ms = slowest["step_ms"], slowest.get("more_ms", 0)
+    return f"a step takes {ms(step_ms)}; recording it takes about {ms(step_ms * slowest['steps'] + more_ms)} more"
 
 
 def has_recording(events: Iterable[Mapping[str, Any]]) -> bool:

@@ -119,7 +119,7 @@ def events(folder: Path) -> Events:
     """What the processes that the folder hooked noted so far, each in its order."""
     return tuple(
         event | {"process": path.stem}
-        for path in sorted((folder / "notes").iterdir())
+        for path in sorted((folder / "notes").glob("*.jsonl"))
         for event in notes.read(str(path))
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from advisor.errors import UsageError
 from advisor.recording.inside.phases import Phases
+from advisor.recording.inside.stacks import Stacks
 
 if TYPE_CHECKING:
     from advisor.recording.inside.profilers import Profiler
@@ -51,7 +52,7 @@ class record:  # noqa: N801 - reads as a function: `with advisor.record("logdir"
             raise UsageError(f"active={active}: a recording needs {_SURPLUS} steps or more")
         options = {"shapes": shapes, "stacks": stacks, "memory": memory}
         self._skip = max(1, skip)
-        self._phases = Phases(_profiler(Path(logdir).resolve(), options), active, "step", self._skip - 1)
+        self._phases = Phases(_profiler(Path(logdir).resolve(), options), active, "step", self._skip - 1, Stacks())
 
     @property
     def path(self) -> Path | None:

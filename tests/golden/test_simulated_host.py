@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 RULES = (
     *("input-bound", "single-process-data-loader", "launch-bound", "small-kernels", "python-bound"),
     *("host-op-placement", "host-stalls", "allocator-churn", "memory-fragmentation", "step-outliers"),
-    *("compile-in-steady-steps", "dataparallel-instead-of-ddp", "debug-overhead", "logging-overhead"),
+    *("compile-in-steady-steps", "dataparallel-instead-of-ddp", "debug-overhead", "host-line"),
     *("profiler-overhead", "frequent-synchronisation", "low-gpu-utilisation"),
 )
 JOBS = [

@@ -106,6 +106,7 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
             "run_delay_ms": 1.0,
         },
         "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0, "own_delay_ms": 0.0, "cpu_ms": 60.0},
+        "stacks": None,
         "marker": "optimizer",
         "job": {"cpus": 4},
         "ended": "complete",

@@ -40,9 +40,16 @@ def test_a_block_gives_cores_and_loader_processes():
     assert noted(BLOCK | {"job": job}) == Noted(0.05, 0.05, 0.1, 8, 2)
 
 
+def test_a_block_gives_the_stacks_of_the_process_and_of_its_loader():
+    stack = {"samples": 3, "ns": 30_000_000, "line": "train.py:4", "call": "json.dumps", "below": ["json: dumps"]}
+    rows = noted(BLOCK | {"stacks": {"main": [stack], "workers": [{"stacks": [stack]}]}}).stacks
+    assert rows == [stack | {"function": None, "above": None, "of_loader": of_loader} for of_loader in (False, True)]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"stacks": {"main": [{"samples": -1, "ns": 0}]}},
         {"format": 2},
         {"unprofiled": None},
         {"unprofiled": {"before_ms": "5"}},

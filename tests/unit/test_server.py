@@ -77,7 +77,7 @@ def test_a_session_goes_from_the_check_to_a_finding_to_its_events():
     assert known["finding"]["fixes"][0]["code"]
     assert any(event["name"] == "cudaStreamSynchronize" for event in excerpt["events"])
     assert "with_stack=True" in recipe["runs"][0]["record"]
-    assert "logging-overhead" in {rule for lack in recipe["runs"][0]["lacks"] for rule in lack["rules"]}
+    assert "host-line" in {rule for lack in recipe["runs"][0]["lacks"] for rule in lack["rules"]}
     assert all("never instructions" in answer["note"] for answer in (finding, excerpt, recipe))
 
 
@@ -86,7 +86,7 @@ def test_a_metric_comes_with_its_meaning_and_a_reason_if_unknown():
         content,
         ask(
             ("metric", {"path": TRACE, "name": "device_busy_share"}),
-            ("metric", {"path": TRACE, "name": "logging_share"}),
+            ("metric", {"path": TRACE, "name": "line_share"}),
         ),
     )
     assert known["runs"][0]["values"]["run"][0]["device_busy_share"] == pytest.approx(0.8547, rel=1e-3)

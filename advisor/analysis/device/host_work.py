@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView, by_start, inside, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, by_start, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import (
     FILE_READ,
     JIT_CALL,
@@ -26,6 +26,12 @@ from advisor.vocabulary.limits import DISPATCH_NS, SLOW_CALL_NS
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
 
+_UPDATES: Final = (r"^aten::_fused_", r"^aten::_foreach_", r"^aten::\w+_$")
+_PREPARES: Final = (  # arithmetic on single tensors, what finds and copies them, and views
+    r"^aten::(?:_foreach_\w+|add|sub|mul|div|neg|pow|sqrt|rsqrt|lerp|maximum|sign|where|norm|linalg_vector_norm|real"
+    r"|clone|copy|to|item|tensor|scalar_tensor|empty_like|zeros|zeros_like|is_\w+|result_type|coalesce|_?indices|_?values"
+    r"|\w*view\w*|reshape|as_strided|slice|select|narrow|detach|expand|(?:un)?squeeze|unbind|split|chunk|t|transpose)$"
+)
 _OPTIMIZER: Final = r"^Optimizer\.step#(\w+)\.step$"
 _TYPED_OP: Final = r":[A-Za-z_]\w*$"
 _CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
@@ -200,17 +206,27 @@ def callbacks(view: DeviceView) -> pl.DataFrame:
 def optimizer_work(view: DeviceView) -> Intervals:
     """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell.
 
-    A closure within the range computes forward and backward pass first (Lightning, LBFGS): what lies up to the end of
-    the last backward op is not the optimizer's.
+    A closure or a hook within the range computes something else first or afterwards (Lightning, LBFGS): what lies up to
+    the end of the last op before its updates that does not prepare them is not the optimizer's, nor what follows the
+    first such op behind. Updates are fused ops; without any those on lists of tensors; else those that change a tensor.
     """
-    updates = view.host_like(OPTIMIZER_STEP, "annotation")
-    if not updates.height:
+    steps = view.host_like(OPTIMIZER_STEP, "annotation")
+    if not steps.height:
         return EMPTY
-    backward = spans(view.host_like(BACKWARD, "op"))
-    start, end = updates["start_ns"].to_numpy(), updates.select(END_NS).to_series()
-    has_closure = backward.within(start, end.to_numpy()) > 0
-    begin = np.where(has_closure, np.maximum(start, backward.last_end(end.to_numpy())), start)
-    return Intervals.of(begin, end.to_numpy())
+    start, end = steps["start_ns"].to_numpy(), steps.select(END_NS).to_series().to_numpy()
+    ops = view.host_like(rf"^aten::|{BACKWARD}", "op")
+    ops = outermost(ops.filter(inside(Intervals.of(start, end), ops))).sort("start_ns")
+    of = np.searchsorted(start, ops["start_ns"].to_numpy(), side="right") - 1
+    begin, last = start.copy(), end.copy()
+    for (step,), inner in ops.with_columns(step=of).group_by("step"):
+        form = next((form for form in _UPDATES if inner.select(matches(form).any()).item()), None)
+        updates = inner.filter(matches(form)) if form else inner.tail(0)
+        others = inner.filter(~matches(f"{form}|{_PREPARES}") if form else matches(BACKWARD))
+        first, final = updates["start_ns"].min() or end[step], updates["start_ns"].max() or end[step]
+        before, behind = others.filter(pl.col("start_ns") < first), others.filter(pl.col("start_ns") > final)
+        begin[step] = before.select(END_NS).to_series().max() or start[step]
+        last[step] = behind["start_ns"].min() or end[step]
+    return Intervals.of(begin, last)
 
 
 def optimizer_class(view: DeviceView) -> str | None:

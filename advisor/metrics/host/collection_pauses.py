@@ -36,8 +36,8 @@ def _longest_ns(view: DeviceView) -> int:
 
 
 def _unrecorded(view: DeviceView) -> Missing | None:
-    """Why collections may take a part worth naming though none was recorded."""
-    if view.once(_collections).height or not (why := no_frames(view)):
+    """Why collections may take a part worth naming though none was recorded; what samples stacks marks all of them."""
+    if view.once(_collections).height or view.process.get("stacks") is not None or not (why := no_frames(view)):
         return None
     recorded = spans(view.host.select("kind", "start_ns", "dur_ns").filter(~pl.col("kind").is_in(RANGES)))
     silent_ns = (view.once(_without_work) - recorded).total

@@ -5,9 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import (
-    logging_frames,
     optimizer_work,
-    saving_frames,
     thread_waits,
     training_ops,
     waiting_function,
@@ -16,7 +14,7 @@ from advisor.analysis.device.host_work import (
 from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import in_words, times_by_range
-from advisor.analysis.device.unknowns import no_frames, unknown_waits
+from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import Value, of_devices
@@ -113,11 +111,6 @@ def _on_device(view: DeviceView) -> Change:
     return without(host=work, rest=_REST_ON_DEVICE, bound_ns=idle_ns)
 
 
-def _share_of(view: DeviceView, frames: pl.DataFrame) -> float | None:
-    """The part of the step in these frames, with a device only while it idles."""
-    return view.share(spans(frames) if view.device is None else spans(frames) - view.busy)
-
-
 def _bounced(view: DeviceView) -> Value:
     copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
     if copies["bytes"].null_count():
@@ -190,24 +183,4 @@ of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
     f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
     "half: own choice",
     "",
-)
-
-of_frames = of_devices(__name__, unknown=no_frames)
-of_frames(
-    "logging_share",
-    lambda view: _share_of(view, logging_frames(view)),
-    where=lambda view: places(view, logging_frames(view)),
-).says(
-    "Part of the step that passes in logging.",
-    "time in frames of logging, tqdm, wandb, mlflow, TensorBoard writers and print, with a device only while it "
-    "idles / step time",
-)
-of_frames(
-    "saving_share",
-    lambda view: _share_of(view, saving_frames(view)),
-    where=lambda view: places(view, saving_frames(view)),
-).says(
-    "Part of the step that passes in saving files.",
-    "time in torch.save, safetensors, torch.distributed.checkpoint, numpy.save, json.dump and pickle.dump, with a "
-    "device only while it idles / step time",
 )

@@ -14,6 +14,7 @@ from .marker import Marker
 from .notes import Notes
 from .phases import Phases, Steps
 from .profilers import Profiler, watch
+from .stacks import Stacks
 from .tail import Tail
 
 Make = Callable[[], Profiler]
@@ -44,7 +45,10 @@ class Hook:
 
     def reset(self) -> None:
         """Begin anew, as in a forked process: what its parent records is not its own, not even to be destroyed."""
-        self._inherited.append(getattr(self, "phases", None))
+        inherited = getattr(self, "phases", None)
+        self._inherited.append(inherited)
+        if inherited:
+            inherited.forget()
         self.marker = Marker(self.config["skip"])
         self.phases: Steps | None = None
         self.tail: Tail | None = None
@@ -73,7 +77,7 @@ class Hook:
             pass
 
     def _torch(self, torch: Any) -> None:
-        from . import torch_profiler, torch_steps
+        from . import stacks, torch_profiler, torch_steps
 
         make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
         tick = self._tick_with(make)
@@ -81,6 +85,7 @@ class Hook:
         torch_profiler.watch_profilers(self.safely(self._stand_back))
         torch_steps.watch_optimizers(tick, self._await_optimizer)
         torch_steps.watch_root(tick)
+        stacks.watch_workers(self.notes.folder)
 
     def _await_optimizer(self) -> None:
         self.marker.await_optimizer()
@@ -168,7 +173,7 @@ class Hook:
 
     def _phases(self, make: Make, kind: str) -> Steps:
         """What to do with the steps from here on."""
-        return Phases(make(), self.config["active"], kind, self.marker.calls - 1)
+        return Phases(make(), self.config["active"], kind, self.marker.calls - 1, Stacks(self.notes.folder))
 
     def _at_exit_of_child(self) -> None:
         """A process that multiprocessing forked runs its finalizers, not those of `atexit`."""

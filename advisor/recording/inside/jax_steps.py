@@ -91,6 +91,10 @@ class JaxProfiler(Profiler):
         """As `Profiler.range_of`."""
         return self.jax.profiler.StepTraceAnnotation("train", step_num=step)
 
+    def range(self, name: str) -> Any:
+        """As `Profiler.range`."""
+        return self.jax.profiler.TraceAnnotation(name)
+
     def halt(self) -> None:
         """As `Profiler.halt`."""
         if self.profiling:

@@ -1,11 +1,13 @@
-"""The phases of a recording: time before, warm up, profile, settle, time after, export."""
+"""The phases of a recording: time before, warm up, profile, settle, time after, sample stacks, export."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
 from .clock import Lap, Times
+from .garbage import Collections
 from .profilers import Profiler
+from .stacks import Stacks
 
 _WARM_UP = 2
 _SETTLE = 2
@@ -36,6 +38,9 @@ class Steps:
         """Leave without a result."""
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """This is a forked process: the recording is its parent's."""
+
     @property
     def typical_ms(self) -> Optional[float]:
         """What a step takes without the profiler; None where that is not known."""
@@ -54,13 +59,16 @@ class Phases(Steps):
     """Advances by one at each end of a step, from the last skipped one on.
 
     Attributes:
-        phase: `before`, `warm`, `active`, `settle`, `after`, then `over`.
+        phase: `before`, `warm`, `active`, `settle`, `after`, `sample`, then `over`.
         steps: The number of the step that goes on, from 0: the program's own, those skipped included.
         path: Of the recording, once it is written.
     """
 
-    def __init__(self, profiler: Profiler, active: int, marker: str | None, skipped: int = 0) -> None:
+    def __init__(
+        self, profiler: Profiler, active: int, marker: str | None, skipped: int = 0, stacks: Stacks | None = None
+    ) -> None:
         self.profiler, self.active, self.marker = profiler, active, marker
+        self.stacks, self.collections = stacks or Stacks(samples=False), Collections(profiler)
         self.before = self.profiled = self.after = Times()
         self.phase, self.steps = "start", skipped
         self.path = None
@@ -84,7 +92,7 @@ class Phases(Steps):
             self._stop(cut=True)
         elif self.phase == "after" and self.lap and self.lap.steps >= _LEAST:
             self.after = self._close()
-        if self.phase in ("settle", "after"):
+        if self.phase in ("settle", "after", "sample"):
             self._export("complete" if self.after.step_ms else "early")
         elif self.phase == "window":
             self._stop()
@@ -93,9 +101,16 @@ class Phases(Steps):
 
     def abandon(self) -> None:
         """Leave without a recording."""
+        self.stacks.pause()
+        self.collections.end()
         if self.phase in ("warm", "active", "window"):
             self.profiler.stop(cut=True)
         self.phase = "over"
+
+    def forget(self) -> None:
+        """As `Steps.forget`."""
+        self.stacks.forget()
+        self.collections.end()
 
     @property
     def typical_ms(self) -> float | None:
@@ -106,7 +121,9 @@ class Phases(Steps):
         """As `Steps.rest`."""
         if self.phase != "warm":
             return None
-        return {"step_ms": self.before.step_ms, "steps": self._left_over + _SETTLE + 2 * self.active}
+        steps = self._left_over + _SETTLE + 2 * self.active
+        sampled_ms = self.active * (self.before.step_ms or 0)
+        return {"step_ms": self.before.step_ms, "steps": steps, "more_ms": max(0, self.stacks.lacking_ms - sampled_ms)}
 
     def _begin(self, phase: str, result: object) -> None:
         self.profiler.settle(result)
@@ -129,9 +146,12 @@ class Phases(Steps):
 
     def _start(self, result: object) -> None:
         self._begin("before", result)
+        self.stacks.resume()
 
     def _before(self, result: object) -> None:
+        self.stacks.steps += 1
         if self._is_lap_over(result):
+            self.stacks.pause()
             self.before = self._close()
             self.profiler.prepare()
             self.phase, self._left_over = "warm", _WARM_UP
@@ -140,6 +160,7 @@ class Phases(Steps):
         self._left_over -= 1
         if self._left_over == 0:
             self.profiler.start()
+            self.collections.begin()
             self.profiler.mark(self.steps)
             self._begin("active", result)
 
@@ -151,6 +172,7 @@ class Phases(Steps):
 
     def _stop(self, *, cut: bool = False) -> None:
         self.profiled = self._close()  # first: the waits while the profiler stops are of no step
+        self.collections.end()
         self.profiler.stop(cut=cut)
         self.phase, self._left_over = "settle", _SETTLE
 
@@ -158,14 +180,27 @@ class Phases(Steps):
         self._left_over -= 1
         if self._left_over == 0:
             self._begin("after", result)
+            self.stacks.resume()
 
     def _after(self, result: object) -> None:
+        self.stacks.steps += 1
         if self._is_lap_over(result):
             self.after = self._close()
+            self.phase = "sample"
+            self.stacks.limit()
+            self._export_if_sampled()
+
+    def _sample(self, result: object) -> None:
+        self.stacks.steps += 1
+        self._export_if_sampled()
+
+    def _export_if_sampled(self) -> None:
+        if self.stacks.is_over:
             self._export("complete")
 
     def _export(self, ended: str) -> None:
         self.phase = "over"
+        self.stacks.pause()
         self.path = self.profiler.export(self.block(ended))
 
     def block(self, ended: str) -> dict[str, Any]:
@@ -186,6 +221,7 @@ class Phases(Steps):
                 "own_delay_ms": self.profiled.own_delay_ms,
                 "cpu_ms": self.profiled.cpu_ms,
             },
+            "stacks": self.stacks.block(),
             "marker": self.marker,
             "job": self.profiler.job(),
             "ended": ended,

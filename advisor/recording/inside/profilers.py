@@ -40,7 +40,7 @@ def watch(owner: Any, name: str, on_other: Callable[[], None]) -> None:
 class Profiler:
     """A framework's profiler, as the phases of a recording call it."""
 
-    range: Any = None
+    step: Any = None
 
     def prepare(self) -> None:
         """Load and warm up; nothing is recorded yet."""
@@ -51,6 +51,10 @@ class Profiler:
 
     def range_of(self, step: int) -> Any:
         """The framework's own mark of a step."""
+        raise NotImplementedError
+
+    def range(self, name: str) -> Any:
+        """The framework's own mark of a stretch; on the thread that enters it."""
         raise NotImplementedError
 
     def halt(self) -> None:
@@ -75,19 +79,19 @@ class Profiler:
     def mark(self, step: int) -> None:
         """End the mark of the last step, if any, and begin that of this one."""
         self.end_mark()
-        self.range = self.range_of(step)
-        self.range.__enter__()
+        self.step = self.range_of(step)
+        self.step.__enter__()
 
     def stop(self, *, cut: bool = False) -> None:
         """End the recording; and the last mark, unless its step is cut off."""
         if not cut:
             self.end_mark()
-        self.range = None
+        self.step = None
         with OURS:
             self.halt()
 
     def end_mark(self) -> None:
         """End the mark of the last step, if any."""
-        if self.range is not None:
-            self.range.__exit__(None, None, None)
-            self.range = None
+        if self.step is not None:
+            self.step.__exit__(None, None, None)
+            self.step = None

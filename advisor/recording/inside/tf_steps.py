@@ -69,6 +69,10 @@ class TfProfiler(Profiler):
         """As `Profiler.range_of`."""
         return self.profiler.Trace("train", step_num=step, _r=1)
 
+    def range(self, name: str) -> Any:
+        """As `Profiler.range`."""
+        return self.profiler.Trace(name)
+
     def halt(self) -> None:
         """As `Profiler.halt`."""
         if self.profiling:

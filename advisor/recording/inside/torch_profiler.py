@@ -39,7 +39,11 @@ class TorchProfiler(Profiler):
 
     def range_of(self, step: int) -> Any:
         """As `Profiler.range_of`: the name by which readers know steps."""
-        return sys.modules["torch.profiler"].record_function("ProfilerStep#%d" % step)
+        return self.range("ProfilerStep#%d" % step)
+
+    def range(self, name: str) -> Any:
+        """As `Profiler.range`."""
+        return sys.modules["torch.profiler"].record_function(name)
 
     def halt(self) -> None:
         """As `Profiler.halt`; on a GPU the recording includes all queued work."""

@@ -1,6 +1,6 @@
-"""What `advisor record` adds to a trace: step times without the profiler and with it, cores, worker processes."""
+"""What `advisor record` adds to a trace: step times with and without the profiler, stacks, cores, worker processes."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,8 @@ Time = Annotated[float, msgspec.Meta(ge=_SHORTEST_MS, le=_LONGEST_MS)]
 Wait = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_MS)]
 Steps = Annotated[list[Time], msgspec.Meta(max_length=1 << 16)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
+Text = Annotated[str, msgspec.Meta(max_length=500)]
+Ns = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
 class Noted(NamedTuple):
@@ -21,7 +23,7 @@ class Noted(NamedTuple):
     `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
     it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
     `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
-    other programs.
+    other programs. `stacks` are rows of `STACKS`, sampled in steps without the profiler.
     """
 
     before_ms: float | None = None
@@ -35,6 +37,7 @@ class Noted(NamedTuple):
     before_steps_ms: list[float] | None = None
     after_steps_ms: list[float] | None = None
     unprofiled_delay_ms: float | None = None
+    stacks: list[dict[str, Any]] | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -52,6 +55,25 @@ class _Profiled(msgspec.Struct):
     cpu_ms: Wait | None = None
 
 
+class _Stack(msgspec.Struct):
+    samples: Count
+    ns: Ns
+    line: Text | None = None
+    function: Text | None = None
+    call: Text | None = None
+    above: Text | None = None
+    below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
+
+
+class _Worker(msgspec.Struct):
+    stacks: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
+
+
+class _Stacks(msgspec.Struct):
+    main: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
+    workers: Annotated[list[_Worker], msgspec.Meta(max_length=1 << 10)] = []
+
+
 class _Job(msgspec.Struct):
     cpus: Count | None = None
     loader_workers: Count | None = None
@@ -62,6 +84,7 @@ class _Block(msgspec.Struct):
     unprofiled: _Unprofiled
     profiled: _Profiled
     job: _Job = msgspec.field(default_factory=_Job)
+    stacks: _Stacks | None = None
 
 
 def noted(block: object) -> Noted:
@@ -83,7 +106,17 @@ def noted(block: object) -> Noted:
         before_steps_ms=free.before_steps_ms,
         after_steps_ms=free.after_steps_ms,
         unprofiled_delay_ms=free.run_delay_ms,
+        stacks=_rows(of.stacks) if of.stacks else None,
     )
+
+
+def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
+    """The stacks of the process itself, then those of its loader's workers."""
+    workers = [(stack, True) for worker in stacks.workers for stack in worker.stacks]
+    return [
+        msgspec.structs.asdict(stack) | {"of_loader": of_loader}
+        for stack, of_loader in [*((stack, False) for stack in stacks.main), *workers]
+    ]
 
 
 def busy_machine(of: Noted) -> Note | None:

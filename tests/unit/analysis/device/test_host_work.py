@@ -88,3 +88,22 @@ def test_a_hook_that_only_speaks_of_a_backward_pass_is_none():
     update = on_host("annotation", 0, 900, name="Optimizer.step#AdamW.step")
     hook = on_host("op", 100, 400, name="RegisterPostBackwardFunction, seq = 4")
     assert optimizer_work(view(profile([kernel(0, 1)], [update, hook], [step(1, 0, 1000)]))).total == 900_000
+
+
+# us          0    100      300  310 320    600    610   700    800
+# the hook         quantile                 the optimizer's ops  a hook behind them
+@pytest.mark.parametrize(
+    ("ops", "spans"),
+    [
+        ((("aten::quantile", 100, 300), ("aten::_fused_adamw_", 320, 600)), [(300, 800)]),
+        ((("aten::mul_", 100, 300), ("aten::sort", 305, 310), ("aten::_foreach_add_", 320, 600)), [(310, 800)]),
+        ((("aten::add_", 100, 300), ("aten::sqrt", 305, 310), ("aten::addcdiv_", 320, 600)), [(0, 800)]),
+        ((("aten::add_", 100, 300), ("aten::quantile", 610, 700)), [(0, 610)]),
+    ],
+)
+def test_what_hooks_compute_before_and_behind_the_updates_is_not_the_optimizer_s(
+    ops: tuple[tuple[str, int, int], ...], spans: list[tuple[int, int]]
+):
+    update = on_host("annotation", 0, 800, name="Optimizer.step#AdamW.step")
+    host = [update, *(on_host("op", start, end, name=name) for name, start, end in ops)]
+    assert us(optimizer_work(view(profile([kernel(0, 1)], host, [step(1, 0, 1000)])))) == spans

@@ -188,61 +188,6 @@ def test_without_launches_the_host_s_part_is_not_known():
     assert known == {}
 
 
-LOG = on_host("python", 40, 70, name="logging/__init__.py(1517): debug", thread=2)
-
-
-def test_logging_counts_while_the_device_idles():
-    early = LOG | {"start_ns": 15_000}  # 10 of its 30 us are hidden
-    assert metrics_of(view(profile(DEVICE, [early], STEPS)))["logging_share"] == pytest.approx(20 / 125)
-
-
-def test_logging_counts_always_on_a_cpu():
-    trace = view(profile([], [on_host("step", 0, 100), LOG], [step(1, 0, 100, device=None)]))
-    assert metrics_of(trace)["logging_share"] == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        ("torch/serialization.py(938): save", True),
-        ("torch/serialization.py(1176): _save", False),  # within it
-        ("safetensors/torch.py(250): save_file", True),
-        ("json/__init__.py(120): dump", True),
-        ("<built-in function dump>", True),
-        ("json/__init__.py(183): dumps", False),  # makes text
-        ("train.py(10): save", False),
-    ],
-)
-def test_saving_is_told_by_the_function_and_is_not_called_python(name: str, *, counts: bool):
-    frame = on_host("python", 20, 80, name=name)
-    trace = view(profile([], [on_host("step", 0, 100), on_host("op", 0, 20), frame], [step(1, 0, 100, device=None)]))
-    share = 0.6 if counts else 0.0
-    assert metrics_of(trace)["saving_share"] == pytest.approx(share)
-    assert metrics_of(trace)["python_bound_share"] == pytest.approx(0.8 - share)
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        ("site-packages/wandb/sdk/wandb_run.py(1700): log", True),
-        ("torch/utils/tensorboard/writer.py(349): add_scalar", True),
-        ("<built-in function print>", True),
-        ("tqdm/std.py(1198): refresh", True),
-        ("tqdm/std.py(1160): __iter__", False),
-        ("catalogging/__init__.py(1): debug", False),
-        ("train.py(10): log", False),
-    ],
-)
-def test_frames_of_loggers_are_told_by_name(name, counts):
-    values = metrics_of(view(profile(DEVICE, [LOG | {"name": name}], STEPS)))
-    assert (values["logging_share"] > 0) == counts
-
-
-def test_without_stacks_logging_is_not_known():
-    values = metrics_of(view(profile(DEVICE, steps=STEPS)))
-    assert values["logging_share"] == Missing("no_python_calls")
-
-
 @pytest.mark.parametrize(("until", "cause"), [(2_000, "result_wait"), (1_500, "")])
 def test_a_wait_for_a_result_is_no_work_of_the_host(until: float, cause: str):
     """The device idles for 3 ms: for 1.9 of these the host waits for what launches late, or only for 1.4."""

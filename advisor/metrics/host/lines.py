@@ -1,0 +1,92 @@
+"""The lines of the program that take the time of the step, as `advisor record` samples them."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, Final
+
+import polars as pl
+
+from advisor.analysis.device.host_lines import OWN, needless_lines, sampled
+from advisor.analysis.device.unknowns import no_frames
+from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.host_calls import Kind, kinds
+from advisor.metrics.metric import of_devices
+from advisor.model.missing import Missing
+from advisor.text import percent
+
+_FEW: Final = 30
+_SIGMAS: Final = 2
+_MOST_LINES: Final = 3
+_LITTLE: Final = 0.02
+_RECORDED: Final = 0.5
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    if view.process.get("stacks") is None:
+        return no_frames(view)
+    samples = int(view.once(sampled)["samples"].sum())
+    return Missing("few_stack_samples", samples=samples) if samples < _FEW else None
+
+
+def _top(view: DeviceView) -> dict[str, Any]:
+    """The line with the most time, as `needless_lines` has it; without any a share of 0."""
+    return next(view.once(needless_lines).iter_rows(named=True), {"kind": OWN, "share": 0.0})
+
+
+def _kind(view: DeviceView) -> Kind | None:
+    name = view.once(_top)["kind"]
+    return next((kind for kind in kinds() if kind.name == name and kind.fix), None)
+
+
+def _place(line: dict[str, Any]) -> str:
+    """``train.py:41 `json.dumps(...)` in `log` ``."""
+    call = f" `{line['call']}(...)`" if line["call"] else ""
+    function = f" in `{line['function']}`" if line["lines"] > 1 else ""
+    return f"{line['line']}{call}{function}"
+
+
+def _ends_ms(view: DeviceView) -> tuple[float, float]:
+    """What is saved without the line, in ms: its share less and more twice its standard error; of recorded calls half.
+
+    To record Python's calls makes them longer.
+    """
+    share, step_ms = view.once(_top)["share"], view.per_step_ms(view.total_ns)
+    samples = int(view.once(sampled)["samples"].sum())
+    if not samples:
+        return _RECORDED * share * step_ms, share * step_ms
+    error = _SIGMAS * sqrt(share * (1 - share) / samples)
+    return max(0.0, share - error) * step_ms, min(1.0, share + error) * step_ms
+
+
+def _others(view: DeviceView) -> str:
+    others = view.once(needless_lines)[1:].filter(pl.col("share") >= _LITTLE).head(_MOST_LINES)
+    return ", ".join(f"{_place(line)} ({percent(line['share'])})" for line in others.iter_rows(named=True))
+
+
+measure = of_devices(__name__, unknown=_unknown)
+measure("line_share", lambda view: view.once(_top)["share"]).says(
+    "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
+    "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
+    "forward and backward pass, updates, loading and waits for the device are the step's own; at most the time outside "
+    "of the framework's ops, or in which the device idles; without samples, time in recorded functions that log or "
+    "save files, with a device only while it idles / step time",
+)
+measure("line_place", lambda view: _place(top) if "line" in (top := view.once(_top)) else "", unit="text").says(
+    "That line and what it calls.", "file and line, and the call that most of the samples were in"
+)
+measure("line_words", lambda view: kind.words if (kind := view.once(_kind)) else "", unit="text").says(
+    "What that line does, where its calls are known.", "by the calls in its stacks and `inputs/names/host_calls.yaml`"
+)
+measure("line_fix", lambda view: kind.fix if (kind := view.once(_kind)) else "", unit="text").says(
+    "How to do more rarely what that line does, where its calls are known.", "the advice for such calls"
+)
+measure("other_lines", _others, unit="text").says(
+    "The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more"
+)
+measure.saving("line", lambda view: view.once(_ends_ms)).says(
+    "a step without that line",
+    "(line_share - twice its standard error) x step_mean_ms; without samples half of line_share x step_mean_ms",
+    "(line_share + twice its standard error) x step_mean_ms",
+    "standard error of a share of n samples: sqrt(share x (1 - share) / n)",
+)

@@ -1,0 +1,140 @@
+"""Samples of Python's stacks: where the main thread of a process is, about a hundred times per second.
+
+A thread that looks at the others sees only those that give up the interpreter's lock. A timer's signal reaches the main
+thread itself: the interpreter calls its handler between two instructions, so after a call into C that was under way.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .lines import Stack, described
+
+MEAN_NS = 10_000_000
+"""Between two samples, on average."""
+
+ENOUGH = 500
+"""Samples of which a line of a tenth has between 7 and 13 % in nineteen cases of twenty."""
+
+_LEAST_NS = 100_000
+_DEPTH = 60
+_OWNERS = ((signal, ("signal", "setitimer", "alarm")), (os, ("execv", "execve")))
+_ALARM: Any = getattr(signal, "SIGALRM", None)  # Windows has none
+
+
+class Sampler:
+    """Samples the calling process between `start` and `stop`, from its main thread.
+
+    The gaps between samples are exponential, so that a sample is as likely at any instant, whatever was sampled before,
+    and no rhythm of the program can fall in step with it. Each then stands for the mean gap. A call into C delays the
+    handler: that time is known to be the call's, and is added.
+
+    Attributes:
+        samples: Number of samples so far.
+        span_ns: How long it has sampled.
+    """
+
+    def __init__(self) -> None:
+        self.samples, self.span_ns = 0, 0
+        self._weights: Dict[Stack, List[int]] = {}
+        self._random = random.Random(0)  # noqa: S311 - the program's own generator stays as it is
+        self._due_ns = self._since_ns = 0
+        self._originals: List[Tuple[Any, str, Any]] = []
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it samples."""
+        return bool(self._originals)
+
+    def start(self) -> bool:
+        """Begin, unless this is another thread or the program uses the signal; whether it samples now."""
+        if self.is_on:
+            return True
+        if _ALARM is None or threading.current_thread() is not threading.main_thread():
+            return False
+        if signal.getsignal(_ALARM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL)):
+            return False
+        _hide_from_compiler(self._sample, self._arm)
+        signal.signal(_ALARM, self._sample)
+        signal.siginterrupt(_ALARM, False)  # calls of the system go on
+        self._step_aside_for()
+        self._since_ns = time.perf_counter_ns()
+        self._arm(self._since_ns)
+        return True
+
+    def stop(self) -> None:
+        """End, and give the signal back."""
+        if not self.is_on:
+            return
+        originals, self._originals = self._originals, []
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.span_ns += time.perf_counter_ns() - self._since_ns
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(_ALARM) == self._sample:
+            signal.signal(_ALARM, signal.SIG_DFL)
+
+    def stacks(self) -> List[Dict[str, Any]]:
+        """What was sampled: each line with the calls below it, its samples and what they weigh in ns."""
+        merged: Dict[str, Dict[str, Any]] = {}
+        for stack, (samples, ns) in list(self._weights.items()):
+            names = described(stack)
+            of = merged.setdefault(repr(names), dict(names, samples=0, ns=0))
+            of["samples"] += samples
+            of["ns"] += ns
+        return sorted(merged.values(), key=lambda each: -int(each["ns"]))
+
+    def _arm(self, now_ns: int) -> None:
+        gap_ns = max(_LEAST_NS, int(self._random.expovariate(1 / MEAN_NS)))
+        self._due_ns = now_ns + gap_ns
+        _set_timer(signal.ITIMER_REAL, gap_ns / 1e9)
+
+    def _sample(self, _: int, frame: Any) -> None:
+        now_ns = time.perf_counter_ns()
+        if not self.is_on:
+            return
+        stack, depth = [], _DEPTH
+        while frame is not None and depth:
+            stack.append((frame.f_code, frame.f_lasti, frame.f_lineno))
+            frame, depth = frame.f_back, depth - 1
+        weight = self._weights.setdefault(tuple(stack), [0, 0])
+        weight[0] += 1
+        weight[1] += MEAN_NS + max(0, now_ns - self._due_ns)
+        self.samples += 1
+        self._arm(time.perf_counter_ns())
+
+    def _step_aside_for(self) -> None:
+        """Stop before the program uses the signal or its timer, or becomes another program: that would die of it."""
+        for owner, names in _OWNERS:
+            for name in names:
+                original = getattr(owner, name)
+                self._originals.append((owner, name, original))
+                setattr(owner, name, _after(self.stop, original, name))
+
+
+_set_timer: Any = getattr(signal, "setitimer", None)
+"""The system's own: the program's name for it stops the sampler."""
+
+
+def _after(stop: Callable[[], None], original: Any, name: str) -> Any:
+    @functools.wraps(original)
+    def stopping(*args: Any, **kwargs: Any) -> Any:
+        if name != "signal" or _ALARM in args[:1]:
+            stop()
+        return original(*args, **kwargs)
+
+    return stopping
+
+
+def _hide_from_compiler(*functions: Callable[..., Any]) -> None:
+    """Have torch.compile run these as they are, where they come between the calls of what it compiles."""
+    skip: Optional[Callable[[Any], None]] = getattr(sys.modules.get("torch._C._dynamo.eval_frame"), "skip_code", None)
+    for function in functions if skip else ():
+        skip(getattr(function, "__code__", None) or function.__func__.__code__)  # type: ignore[misc,attr-defined]

@@ -1,0 +1,214 @@
+"""Sampling a process from inside: whose signal it is, what a stack says, whose workers sample, and true shares."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from advisor.recording.inside import sampling
+from advisor.recording.inside.garbage import Collections
+from advisor.recording.inside.lines import described
+from advisor.recording.inside.profilers import Profiler
+from advisor.recording.inside.sampling import MEAN_NS, Sampler
+from advisor.recording.inside.stacks import Stacks, watch_workers
+
+
+@pytest.fixture
+def sampler() -> Iterator[Sampler]:
+    of = Sampler()
+    yield of
+    of.stop()
+
+
+def stack_of(frame: FrameType | None) -> tuple[tuple[CodeType, int, int], ...]:
+    frames = []
+    while frame:
+        frames.append((frame.f_code, frame.f_lasti, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(frames)
+
+
+def test_a_stack_has_the_innermost_line_of_the_program_and_what_it_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    path, seen = tmp_path / "train.py", []
+    path.write_text("import json\ndef log(value):\n    x = 1; return json.dumps(value, default=look)\n")
+    scope: dict[str, Any] = {"look": lambda _: seen.append(stack_of(inspect.stack()[1].frame))}
+    exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - a program of the test's
+    scope["log"](object())
+    named = described(seen[0])
+    assert (named["line"], named["function"]) == ("train.py:3", "log")
+    assert named["call"] == "json.dumps"
+    assert named["below"][0].startswith("json/__init__.py: dumps")
+
+
+def test_it_samples_and_gives_the_signal_back(sampler: Sampler):
+    own = signal.signal
+    assert sampler.start()
+    until = time.monotonic() + 30
+    while sampler.samples < 3 and time.monotonic() < until:
+        sum(range(1000))
+    sampler.stop()
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    assert signal.signal is own
+    stacks = sampler.stacks()
+    assert sum(each["samples"] for each in stacks) == sampler.samples
+    assert sum(each["ns"] for each in stacks) >= sampler.samples * MEAN_NS
+    assert stacks[0]["line"].partition(":")[0].endswith("test_stacks.py")
+
+
+def test_a_call_that_delays_the_handler_is_given_its_time(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
+    clock, gaps = [1_000_000_000], list[float]()
+    monkeypatch.setattr(sampling.time, "perf_counter_ns", lambda: clock[0])
+    monkeypatch.setattr(sampling, "_set_timer", lambda _, seconds: gaps.append(seconds))
+    assert sampler.start()
+    clock[0] += round(1e9 * gaps[0]) + 70_000_000
+    handler: Any = signal.getsignal(signal.SIGALRM)
+    handler(signal.SIGALRM, inspect.currentframe())
+    assert [each["ns"] for each in sampler.stacks()] == [MEAN_NS + 70_000_000]
+
+
+def test_it_leaves_a_signal_that_the_program_uses(sampler: Sampler):
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    try:
+        assert not sampler.start()
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: signal.alarm(0),
+        lambda: signal.setitimer(signal.ITIMER_REAL, 0),
+        lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL),
+        lambda: os.execv("/no/such/program", ["x"]),  # noqa: S606 - there is none
+    ],
+)
+def test_it_steps_aside_when_the_program_uses_the_signal_or_becomes_another(
+    sampler: Sampler, use: Callable[[], object]
+):
+    assert sampler.start()
+    signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+    assert sampler.is_on
+    with contextlib.suppress(FileNotFoundError):
+        use()
+    assert not sampler.is_on
+
+
+def test_another_thread_samples_nothing(sampler: Sampler):
+    began: list[bool] = []
+    thread = threading.Thread(target=lambda: began.append(sampler.start()))
+    thread.start()
+    thread.join()
+    assert began == [False]
+
+
+def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Parent and worker are one process here: its number is made to be its parent's."""
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    fetched: list[int] = []
+    fetcher = type("Fetcher", (), {"fetch": lambda _, index: fetched.append(index)})
+    fetch = SimpleNamespace(_MapDatasetFetcher=fetcher)
+    monkeypatch.setitem(sys.modules, "torch.utils.data._utils.fetch", fetch)  # type: ignore[arg-type]
+    data = SimpleNamespace(get_worker_info=lambda: 1)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", data)  # type: ignore[arg-type]
+    watch_workers(str(tmp_path))
+    get: Any = fetcher()
+    parent = Stacks(str(tmp_path))
+    get.fetch(1)
+    assert not [*tmp_path.iterdir()]
+    monkeypatch.setattr(parent.sampler, "start", lambda: True)
+    parent.resume()
+    get.fetch(2)
+    parent.pause()
+    get.fetch(3)
+    assert fetched == [1, 2, 3]
+    block = parent.block()
+    assert block is not None
+    assert [set(worker) for worker in block["workers"]] == [{"samples", "stacks"}]
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def test_collections_are_marked_by_who_asks_for_them():
+    marks: list[str] = []
+
+    class Range:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            marks.append(self.name)
+
+        def __exit__(self, *_: object) -> None:
+            marks.append("end")
+
+    profiler = Profiler()
+    profiler.range = Range  # type: ignore[method-assign, assignment]
+    collections = Collections(profiler)
+    collections.begin()
+    gc.collect()
+    gc.collect(0)
+    collections.end()
+    gc.collect()
+    assert marks == ["gc.collect", "end"]
+    collections.begin()
+    gc.callbacks[-1]("start", {"generation": 2})
+    collections.end()
+    assert marks[2:] == ["Python GC"]
+
+
+PHASES = """
+import json, os, sys, tempfile, time, zlib
+from advisor.recording.inside.sampling import Sampler
+def python():
+    total = 0
+    for i in range(60_000): total += i * i
+def frees(): zlib.compress(DATA, 6)
+def holds(): json.dumps(LIST)
+def writes():
+    FILE.seek(0); FILE.write(DATA * 3); FILE.flush()
+DATA, LIST, FILE = os.urandom(200_000), list(range(60_000)), tempfile.TemporaryFile()
+def run():
+    sampler, phases = Sampler(), (python, frees, holds, writes)
+    took = dict.fromkeys((phase.__name__ for phase in phases), 0)
+    sampler.start()
+    until = time.monotonic() + 12
+    while time.monotonic() < until:
+        for phase in phases:
+            began = time.perf_counter_ns()
+            phase()
+            took[phase.__name__] += time.perf_counter_ns() - began
+    sampler.stop()
+    seen = {}
+    for stack in sampler.stacks():
+        seen[stack["function"]] = seen.get(stack["function"], 0) + stack["ns"]
+    print(json.dumps([took, seen]), flush=True)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("where", ["run()", "os.waitpid(pid, 0) if (pid := os.fork()) else run()"])
+def test_shares_of_four_phases_are_within_five_points(where: str, tmp_path: Path):
+    import subprocess  # noqa: PLC0415 - of this test alone
+
+    (tmp_path / "phases.py").write_text(PHASES + where)
+    ran = subprocess.run([sys.executable, tmp_path / "phases.py"], capture_output=True, text=True, check=True)
+    took, seen = json.loads(ran.stdout)
+    total, sampled = sum(took.values()), sum(seen.values())
+    for phase, ns in took.items():
+        assert abs(ns / total - seen.get(phase, 0) / sampled) < 0.05, (phase, took, seen)

@@ -1,0 +1,164 @@
+"""The line of the program that takes the time of its step: which lines count, and what their share is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.analysis.device.host_lines import needless_lines, sampled
+from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.host_calls import kinds
+from advisor.model.missing import Missing
+from tests.tables import kernel, metrics_of, on_host, profile, step, view
+
+OPS = [on_host("op", 0, 400, name="aten::linear"), on_host("op", 400, 500, name="aten::quantile")]
+NODE = on_host("op", 500, 600, name="autograd::engine::evaluate_function: AddmmBackward0", sequence=7)
+
+
+def trace(*stacks: dict[str, Any], ops: list[dict[str, Any]] = OPS) -> DeviceView:
+    """A step of 1 ms on a CPU, whose ops take the first half of it, and what was sampled."""
+    of = view(profile([], ops, [step(1, 0, 1000, device=None)]))
+    of.process["stacks"] = [*stacks]  # type: ignore[index]  # a reader fills it
+    return of
+
+
+def stack(line: str | None, call: str | None, *below: str, samples: int = 10, **more: Any) -> dict[str, Any]:
+    known = {"line": line, "call": call, "below": [*below], "samples": samples, "ns": 10_000_000 * samples}
+    return {"function": "main", "above": None, "of_loader": False} | known | more
+
+
+BACKWARD = stack("train.py:9", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=60)
+
+
+def test_a_line_that_saves_a_file_has_its_share_and_the_advice_for_it():
+    saves = stack("train.py:12", "model.save_weights", "keras/src/saving/saving_api.py: save_weights", samples=40)
+    values = metrics_of(trace(BACKWARD, saves))
+    assert values["line_share"] == pytest.approx(0.4)
+    assert values["line_place"] == "train.py:12 `model.save_weights(...)`"
+    assert values["line_words"] == "saves a file"
+    assert values["line_fix"].startswith("Save every 1,000 steps")
+    assert values["line_least_gain_ms"] == pytest.approx(0.4 - 2 * (0.4 * 0.6 / 100) ** 0.5)
+    assert values["line_gain_ms"] == pytest.approx(0.4 + 2 * (0.4 * 0.6 / 100) ** 0.5)
+
+
+def test_a_line_of_python_takes_no_more_than_the_time_outside_of_ops():
+    values = metrics_of(trace(BACKWARD, stack("train.py:12", "distances", samples=140)))
+    assert values["line_share"] == pytest.approx(0.5)
+    assert values["line_words"] == ""
+
+
+def test_lines_of_a_function_that_does_nothing_else_count_together():
+    lines = (stack(f"train.py:{line}", "f", samples=20, function="log") for line in (3, 4))
+    inner = stack("train.py:4", "zip", samples=5, function="log.<locals>.<genexpr>")
+    values = metrics_of(trace(BACKWARD, *lines, inner))
+    assert values["line_share"] == pytest.approx(45 / 105)
+    assert values["line_place"] == "train.py:3 `f(...)` in `log`"
+
+
+def test_lines_of_a_loop_that_trains_count_one_by_one():
+    loop = stack("train.py:9", "loss.backward", samples=60, function="main")
+    others = (stack(f"train.py:{line}", "f", samples=samples) for line, samples in ((3, 30), (4, 10)))
+    values = metrics_of(trace(loop, *others))
+    assert values["line_share"] == pytest.approx(0.3)
+    assert values["other_lines"] == "train.py:4 `f(...)` (10 %)"
+
+
+@pytest.mark.parametrize(
+    ("call", "below", "above"),
+    [
+        ("model", ["torch/nn/modules/module.py: Module._call_impl"], None),
+        ("opt.step", [], None),
+        ("loss.item", [], None),
+        ("gc.collect", [], None),
+        ("enumerate", [], None),
+        ("Image.open", [], "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"),
+    ],
+)
+def test_the_step_s_own_work_and_what_other_rules_judge_is_no_lost_line(call: str, below: list[str], above: str | None):
+    assert needless_lines(trace(stack("train.py:9", call, *below, samples=100, above=above))).is_empty()
+
+
+def test_an_op_that_takes_no_part_in_the_training_is_lost():
+    linear = on_host("op", 0, 400, name="aten::linear", sequence=7)
+    ops = [linear, on_host("op", 400, 500, name="aten::quantile", sequence=8), NODE]
+    stacks = (stack("train.py:9", f"torch.{name}", samples=50) for name in ("linear", "quantile"))
+    lines = needless_lines(trace(*stacks, ops=ops))
+    assert lines.select("call", "share").rows() == [("torch.quantile", 0.5)]
+
+
+def test_without_a_training_no_op_is_lost():
+    assert needless_lines(trace(stack("serve.py:9", "torch.quantile", samples=100))).is_empty()
+
+
+def test_a_builtin_of_python_is_no_op_of_the_same_name():
+    lines = trace(stack("train.py:9", "sum", samples=100), ops=[on_host("op", 0, 500, name="aten::sum"), NODE])
+    assert lines.once(sampled)["kind"].to_list() == ["own"]
+
+
+def test_the_loader_s_processes_are_not_the_step():
+    assert needless_lines(trace(BACKWARD, stack("data.py:3", "json.loads", samples=100, of_loader=True))).is_empty()
+
+
+def test_without_samples_or_with_few_nothing_is_told():
+    assert metrics_of(trace())["line_share"] == Missing("few_stack_samples", samples=0)  # the program used the signal
+    few = metrics_of(trace(stack("train.py:9", "f", samples=29)))["line_share"]
+    assert few == Missing("few_stack_samples", samples=29)
+
+
+def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
+    for kind in kinds():
+        assert bool(kind.words) == bool(kind.fix), kind.name
+        assert not kind.fix or ("`" in kind.fix and len(kind.fix) < 160), kind.name
+
+
+STEPS = [step(1, 0, 125)]
+DEVICE = [kernel(0, 25, 0), kernel(100, 125, 100)]
+LOG = on_host("python", 40, 70, name="logging/__init__.py(1517): debug", thread=2)
+
+
+def recorded(name: str) -> DeviceView:
+    """Without samples: 60 of 100 us in a function that was recorded."""
+    host = [on_host("step", 0, 100), on_host("op", 0, 20), on_host("python", 20, 80, name=name)]
+    return view(profile([], host, [step(1, 0, 100, device=None)]))
+
+
+def test_without_samples_a_recorded_function_that_logs_counts_while_the_device_idles():
+    early = LOG | {"start_ns": 15_000}  # 10 of its 30 us are hidden
+    assert metrics_of(view(profile(DEVICE, [early], STEPS)))["line_share"] == pytest.approx(20 / 125)
+
+
+def test_a_recorded_function_is_named_by_the_line_of_the_program_that_calls_it():
+    caller = on_host("python", 30, 80, name="train.py(31): report", thread=2, id=0)
+    log = LOG | {"parent": 0}
+    values = metrics_of(view(profile(DEVICE, [caller, log], STEPS)))
+    assert values["line_place"] == "train.py:31 `debug(...)`"
+    assert (values["line_least_gain_ms"], values["line_gain_ms"]) == pytest.approx((0.015, 0.030))
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("torch/serialization.py(938): save", True),
+        ("torch/serialization.py(1176): _save", False),  # within it
+        ("safetensors/torch.py(250): save_file", True),
+        ("json/__init__.py(120): dump", True),
+        ("<built-in function dump>", True),
+        ("json/__init__.py(183): dumps", False),  # makes text
+        ("train.py(10): save", False),
+        ("site-packages/wandb/sdk/wandb_run.py(1700): log", True),
+        ("torch/utils/tensorboard/writer.py(349): add_scalar", True),
+        ("<built-in function print>", True),
+        ("tqdm/std.py(1198): refresh", True),
+        ("tqdm/std.py(1160): __iter__", False),
+        ("catalogging/__init__.py(1): debug", False),
+    ],
+)
+def test_functions_that_save_or_log_are_told_by_name_and_are_not_called_python(name: str, *, counts: bool):
+    values, share = metrics_of(recorded(name)), 0.6 if counts else 0.0
+    assert values["line_share"] == pytest.approx(share)
+    assert values["python_bound_share"] == pytest.approx(0.8 - share)
+
+
+def test_without_samples_and_functions_nothing_is_told():
+    assert metrics_of(view(profile(DEVICE, steps=STEPS)))["line_share"] == Missing("no_python_calls")
