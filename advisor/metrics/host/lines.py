@@ -72,6 +72,9 @@ measure("line_share", lambda view: view.once(_top)["share"]).says(
     "of the framework's ops, or in which the device idles; without samples, time in recorded functions that log or "
     "save files, with a device only while it idles / step time",
 )
+measure("known_line_share", lambda view: view.once(_top)["share"] if view.once(_kind) else 0.0).says(
+    "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
+)
 measure("line_place", lambda view: _place(top) if "line" in (top := view.once(_top)) else "", unit="text").says(
     "That line and what it calls.", "file and line, and the call that most of the samples were in"
 )
