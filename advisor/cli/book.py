@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,11 @@ from advisor.errors import UsageError
 from advisor.text import did_you_mean
 from advisor.vocabulary.rules import QUESTIONS
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from advisor.rules.rule_file import Rule
+
 _WIDEST = 100  # columns: longer lines are hard to read
 
 rules_app = typer.Typer(no_args_is_help=True, help="The rule book: list, show and test rules.")
@@ -18,12 +23,32 @@ metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can
 
 
 @rules_app.command("list")
-def rules_list(config: ConfigPath = None) -> None:
+def rules_list(
+    config: ConfigPath = None,
+    python: Annotated[
+        bool, typer.Option("--python", help="Only rules that need Python of their own, each with its reason.")
+    ] = False,
+) -> None:
     """One line per rule: its id, its severities and its title."""
     from advisor.rules.user_config import rule_book
 
-    for rule in rule_book(config_of(config)).values():
+    book = rule_book(config_of(config))
+    if python:
+        _list_python(book)
+        return
+    for rule in book.values():
         typer.echo(f"{rule.id:28} {'/'.join(rule.levels) or 'by saving':12} {rule.heading()}")
+
+
+def _list_python(book: "Mapping[str, Rule]") -> None:
+    from advisor.rules.python import python_metrics, reason
+
+    own = python_metrics(book)
+    for rule, metrics in own.items():
+        typer.echo(f"{rule:28} {'; '.join(dict.fromkeys(map(reason, metrics)))}")
+    typer.echo(
+        f"{len(own)} of {len(book)} rules use metrics that no other rule uses; the others need no Python of theirs"
+    )
 
 
 @rules_app.command("show")

@@ -48,7 +48,7 @@ class Metric:
     source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table` or `table.column`)
     without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
     `framework` alone; and where `unknown` gives no reason why not. `where` gives the places in the recording that the
-    number comes from, the most telling first.
+    number comes from, the most telling first. `topic` is the module that declares it, below `metrics/`.
     """
 
     name: str
@@ -145,7 +145,7 @@ class Declare(Generic[P]):
         def says(meaning: str, formula: str, source: str = self.shared.get("source", "")) -> None:
             if name in METRICS:
                 raise ValueError(f"registered twice: {name}")
-            topic = self.module.removeprefix("advisor.metrics.").partition(".")[0]
+            topic = self.module.removeprefix("advisor.metrics.")
             needs = (*self.shared.get("needs", ()), *more.get("needs", ()))
             fields: dict[str, Any] = {**self.shared, **more, "source": source, "needs": needs}
             METRICS[name] = Metric(name, meaning, formula, of, subject=self.subject, topic=topic, **fields)
@@ -303,7 +303,7 @@ def topics() -> dict[str, list[Metric]]:
     """All metrics by the package that measures them, in the order of their names."""
     groups: dict[str, list[Metric]] = {}
     for metric in sorted(METRICS.values(), key=lambda metric: metric.name):
-        groups.setdefault(metric.topic, []).append(metric)
+        groups.setdefault(metric.topic.partition(".")[0], []).append(metric)
     return groups
 
 

@@ -5,13 +5,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.metrics.metric import METRICS
 from advisor.model.finding import Finding, Value
-from advisor.rules import wording
 from advisor.rules.evaluation import verdicts
 from advisor.rules.expressions import comparisons, parse
 from advisor.rules.judge import Judgement, judge, unmet
 from advisor.rules.measured_run import MeasuredRun
+from advisor.rules.python import used_metrics
 from advisor.rules.rule_file import Rule
 from advisor.text import UNKNOWN, count, interval, listing, ms, one_line, percent, quantity
 from advisor.vocabulary.severities import GRADES
@@ -71,7 +70,7 @@ def _plain(condition: object) -> str:
 
 def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator[str]:
     """Every metric of its selections, and the others that it names; of an unknown one the reason."""
-    names = [*rule.selected, *sorted(_used(rule) - rule.selected.keys())]
+    names = [*rule.selected, *sorted(used_metrics(rule) - rule.selected.keys())]
     units = {name: rule.metric(name).unit for name in names}
     why = {name: run.reasons.get(rule.metric(name).name) for name in names}
     reasons = {name: f" ({reason.words})" if (reason := why[name]) else "" for name in names}
@@ -80,14 +79,6 @@ def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator
         for name in names
     )
     return _columns((name, one_line(value, _WIDEST)) for name, value in values)
-
-
-def _used(rule: Rule) -> set[str]:
-    """The metrics that its expressions and texts name."""
-    known = {*METRICS, *rule.selected}
-    expressions = (*rule.expressions(known).values(), *rule.fix_conditions(known).values())
-    texts = (rule.says, *(text for fix in rule.fixes for text in fix.templates))
-    return known & {*rule.shows}.union(*(each.names for each in expressions), *map(wording.names, texts))
 
 
 def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
