@@ -42,7 +42,6 @@ REASONS: Final[Mapping[str, str]] = {
     "input.tf_data": "it follows the iterators of tf.data down to the slowest",
     "kernels": "it needs the shapes and types of inputs, or the limits of the device",
     "kernels.counters": "it reads sampled hardware counters",
-    "kernels.elementwise_chains": "it finds kernels that follow each other on the same values",
     "kernels.fusion_unused": "it finds sequences of kernels",
     "kernels.grids": "it holds the grid of a kernel against the multiprocessors",
     "kernels.kernel_times": "it holds the grid of a kernel against the multiprocessors",

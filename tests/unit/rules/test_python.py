@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from advisor import metrics
 from advisor.metrics import METRICS
-from advisor.rules.python import FACTS, REASONS, python_metrics, reason
+from advisor.rules.python import python_metrics, reason
 from advisor.rules.rule_file import RuleFile, load
 from advisor.system.resources import rules_folder
 from tests.unit.rules.test_selected_rules import RULE
-
-METRICS_FOLDER = Path(metrics.__file__).parent
-
-
-def test_every_topic_with_a_reason_is_one_of_today():
-    gone = [topic for topic in (*REASONS, *FACTS) if not [*METRICS_FOLDER.glob(f"{topic.replace('.', '/')}*")]]
-    assert gone == []
 
 
 def test_every_metric_has_a_reason():
