@@ -1,15 +1,24 @@
-"""What a process does once: CUDA's start-up in the first calls, and compiling a kernel before its first launch."""
+"""What a process does once: starting CUDA, loading kernels at their first launch, compiling them before it."""
 
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from advisor.inputs.names.calls import STEP
+from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Mask
+from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, SET_UP_NS
 
 COMPILATION: Final = "compilation of {}"
-_SET_UP_NS: Final = 1_000_000  # taking or freeing memory takes microseconds
+STARTING: Final = "start of CUDA or HIP in "
+LOADING: Final = "loading of a kernel in "
+_IDLE: Final = 0.9  # of a call: the device does nothing that it could wait for
+_MOST_CALLS: Final = 2  # half as long as this one: what comes more often is how the program is
+_WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for the device, which may work unrecorded
 _COMPILES_NS: Final = 10_000_000  # no compiler of kernels is quicker
 _AGAIN: Final = 0.5  # of the wait before the first launch: if it comes again, it is no compilation
 _MODULE_LAUNCH: Final = r"^(?:cu|hip)(?:Ext)?(?:Module)?LaunchKernel|^cuLaunchKernelEx"
@@ -17,22 +26,64 @@ _NAME_LENGTH: Final = 60
 
 
 def with_one_time_work(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """Host ops in which start-up is no allocation, and with the compilation of kernels that nothing else recorded.
+    """Host ops with a range around all that is done once and that the profiler did not call so.
+
+    Ranges of kind `start_up` are calls of the driver in which it sets itself up or loads a kernel, whatever they are
+    called: a `cudaFree` before any work has nothing to free. Ranges of kind `compile` are the making of kernels.
 
     Args:
         host: Host ops, with `id` and `parent`.
         device: Device ops, with `launch` and `op`.
     """
-    first = device["start_ns"].min()
-    if not device.height or not isinstance(first, int):
+    if not device.height:
         return host
-    end = END_NS
-    sets_up = (pl.col("kind") == "allocator") & (pl.col("dur_ns") >= _SET_UP_NS) & (end <= first)
-    host = host.with_columns(
-        kind=pl.when(sets_up).then(pl.lit("runtime", HOST_OP_KINDS)).otherwise("kind")  # there is nothing to free yet
+    rows = pl.concat([_start_ups(host, device), _compilations(host, device)], how="diagonal_relaxed")
+    numbered = rows.with_columns(id=pl.int_range(host.height, host.height + pl.len(), dtype=pl.Int64))
+    return pl.concat([host, numbered], how="diagonal_relaxed") if rows.height else host
+
+
+def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of kind `start_up`: calls in which CUDA or HIP sets itself up or loads a kernel, while the device idles.
+
+    That is each long call before the device's first op. Later, it is the first launch of a kernel that takes 1 ms or
+    more, and a call of 100 ms or more that no more than one other of its name comes near. In a recording that a
+    profiler's schedule began in a later step the first launch recorded is not the process's first.
+    """
+    is_call = pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("dur_ns") >= CODE_LOAD_NS)
+    calls = host.filter(is_call, ~matches(_WAITING).fill_null(value=False))
+    start = calls["start_ns"].to_numpy()
+    busy = Intervals.of(device["start_ns"].to_numpy(), device.select(END_NS).to_series().to_numpy())
+    idle_ns = calls["dur_ns"].to_numpy() - busy.within(start, start + calls["dur_ns"].to_numpy())
+    first_launches = device.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls()
+    loads = pl.col("id").is_in(first_launches.implode()) & matches(LAUNCHING) & pl.lit(_is_fresh(host))
+    is_long = (pl.col("dur_ns") >= SET_UP_NS) | (pl.col("kind") == "allocator")  # taking memory takes microseconds
+    before = (pl.col("start_ns") < device["start_ns"].min()) & is_long
+    is_near = pl.col("dur_ns").rank("ordinal", descending=True).over("name") <= _MOST_CALLS
+    third = pl.col("dur_ns").sort(descending=True).slice(_MOST_CALLS, 1).max().over("name").fill_null(0)
+    rare = is_near & (pl.col("dur_ns") >= LONG_CALL_NS) & (2 * third < pl.col("dur_ns"))
+    idles = pl.Series(idle_ns) >= _IDLE * pl.col("dur_ns")
+    return (
+        calls.with_columns(loads=loads)
+        .filter(idles & (before | rare | pl.col("loads")))
+        .select(
+            "thread",
+            pl.lit("start_up", HOST_OP_KINDS).alias("kind"),
+            pl.concat_str(
+                pl.when("loads").then(pl.lit(LOADING)).otherwise(pl.lit(STARTING)), pl.col("name").cast(pl.String)
+            )
+            .cast(host.schema["name"])
+            .alias("name"),
+            "start_ns",
+            "dur_ns",
+        )
     )
-    rows = _compilations(host, device)
-    return pl.concat([host, rows], how="diagonal_relaxed") if rows.height else host
+
+
+def _is_fresh(host: pl.DataFrame) -> bool:
+    """Whether the recording may hold the first uses of kernels: no schedule of a profiler began it in a later step."""
+    steps = host.filter(pl.col("kind") == "step")["name"].cast(pl.String).str.extract(STEP).cast(pl.Int64, strict=False)
+    first = steps.min()
+    return first is None or first == 0
 
 
 def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -56,7 +107,6 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     around = rows.filter(pl.Series(_runs_since(rows, host), dtype=pl.Boolean))
     title = around["name"].cast(pl.String).str.head(_NAME_LENGTH)
     return around.select(
-        pl.int_range(host.height, host.height + pl.len(), dtype=pl.Int64).alias("id"),
         pl.col("call_thread").alias("thread"),
         pl.lit("compile", HOST_OP_KINDS).alias("kind"),
         pl.Series([COMPILATION.format(name) for name in title], dtype=pl.String)

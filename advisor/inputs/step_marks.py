@@ -18,6 +18,11 @@ from advisor.text import percent
 FEWEST: Final = 4  # calls: three whole periods between them
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
 """Names of ranges for what is done once, before the work that counts."""
+_PARTS: Final = (
+    r"(?i)(?:layer|block|stage|expert|head|bucket|chunk|shard)s?[ _.:/\[(-]*#"  # a model counts what it is made of
+    r"|\bDALI\b|data[ _]?load|prefetch|RunCPU|RunMixed"  # a loader's batches are ahead of the steps
+)
+_STEPS: Final = r"(?i)step|iter|batch|epoch|request"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
@@ -63,6 +68,8 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     There are at least three of them, inside no other range that repeats; they launched ten device ops or more on
     average, or CUDA graphs, and at least 80 % of what kept the device busy between the first of them and the last. In a
     job without a device, its ops count like that.
+    None are ranges whose names count layers or are a loader's, nor those that lie in one range around them which
+    launched much beside them and is no epoch: they are parts of one pass.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
     where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
     `hint` are more facts for the note on them. `fewest` is in place of the ten: compiled programs have few ops.
@@ -78,7 +85,7 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
         steps = as_steps(ranges)
         if steps.height < _REPEATS:
             continue
-        covered, between, enough = _coverage(steps, work, fewest)
+        covered, between, enough = _coverage(steps, work, fewest, _around(str(label), ranges, host))
         rank = (re.search(WARM_UP, str(label)) is None, covered)
         if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
             shares = {"inside": covered / between}
@@ -108,7 +115,8 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
         is_own &= ~pl.col("nccl").fill_null(value=False)
     plain = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
     label = pl.when(matches(STEP_MARKS)).then(pl.lit(_OF_ENGINE)).otherwise(plain)  # whatever their phases
-    repeated = host.filter(is_own).with_columns(label=label).filter(pl.len().over("label", "thread") >= _REPEATS)
+    ranges = host.filter(is_own).with_columns(label=label).filter(~pl.col("label").str.contains(_PARTS))
+    repeated = ranges.filter(pl.len().over("label", "thread") >= _REPEATS)
     if not repeated.height:
         return repeated
     end = END_NS
@@ -121,13 +129,26 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
-def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int) -> tuple[int, int, bool]:
-    """Busy time from launches inside the ranges, and from all between the first and the last, in ns.
+def _around(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """The one range of people's own right around all of these, as a row; none around what is called a step."""
+    around = ranges["parent"].unique()
+    if len(around) > 1 or around.null_count() or re.search(_STEPS, label):
+        return host.clear()
+    return host.filter(pl.col("id") == around[0], pl.col("kind").is_in(RANGES), ~matches(FRAMEWORK_RANGE))
+
+
+def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int, around: pl.DataFrame) -> tuple[int, int, bool]:
+    """Busy time from launches inside the ranges, and from all between the first and the last or `around` them, in ns.
 
     And whether the ranges launched enough to be steps.
     """
-    first = steps["host_start_ns"][0]
-    last = int((steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy().max())
+    spans = pl.concat(
+        [
+            steps.select(start="host_start_ns", end=pl.col("host_start_ns") + pl.col("host_dur_ns")),
+            around.select(start="start_ns", end=END_NS),
+        ]
+    )
+    first, last = spans.select(pl.min("start"), pl.max("end")).row(0)
     inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
     between = work.filter((work["call_start"] >= first) & (work["call_end"] <= last))
     graphs = inside["graph"].count() >= steps.height

@@ -85,17 +85,23 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     plans = [_action(alike, fix, step_ms) for fix, alike in groups]
     most = max((action.expected_share for action in plans), default=0.0)
     doubts = {finding.key for finding in findings if finding.of_recording}
+    once = {finding.key for finding in findings if finding.is_most_of_recording}
     leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
-    plans.sort(key=lambda a: (a is not leads, a.high_ms is None, -a.sure_share, -a.expected_share))
+    plans.sort(
+        key=lambda a: (not once & {*a.findings}, a is not leads, a.high_ms is None, -a.sure_share, -a.expected_share)
+    )
     return tuple(_in_sequence(plans))
 
 
 def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:
-    """The findings as the actions on them stand; before these what makes all numbers doubtful, the others behind."""
+    """The findings as the actions on them stand; before these what is most of the time or makes all numbers doubtful.
+
+    The others stand behind.
+    """
     place = {key: number for number, action in enumerate(of) for key in action.findings}
-    doubts = [finding for finding in findings if finding.lacks_work and finding.severity == "high"]
-    rest = [finding for finding in findings if finding not in doubts]
-    return (*doubts, *sorted(rest, key=lambda finding: place.get(finding.key, len(place))))
+    first = [f for f in findings if f.is_most_of_recording or (f.lacks_work and f.severity == "high")]
+    rest = [finding for finding in findings if finding not in first]
+    return (*first, *sorted(rest, key=lambda finding: place.get(finding.key, len(place))))
 
 
 def _asks(finding: Finding) -> bool:

@@ -150,6 +150,11 @@ class Finding(Frozen):
     new: bool | None = None
 
     @property
+    def is_most_of_recording(self) -> bool:
+        """Whether it says that most of the recording happens once, so that all others are about its smaller part."""
+        return self.loss == "once" and self.severity != "low"
+
+    @property
     def lacks_work(self) -> bool:
         """Whether the recording lacks work of the device: the time that seems lost may be none."""
         return self.loss == "unknown"

@@ -139,9 +139,6 @@ REASONS: Final = {
     "no_allocation": "the profiler recorded no tensor sizes on this device",
     "no_reserved_totals": "the recording holds no totals of reserved memory",
     # host and idle time
-    "cuda_start_up": (
-        "the recording holds the start of the process, and CUDA or HIP sets itself up in {share:percent} of it"
-    ),
     "idle_cause_unknown": "{share:percent} of the time is idle, and its cause was not recorded",
     "silent_host": (
         "nothing was recorded on the host in {share:percent} of the time (it may be Python, or a wait for data, a "

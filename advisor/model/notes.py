@@ -110,10 +110,6 @@ NOTES: Final = {
         "the marks of steps are not used: nothing in the recording joins the device's work with the host's calls"
     ),
     "pauses": "{pauses:count pause} between steps ({total:ms} in all, after {after}) left out",
-    "start_up": (
-        "start-up is left out: {length:ms}, up to the first kernel{warm:? after the warm-up}"
-        "{copied:?; it copies }{copied:bytes}"
-    ),
     # ranks
     "rank_repeated": "more than one file claims rank {ranks}: taken as different jobs; keep one job per folder",
     "same_rank": (

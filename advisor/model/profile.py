@@ -22,7 +22,7 @@ DEVICE_OP_KINDS: Final = pl.Enum(["kernel", "collective", "memcpy", "memset"])
 HOST_OP_KINDS: Final = pl.Enum(
     [
         *("op", "runtime", "sync", "allocator", "input", "collective", "annotation", "module", "python"),
-        *("compile", "gc", "step", "overhead"),
+        *("compile", "start_up", "gc", "step", "overhead"),
         "pipeline",  # a stage of the input pipeline at work; `input` is the request that waits for it
     ]
 )

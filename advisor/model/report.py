@@ -176,12 +176,17 @@ class Run(Frozen):
         A smaller one than a tenth of the step is the verdict only where no finding is, and the job is not healthy.
         """
         known = self.accounting
-        if known is None or known.useful_share >= HEALTHY_SHARE:
+        if known is None or known.useful_share >= HEALTHY_SHARE or self.is_mostly_once:
             return None
         loss = next((part for part in known.losses if not part.is_explained), None)
         if loss is None or loss.share <= self._known_share(known):
             return None
         return loss if loss.share >= 1 - HEALTHY_SHARE or not self._is_worth_a_verdict else None
+
+    @property
+    def is_mostly_once(self) -> bool:
+        """Whether most of the recording is work that is done once: the first finding says so."""
+        return any(finding.is_most_of_recording for finding in self.findings[:1])
 
     def _known_share(self, known: Accounting) -> float:
         """Of the step: what the first finding saves, or the largest loss that one explains without a saving."""

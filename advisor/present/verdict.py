@@ -18,6 +18,7 @@ _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _LONGEST: Final = 60  # characters of a range's name
 _REASONS: Final = 2  # of why a cause is unknown, for a headline
+_WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _TINY: Final = 0.1  # of one: not worth naming
 _DEVICE: Final = "compute"  # the work of a device
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
@@ -35,7 +36,8 @@ def headline(run: Run) -> str:
         return _too_little(run)
     if known.code == "finding":
         first = run.findings[0]
-        loss_of = first_sentence(first.says) if first.lacks_work else largest_loss(run)
+        is_told = first.lacks_work or run.is_mostly_once
+        loss_of = first_sentence(first.says) if is_told else largest_loss(run)
         worth = saving(_led(first, run), run.source.steps) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
@@ -136,7 +138,16 @@ def each_step(run: Run) -> str:
 
 def qualified(run: Run) -> str:
     """That the recording is a fragment; the cause of a loss, or why that many rules could not be judged."""
-    return " ".join(filter(None, (_fragment(run), _qualified(run))))
+    return " ".join(filter(None, (_fragment(run), _qualified(run), _left_out(run))))
+
+
+def _left_out(run: Run) -> str:
+    """`Left out: start-up (34 s).`; empty where nearly all of the recording counts, or the verdict says so."""
+    row = next((row for row in run.metrics.get("worker", ()) if row.get("worker") == run.source.steps.worker), {})
+    share, parts = row.get("left_out_share"), row.get("left_out_parts")
+    if not isinstance(share, float) or share < _WORTH_SAYING or not parts or run.is_mostly_once:
+        return ""
+    return f"{percent(share)} of the recording is left out: {parts}."
 
 
 def _fragment(run: Run) -> str:

@@ -91,7 +91,8 @@ def _high_ms(share: Share | None) -> float:
 
 
 def _rank(candidate: Candidate, share: Share | None) -> tuple[object, ...]:
-    # time of unknown cause is in no saving: where it is most of the step, all others are doubtful
-    later = not (candidate.rule.about.loss == "unknown" and candidate.severity == "high")
+    # time of unknown cause is in no saving: where it is most of the step, all others are doubtful; and where most of
+    # the recording happens once, they are of its smaller part
+    later = (candidate.rule.about.loss, candidate.severity) not in {("unknown", "high"), ("once", "medium")}
     expected = candidate.expected_ms(share.low_ms, share.high_ms) if share else 0.0
     return later, share is None, -expected, SEVERITIES.index(candidate.severity), candidate.rule.id

@@ -3,7 +3,16 @@
 from dataclasses import dataclass
 from typing import Final
 
-from advisor.vocabulary.limits import LAUNCH_GAP, LAUNCH_GAP_NS, QUEUED_GAP, SLOW_CALL, UNRECORDED_WAIT
+from advisor.vocabulary.limits import (
+    CODE_LOAD,
+    LAUNCH_GAP,
+    LAUNCH_GAP_NS,
+    LONG_CALL,
+    QUEUED_GAP,
+    SET_UP,
+    SLOW_CALL,
+    UNRECORDED_WAIT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,14 @@ IDLE_CAUSES: Final = {
             "code is being compiled",
             "code is being compiled",
             "a compilation range is open",
+            host_range=True,
+        ),
+        IdleCause(
+            "start_up",
+            "CUDA or HIP sets itself up or loads a kernel",
+            "CUDA or HIP starts up",
+            f"a call is open that takes {SET_UP} or more before the device's first op, or later, while the device does "
+            f"nothing, {CODE_LOAD} or more at the first launch of a kernel, or {LONG_CALL} or more as hardly another",
             host_range=True,
         ),
         IdleCause(

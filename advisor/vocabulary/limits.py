@@ -19,6 +19,12 @@ BACKLOG_NS: Final = 1_000_000
 CODE_LOAD_NS: Final = 1_000_000
 """A launch that takes so long loads the kernel's code."""
 
+SET_UP_NS: Final = 10_000_000
+"""A call that takes so long before any work of the device sets CUDA or HIP up."""
+
+LONG_CALL_NS: Final = 100_000_000
+"""So does one that takes so long later while the device does nothing: what else a call does takes milliseconds."""
+
 WORKER_JOIN_NS: Final = 1_000_000
 """A request for a batch that takes longer, and brings none, waits until the loader's processes have ended."""
 
@@ -47,10 +53,11 @@ one job vary by 1 to 3 %.
 LAUNCH_GAP, QUEUED_GAP, SLOW_CALL, UNRECORDED_WAIT = map(
     ns, (LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS)
 )
+CODE_LOAD, SET_UP, LONG_CALL = map(ns, (CODE_LOAD_NS, SET_UP_NS, LONG_CALL_NS))
 """The same in words."""
 
 _WORDS: Final = {
-    "{code_load}": ns(CODE_LOAD_NS),
+    "{code_load}": CODE_LOAD,
     "{dispatch}": ns(DISPATCH_NS),
     "{launch_gap}": LAUNCH_GAP,
     "{queued_gap}": QUEUED_GAP,

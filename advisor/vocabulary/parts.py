@@ -169,7 +169,7 @@ PARTS: Final = {
         Part(
             "start_up",
             "start-up",
-            "the start of CUDA or HIP, which happens once",
+            "the start of CUDA or HIP and the loading of kernels, which happen once",
             Look(_COMPILE, "^"),
             ("once",),
         ),

@@ -2,14 +2,12 @@
 
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, at_edges, gaps
 from advisor.analysis.device.launches import launched
 from advisor.analysis.device.unrecorded_work import lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
 
@@ -47,29 +45,11 @@ def unknown_idle(view: DeviceView) -> Missing | None:
 
     What lies at the edges of a recording without steps casts no doubt on the gaps between ops, where these are longer.
     """
-    idle, startup = view.once(gaps), view.once(start_up)[0]
+    idle = view.once(gaps)
     between, length = idle.filter(~at_edges(idle, view)), pl.col("end_ns") - pl.col("start_ns")
     prevail = 2 * int(between.select(length).sum().item()) > int(idle.select(length).sum().item())
     unknown = int((between if prevail else idle)["unknown_ns"].sum()) / view.total_ns
-    rest = unknown if prevail else unknown - startup
-    if rest + startup < _UNKNOWN_SHARE:
-        return None
-    is_startup = rest < min(_UNKNOWN_SHARE, startup)
-    return Missing("cuda_start_up", share=startup) if is_startup else Missing("idle_cause_unknown", share=rest)
-
-
-def start_up(view: DeviceView) -> tuple[float, str]:
-    """Share of the time in which the process sets CUDA or HIP up, and that in words; steps begin after it."""
-    if view.has_marks or not view.ops.height:
-        return 0.0, ""
-    first = int(view.ops["start_ns"].min())  # type: ignore[arg-type]  # integers
-    before = Intervals.of(view.starts, np.minimum(view.ends, first))
-    calls = view.host.filter(pl.col("kind").is_in(["runtime", "sync"]), pl.col("start_ns") < first)
-    setting_up = (spans(calls) & before) - view.host_spans(*HOST_RANGES)
-    if not calls.height or not setting_up.total:
-        return 0.0, ""
-    longest = calls.sort("dur_ns", descending=True)["name"].cast(pl.String)[0]
-    return setting_up.total / view.total_ns, f"CUDA or HIP starts up, longest in {longest}"
+    return Missing("idle_cause_unknown", share=unknown) if unknown >= _UNKNOWN_SHARE else None
 
 
 def undirected_copies(view: DeviceView) -> Missing | None:

@@ -14,7 +14,7 @@ from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.kernels import classify
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals, above
-from advisor.model.profile import Profile, matches
+from advisor.model.profile import END_NS, Profile, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import SLOW_CALL_NS
 
@@ -88,6 +88,21 @@ class DeviceView:
         """End of each window in ns."""
         ends: Ints = self.starts + self.steps["dur_ns"].to_numpy()
         return ends
+
+    @cached_property
+    def recorded(self) -> tuple[int, int]:
+        """The worker's first event and the end of its last, in ns, without the recorder's own calls around them."""
+        bounds = self.process.get("recorded_start_ns"), self.process.get("recorded_end_ns")
+        if bounds[0] is not None and bounds[1] is not None:
+            return bounds[0], bounds[1]
+        moments = pl.concat([table.select("start_ns", end=END_NS) for table in (self.host, self.ops)])
+        first, last = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
+        return first or 0, last or 0
+
+    @property
+    def recorded_ns(self) -> int:
+        """The time from one to the other."""
+        return self.recorded[1] - self.recorded[0]
 
     @cached_property
     def complete(self) -> pl.DataFrame:

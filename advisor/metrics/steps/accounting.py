@@ -19,7 +19,7 @@ from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
 from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.tf_data import builds
-from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
+from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle
 from advisor.analysis.device.unrecorded_work import lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
@@ -98,8 +98,6 @@ def _idle(view: DeviceView) -> dict[str, Ints]:
     causes = {cause: _by_step(view, idle, idle[f"{cause}_ns"].to_numpy()) for cause in CAUSES}
     if view.total_ns and view.once(unknown_idle):
         causes["unknown"] = np.sum([causes["unknown"], *(causes.pop(cause) for cause in DOUBTFUL)], axis=0)
-    startup = _first(causes["unknown"], round(view.once(start_up)[0] * view.total_ns))
-    causes |= {"start_up": startup, "unknown": causes["unknown"] - startup}
     if "host_bound" in causes:
         late = idle["host_bound_ns"].to_numpy()
         short = _by_step(view, idle, np.where(late <= LAUNCH_GAP_NS, late, 0))
@@ -118,13 +116,6 @@ def _by_step(view: DeviceView, idle: pl.DataFrame, time: Ints) -> Ints:
     total = np.zeros(view.steps.height, np.int64)
     np.add.at(total, idle["window"].to_numpy(), time)
     return total
-
-
-def _first(time: Ints, most: int) -> Ints:
-    """So much of the time, from the first step on."""
-    before = np.cumsum(time) - time
-    first: Ints = np.clip(most - before, 0, time)
-    return first
 
 
 def _on_cpu(view: DeviceView) -> dict[str, Ints]:

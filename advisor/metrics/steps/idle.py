@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, SHORT, gaps, graph_holes_ns, graph_pauses_ns, idle_for, stalls
 from advisor.analysis.device.places import waits_that_cost
-from advisor.analysis.device.unknowns import DOUBTFUL, start_up, unknown_idle
+from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.arrays import Ints
@@ -84,12 +84,10 @@ def _causes(view: DeviceView) -> str:
     rows, doubtful = view.once(gaps), DOUBTFUL if view.once(unknown_idle) else ()
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
     by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
-    startup, longest = view.once(start_up)
-    by_words[_words("unknown")] -= startup
     if "host_bound" not in doubtful:
         by_words[_SILENT] = _silent_share(view)
         by_words[_words("host_bound")] -= by_words[_SILENT]
-    by_words |= {longest: startup, _EITHER: sum(shares[cause] for cause in doubtful)}
+    by_words |= {_EITHER: sum(shares[cause] for cause in doubtful)}
     largest = sorted(((s, words) for words, s in by_words.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
     return "; ".join(f"{words} ({percent(share)})" for share, words in largest)
 
@@ -147,11 +145,6 @@ of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~S
 )
 of_lateness("sync_idle_ms", lambda view: view.per_step_ms(float(view.once(gaps)["sync_ns"].sum()))).says(
     "Idle time per step after synchronisation.", "sync_idle_share x step_mean_ms"
-)
-of_devices_work("startup_share", lambda view: view.once(start_up)[0]).says(
-    "Part of a recording without steps that passes in calls of CUDA or HIP before the device's first op: start-up.",
-    "idle time of unknown cause before that op during runtime and synchronising calls / step time; 0 with steps",
-    "CUDA sets itself up, and loads its libraries, in the first calls of a process",
 )
 measure("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown")).says(
     "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from advisor.inputs.one_time_work import with_one_time_work
 from tests.tables import Row, kernel, on_host, profile
 
@@ -45,11 +43,44 @@ def test_a_kernel_of_the_library_is_not_compiled_and_a_short_wait_is_no_compiler
     assert compiled(*jit(0, 9)) == []
 
 
-@pytest.mark.parametrize(("begin", "kind"), [(0, "runtime"), (20_000, "allocator")])
-def test_memory_that_is_freed_before_any_work_is_the_start_of_cuda(begin: float, kind: str):
-    call = on_host("allocator", begin, begin + 5_000, name="cudaFree")
-    made = profile([kernel(10_000, 10_100, launched=9_990)], [call])
-    assert with_one_time_work(made.host_ops, made.device_ops)["kind"][0] == kind
+# ms     0           200  210           500             1000
+# calls  |- cudaFree -|    |- launch a -|  |- cudaFree -|
+# device               |fill|            |a|             |a|...
+def started(*calls: Row, steps: str = "") -> list[tuple[str, float, float]]:
+    """Name, start and length, in ms, of what counts as start-up, around three kernels at 200, 500 and 1,000 ms."""
+    ms = 1_000
+    device = [
+        kernel(200 * ms, 201 * ms, launched=199.99 * ms, name="fill"),
+        kernel(500 * ms, 501 * ms, launched=500 * ms, name="a"),
+        kernel(1_000 * ms, 1_001 * ms, launched=999.99 * ms, name="a"),
+    ]
+    device[1]["call"] |= {"start_ns": 210_000_000, "dur_ns": 290_000_000}
+    made = profile(device, [*calls, *([on_host("step", 0, 1_001 * ms, name=steps)] if steps else [])])
+    found = with_one_time_work(made.host_ops, made.device_ops).filter(kind="start_up").sort("start_ns")
+    return [(row["name"], row["start_ns"] / 1e6, row["dur_ns"] / 1e6) for row in found.iter_rows(named=True)]
+
+
+LOADS = ("loading of a kernel in cudaLaunchKernel", 210, 290)
+
+
+def test_long_calls_before_any_work_start_cuda_whatever_they_are_called():
+    early = on_host("allocator", 0, 2_000, name="cudaFree"), on_host("runtime", 3_000, 12_000, name="cudaGetDevice")
+    assert started(*early) == [("start of CUDA or HIP in cudaFree", 0, 2), LOADS]
+
+
+def test_a_slow_first_launch_loads_the_kernel_unless_a_schedule_began_the_recording_later():
+    assert started(steps="ProfilerStep#0") == [LOADS]
+    assert started(steps="ProfilerStep#3") == [("start of CUDA or HIP in cudaLaunchKernel", 210, 290)]
+
+
+def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
+    library = on_host("allocator", 600_000, 900_000, name="cudaFree")
+    assert started(library)[1:] == [("start of CUDA or HIP in cudaFree", 600, 300)]
+    assert started(library, *(on_host("allocator", at, at + 200_000, name="cudaFree") for at in (0, 1e6)))[1:] == [
+        LOADS,
+    ]
+    assert started(on_host("sync", 600_000, 900_000, name="cudaDeviceSynchronize")) == [LOADS]
+    assert started(on_host("allocator", 600_000, 690_000, name="cudaFree")) == [LOADS]
 
 
 def test_a_recording_without_a_device_stays_as_it_is():

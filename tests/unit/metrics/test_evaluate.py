@@ -210,7 +210,14 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
     found = measured(profile([kernel(0, 50, 0)], host, [step(1, 0, 100, incomplete="cut")]))
     (row,) = found.frames["worker"].to_dicts()
     known = {name for name, value in row.items() if value is not None}
-    once = {"once_share", "once_ms", "once_work", "peers_recorded"}  # of the recording, not of its steps
+    once = {
+        "once_share",
+        "once_idle_share",
+        "once_ms",
+        "once_work",
+        "recorded_ms",
+        "peers_recorded",
+    }  # of the recording, not of its steps
     assert known == {
         "worker",
         "device",

@@ -76,9 +76,9 @@ def test_each_trace_reaches_its_rule(run: Run):
     assert told["cpu_migrations_per_step"] == 1
     assert told["sm_active_share"] == pytest.approx(0.2)
     assert told["memory_bound_share"] == 1
-    assert told["startup_ms"] == pytest.approx(60_016, abs=0.01)
+    assert told["once_ms"] == pytest.approx(60_016, abs=0.01)
     rules = {found.rule for found in run.findings} | {s.rule for found in run.findings for s in found.symptoms}
-    assert {"os-blocked-loader", "cpu-starved", "memory-bound", "low-sm-activity", "one-time-startup"} <= rules
+    assert {"os-blocked-loader", "cpu-starved", "memory-bound", "low-sm-activity", "one-time-work"} <= rules
 
 
 def test_what_is_saved_in_all_is_never_more_than_the_step(run: Run):

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Final
 import polars as pl
 
 from advisor.errors import NothingRecorded, ReadError
+from advisor.inputs import phases
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
@@ -134,8 +135,11 @@ def _profile(
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
+    found = phases.work(host, device)
     tables = {
-        "workers": _workers(header, info, pid, name, worker).with_columns(producer=pl.lit(_producer(header, columns))),
+        "workers": found.on(
+            _workers(header, info, pid, name, worker).with_columns(producer=pl.lit(_producer(header, columns)))
+        ),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),

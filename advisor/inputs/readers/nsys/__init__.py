@@ -10,8 +10,7 @@ tables hold:
   emit_nvtx, TensorFlow's and XLA's domains; names without ", op_id = ...", shapes and sequence numbers in their
   columns), `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls
   among them; the profiler's own work (`overhead`).
-- steps: see `advisor.inputs.step_marks`. `workers.work_start_ns` is when the first kernel began: what comes
-  before is start-up, and `salvaged` says how much it was.
+- steps: see `advisor.inputs.step_marks`, and of a recording without steps `advisor.inputs.phases`.
 - syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
   payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
 - threads, os_calls, off_cpu: of all processes of the job; worker is null where several workers could own them.
@@ -29,6 +28,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.inputs import phases
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
@@ -36,7 +36,7 @@ from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.nsys import events
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.tables import Export, opened
-from advisor.inputs.step_marks import WARM_UP, marks
+from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_requests
 from advisor.inputs.storage import size
 from advisor.model.clause import Clause
@@ -57,10 +57,6 @@ _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
 _MOST_NAMES: Final = 8
 _LONGEST: Final = 200  # characters of the profiler's message
-_NOTICEABLE_NS: Final = 100_000_000
-_FIRST_CALLS: Final = (
-    r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
-)
 _FRAMEWORKS: Final = [
     (r"at::native|at::cuda|c10::|^aten::|^void at::", "pytorch"),
     (r"hlo_module=jit_|^jit_\w+|^(?:loop|input|wrapped)_\w*fusion", "jax"),
@@ -191,14 +187,10 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
-    begins_ns, ends_ns = _work(host, device)
+    found = phases.work(host, device)
     filled = {
         **tables,
-        "workers": _worker(worker, host, device).with_columns(
-            zero_ns=pl.lit(0, pl.Int64),
-            work_start_ns=pl.lit(begins_ns, pl.Int64),
-            work_end_ns=pl.lit(ends_ns, pl.Int64),
-        ),
+        "workers": found.on(_worker(worker, host, device).with_columns(zero_ns=pl.lit(0, pl.Int64))),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(host, device, step_rows),
@@ -206,39 +198,8 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     }
     numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
     salvaged = [*aligned.notes, *filter(None, [chosen.how]), *notes(chosen.steps, step_rows)]
-    if not step_rows.height and begins_ns is not None:
-        salvaged += _start_up(host, device, begins_ns)
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     return replace(profile, lacks={"device_ops.launch": aligned.drift} if aligned.drift else {})
-
-
-def _work(host: pl.DataFrame, device: pl.DataFrame) -> tuple[int | None, int | None]:
-    """When the first kernel begins and the last device op ends; (None, None) where the start was not recorded.
-
-    Kernels of a warm-up are part of the start-up.
-    """
-    kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    if not kernels.height:
-        return None, None
-    first_ns = int(kernels["start_ns"].to_numpy().min())
-    after = kernels.filter(pl.col("start_ns") >= _warm_ns(host, device, first_ns))
-    begins_ns = int(after["start_ns"].to_numpy().min()) if after.height else first_ns
-    before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
-    ends_ns = int((device["start_ns"] + device["dur_ns"]).to_numpy().max())
-    return (begins_ns, ends_ns) if before.str.contains(_FIRST_CALLS).any() else (None, None)
-
-
-def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
-    """When the work of a warm-up is over: a range of that name, open once, in which the first kernel was launched."""
-    ranges = host.filter(pl.col("kind") == "annotation", pl.col("name").cast(pl.String).str.contains(WARM_UP))
-    if ranges.height != 1 or not (first_ns >= ranges["start_ns"][0]):
-        return first_ns
-    start, end = int(ranges["start_ns"][0]), int(ranges["start_ns"][0] + ranges["dur_ns"][0])
-    calls = host.select(launch="id", called_ns="start_ns")
-    launched = device.join(calls, on="launch").filter(pl.col("called_ns").is_between(start, end))
-    if not launched.height or int(launched["start_ns"].to_numpy().min()) > first_ns:
-        return first_ns
-    return max(end, int((launched["start_ns"] + launched["dur_ns"]).to_numpy().max()))
 
 
 def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -263,18 +224,6 @@ def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (kernels, ranges)])
     labels = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())
     return next(labels, "cuda" if kernels.height else None)
-
-
-def _start_up(host: pl.DataFrame, device: pl.DataFrame, begins_ns: int) -> list[Note]:
-    """How much came before the first kernel, where anything did."""
-    copies = device.filter(pl.col("start_ns") < begins_ns, pl.col("kind") == "memcpy")
-    first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
-    if not copies.height and begins_ns - first_ns < _NOTICEABLE_NS:
-        return []
-    facts = {"copied": int(copies["bytes"].sum())} if copies.height else {}
-    if device.filter(pl.col("kind") == "kernel", pl.col("start_ns") < begins_ns).height:
-        facts["warm"] = 1
-    return [Note("start_up", length=(begins_ns - first_ns) / 1e6, **facts)]
 
 
 def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:

@@ -32,6 +32,7 @@ from typing import IO, Final
 import polars as pl
 
 from advisor.errors import ReadError, UsageError
+from advisor.inputs import phases
 from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.readers.xplane import device as devices
@@ -161,8 +162,9 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
     step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.steps)
     host = with_loads(host)
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
+    found = phases.work(host, ops)
     tables = {
-        "workers": _workers(parts, host, ops, name),
+        "workers": found.on(_workers(parts, host, ops, name)),
         "devices": described,
         "steps": step_rows,
         "device_ops": _with_load(aligned.unlinked(ops), described),

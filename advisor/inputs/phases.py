@@ -1,0 +1,92 @@
+"""The phases of a recording: the start of the process with any warm-up, the work that counts, and the teardown."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from advisor.inputs.step_marks import WARM_UP
+from advisor.model.intervals import Intervals
+from advisor.model.profile import END_NS, matches
+
+ONCE: Final = ["start_up", "compile"]
+"""Kinds of host ops that are done once: see `advisor.inputs.one_time_work`."""
+_KERNELS: Final = ["kernel", "collective"]
+_FIRST_CALLS: Final = (
+    r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
+)
+_NOTICEABLE: Final = 0.05  # of the recording: less changes no number that a reader sees
+_NEARLY_ALL: Final = 0.95  # of what is done once: a kernel that is first used late does not end the start-up
+_MOST_WORK: Final = 0.5  # of the kernels' time: what repeats is never the smaller part
+
+
+class Work(NamedTuple):
+    """When the work of a recording without steps begins and ends, in ns; None where its first or last event does.
+
+    A start is known only where the recording holds the start of the process: what comes before it is start-up then, and
+    not work that began before the recording.
+    """
+
+    start_ns: int | None
+    end_ns: int | None
+
+    def on(self, workers: pl.DataFrame) -> pl.DataFrame:
+        """The table of workers with these times."""
+        times = {"work_start_ns": self.start_ns, "work_end_ns": self.end_ns}
+        return workers.with_columns(pl.lit(ns, pl.Int64).alias(name) for name, ns in times.items())
+
+
+def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
+    """From the first kernel after start-up, warm-up, loading of kernels and compilation to the device's last op.
+
+    Copies before it load weights and inputs. Frees and files after it are teardown. What is done once ends before the
+    work as long as at least half of the kernels' time follows; the rest of it is in the work.
+
+    Args:
+        host: Host ops with `id`, and with ranges of the kinds `ONCE`.
+        device: Device ops with `launch`.
+    """
+    kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
+    if not kernels.height:
+        return Work(None, None)
+    first_ns, end_ns = int(kernels["start_ns"][0]), int(device.select(END_NS.max()).item())
+    once_ns = _once_ns(host, device, kernels)
+    after = kernels.filter(pl.col("start_ns") >= max(once_ns, _warm_ns(host, device, first_ns)))
+    begins_ns = int(after["start_ns"][0]) if after.height else first_ns
+    before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
+    is_from_start = once_ns > 0 or before.str.contains(_FIRST_CALLS).any()
+    return Work(begins_ns if is_from_start else None, end_ns)
+
+
+def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:
+    """When nearly all that is done once before most of the work has ended; 0 where that idles the device for little."""
+    once = host.filter(pl.col("kind").is_in(ONCE)).sort(END_NS)
+    ends = once.select(END_NS).to_series().to_numpy()
+    total = np.append(0, np.cumsum(kernels["dur_ns"].to_numpy()))
+    done = total[np.searchsorted(kernels["start_ns"].to_numpy(), ends)]
+    is_before = done <= _MOST_WORK * total[-1]
+    if not is_before.any():
+        return 0
+    idle = _spans(once.filter(pl.Series(is_before))) - _spans(device)
+    moments = pl.concat([rows.select("start_ns", end=END_NS) for rows in (host, device)])
+    recorded_ns = moments.select(pl.max("end") - pl.min("start_ns")).item()
+    if idle.total < _NOTICEABLE * recorded_ns:
+        return 0
+    return int(ends[np.argmax(idle.before(ends) >= _NEARLY_ALL * idle.total)])
+
+
+def _spans(rows: pl.DataFrame) -> Intervals:
+    return Intervals.of(rows["start_ns"].to_numpy(), rows.select(END_NS).to_series().to_numpy())
+
+
+def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
+    """When the work of a warm-up is over: one stretch of ranges of that name, in which the first kernel is launched."""
+    warm = _spans(host.filter(pl.col("kind") == "annotation", matches(WARM_UP)))
+    if len(warm.starts) != 1 or first_ns < warm.starts[0]:
+        return first_ns
+    start, end = int(warm.starts[0]), int(warm.ends[0])
+    calls = host.select(launch="id", called_ns="start_ns")
+    launched = device.join(calls, on="launch").filter(pl.col("called_ns").is_between(start, end))
+    if not launched.height or int(launched["start_ns"].to_numpy().min()) > first_ns:
+        return first_ns
+    return max(end, int(launched.select(END_NS.max()).item()))

@@ -1,0 +1,57 @@
+"""What of the recording is in no used step: before the first, after the last, between them, and in long ones."""
+
+from typing import Final, NamedTuple
+
+from advisor.analysis.device.view import DeviceView
+from advisor.metrics.metric import of_devices
+from advisor.text import ms
+
+_WORTH_NAMING: Final = 0.01  # of the recording
+_START_UP: Final = "start-up"
+
+
+class LeftOut(NamedTuple):
+    """Time in no used step, in ns, by what it is; the largest first."""
+
+    total_ns: int
+    parts: dict[str, int]
+
+
+def left_out(view: DeviceView) -> LeftOut:
+    """The parts add up to the recording without the used steps, but for steps that overlap its edges on the device."""
+    begin, end = view.recorded
+    if not view.complete.height:
+        return LeftOut(end - begin, {})
+    start = view.complete["start_ns"].to_numpy()
+    length = view.complete["dur_ns"].to_numpy()
+    first, last = int(start[0]), int((start + length).max())
+    is_from_start = view.process.get("work_start_ns") is not None
+    in_steps = int(length.sum())
+    parts = {
+        _START_UP if is_from_start else "before the first step" if view.has_marks else "before the work": first - begin,
+        "long steps": in_steps - view.total_ns,
+        "between steps": last - first - in_steps,
+        "after the last step" if view.has_marks else "after the work": end - last,
+    }
+    ordered = sorted(((max(0, ns), what) for what, ns in parts.items()), reverse=True)
+    return LeftOut(sum(ns for ns, _ in ordered), {what: ns for ns, what in ordered})
+
+
+def _share(view: DeviceView) -> float:
+    return view.once(left_out).total_ns / max(1, view.recorded_ns)
+
+
+def _words(view: DeviceView) -> str:
+    least = _WORTH_NAMING * view.recorded_ns
+    return ", ".join(f"{what} ({ms(ns / 1e6)})" for what, ns in view.once(left_out).parts.items() if ns >= least)
+
+
+measure = of_devices(__name__)
+measure("left_out_share", _share).says(
+    "Part of the recording that is in none of the used steps.", "1 - length of the used steps / recorded_ms"
+)
+measure("left_out_parts", _words, unit="text").says(
+    "What of the recording is in none of the used steps.",
+    "the time before the first step, after the last, between steps, and of steps left out for their length; those of "
+    "1 % of the recording or more, the largest first",
+)

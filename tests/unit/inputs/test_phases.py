@@ -1,0 +1,53 @@
+"""When the work of a recording begins and ends, on profiles by hand; times in ms."""
+
+from __future__ import annotations
+
+from advisor.inputs.phases import Work, work
+from tests.tables import Row, kernel, on_device, on_host, profile
+
+MS = 1_000
+
+
+def found(device: list[Row], host: list[Row]) -> tuple[float | None, float | None]:
+    """Begin and end of the work."""
+    made = profile(device, host)
+    bounds: Work = work(made.host_ops, made.device_ops)
+    begin, end = (ns and ns / 1e6 for ns in bounds)
+    return begin, end
+
+
+def kernels(*starts: float, ms: float = 10) -> list[Row]:
+    return [kernel(at * MS, (at + ms) * MS, launched=at * MS - 10) for at in starts]
+
+
+STARTS = on_host("start_up", 0, 50 * MS)
+
+
+def test_the_work_begins_after_what_is_done_once_and_ends_with_the_device():
+    frees = on_host("allocator", 140 * MS, 900 * MS)
+    assert found(kernels(60, 80, 100, 120), [STARTS, frees]) == (60, 130)
+
+
+def test_kernels_before_it_are_start_up_if_most_of_the_work_follows():
+    load = on_host("start_up", 70 * MS, 95 * MS)
+    assert found(kernels(55, 100, 120), [STARTS, load]) == (100, 130)
+    assert found(kernels(55, 57, 100, ms=2), [STARTS, load]) == (55, 102)
+
+
+def test_a_kernel_that_is_loaded_late_does_not_end_the_start_up():
+    late = on_host("start_up", 110 * MS, 111 * MS)
+    assert found(kernels(60, 80, 120, 140), [STARTS, late]) == (60, 150)
+
+
+def test_a_short_start_up_changes_no_number():
+    assert found(kernels(60, 980), [on_host("start_up", 0, 40 * MS)]) == (None, 990)
+    assert found(kernels(60, 980), [on_host("start_up", 0, 50 * MS)]) == (60, 990)
+
+
+def test_a_process_whose_first_calls_were_recorded_begins_with_its_first_kernel():
+    copy = on_device("memcpy", 10 * MS, 900 * MS)
+    assert found([copy, *kernels(910)], [on_host("runtime", 0, 1, name="cuInit")]) == (910, 920)
+
+
+def test_a_recording_without_kernels_has_no_bounds():
+    assert found([on_device("memcpy", 0, 10)], [STARTS]) == (None, None)
