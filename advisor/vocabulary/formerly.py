@@ -9,6 +9,42 @@ from typing import Final
 
 RULES: Final[dict[str, str]] = {
     "logging-overhead": "host-line",
-    "saving-overhead": "host-line",
     "one-time-startup": "one-time-work",
+    "saving-overhead": "host-line",
 }
+"""The id of a rule by each earlier one."""
+
+METRICS: Final[dict[str, str]] = {
+    "startup_ms": "once_ms",
+    "startup_share": "start_up_idle_share",
+    "startup_work": "once_work",
+}
+"""The name of a metric by each earlier one, which had the same meaning and unit."""
+
+
+def lines_of(text: str, names: dict[str, str]) -> dict[str, str]:
+    """The earlier names that a YAML or TOML file has outside of comments, with their lines: `3, 5`."""
+    lines = enumerate(text.splitlines(), start=1) if names else ()
+    at = defaultdict[str, dict[int, None]](dict)
+    for number, line in lines:
+        for name in _words(names).findall(line.partition("#")[0]):
+            at[name][number] = None
+    return {name: ", ".join(map(str, numbers)) for name, numbers in at.items()}
+
+
+def in_text(text: str, names: dict[str, str]) -> str:
+    """The text with the names of now."""
+    return _words(names).sub(lambda name: names[name[0]], text) if names else text
+
+
+def in_json(text: str | bytes) -> str | bytes:
+    """A saved object with the names of now: as values, as keys, and as the first part of one (`rule/worker`)."""
+    if not (names := RULES | METRICS):
+        return text
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    old = re.compile(rf'(?<=")(?:{"|".join(map(re.escape, names))})(?=["/])'.encode())
+    return old.sub(lambda name: names[name[0].decode()].encode(), data)
+
+
+def _words(names: dict[str, str]) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])")

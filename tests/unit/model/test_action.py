@@ -72,7 +72,8 @@ def test_actions_in_sequence_add_up_and_never_beyond_the_step():
 
 
 def test_what_is_about_the_recording_or_small_without_a_saving_asks_for_nothing():
-    assert listed(found("few", 5, 8, of_recording=True, severity="low"), found("minor", 0, 0, saving=None, severity="low")) == ()
+    few = found("few", 5, 8, of_recording=True, severity="low")
+    assert listed(few, found("minor", 0, 0, saving=None, severity="low")) == ()
     (action,) = listed(found("idle", 0, 0, saving=None, severity="high"))
     assert (action.step_ms, action.high_ms) == (STEP_MS, None)
     assert not action.is_small
