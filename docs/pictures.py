@@ -37,7 +37,6 @@ from advisor.fleet.weekly import weekly  # noqa: E402
 from advisor.model.comparison import Comparison  # noqa: E402
 from advisor.model.report import Report  # noqa: E402
 from advisor.model.week import Week  # noqa: E402
-from advisor.render.html import asset  # noqa: E402
 from advisor.render.registry import Request, draw  # noqa: E402
 from tests.fleet import finding_row, run_row, stored  # noqa: E402
 
@@ -49,7 +48,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "dark": {"viewport": {"width": 1400, "height": 1300}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 1300}},
 }
-DRAWN = "() => [...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
 SHEET = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><style>
 body { max-width: 860px; margin: 2rem auto; padding: 0 1rem; font: 14px/1.5 system-ui; overflow-wrap: break-word; }
 table { border-collapse: collapse; } th, td { border: 1px solid #8884; padding: 6px 13px; }
@@ -153,8 +151,8 @@ def pages() -> dict[str, str]:
 
 
 def digest(page: str) -> str:
-    """What tells one state of a page from another: all of it but the library that draws the charts, and the version."""
-    text = page.replace(asset("vega.js"), "").replace(__version__, "")
+    """What tells one state of a page from another: all of it but the version."""
+    text = page.replace(__version__, "")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -166,7 +164,6 @@ def picture(browser: Browser, file: Path, way: str, target: Path) -> None:
     context = browser.new_context(**WAYS[way])
     page = context.new_page()
     page.goto(file.as_uri())
-    page.wait_for_function(DRAWN, timeout=180_000)
     size = WAYS[way]["viewport"]
     bottom = page.evaluate("document.body.getBoundingClientRect().bottom + 32")
     page.screenshot(path=target, clip={"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], bottom)})

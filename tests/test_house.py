@@ -18,7 +18,7 @@ import advisor
 ROOT = Path(__file__).parents[1]
 SHIPPED = sorted(path for room in ("rules", "reports") for path in (ROOT / room).rglob("*") if path.is_file())
 LONGEST = 500  # lines of a module
-HEAVY = {"altair", "fsspec", "jinja2", "msgspec", "numpy", "polars", "pydantic"}
+HEAVY = {"fsspec", "jinja2", "msgspec", "numpy", "polars", "pydantic"}
 UNFINISHED = re.compile(rb"\b(?:TODO|FIXME|XXX)\b")
 SOMEBODYS_MACHINE = re.compile(rb"/(?:root|work)/\w")
 NO_NOUN = re.compile(

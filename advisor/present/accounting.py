@@ -20,22 +20,24 @@ _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number
 
 
 def accounting(run: Run) -> tuple[doc.Block, ...]:
-    """A bar with its legend and one line; behind the one screen, a table of all parts in place of the legend."""
-    known, has_marks = run.accounting, run.source.steps.marked
+    """A bar with its legend, and one line."""
+    known = run.accounting
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
-    bars = (doc.Bar("step" if has_marks else "used", _segments(known)),)
-    of = "step" if has_marks else "recording"
+    bar = doc.Bar("step" if run.source.steps.marked else "used", _segments(known))
+    words = " ".join(filter(None, (_in_brief(run, known), _usual(run))))
+    return doc.Bars((bar,)), doc.Text(words)
+
+
+def parts(run: Run) -> tuple[doc.Block, ...]:
+    """A table of all parts with the findings that explain them, and what these may save of the busy part."""
+    known = run.accounting
+    if known is None:
+        return ()
+    of = "step" if run.source.steps.marked else "recording"
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
-    return (
-        doc.Bars(bars, level=doc.Level.SCREEN),
-        doc.Text(" ".join(filter(None, (_in_brief(run, known), _usual(run)))), level=doc.Level.SCREEN),
-        doc.Text(
-            " ".join(filter(None, (_in_brief(run, known), _usual(run), _doubt(known, of)))), level=doc.Level.BEHIND
-        ),
-        doc.Bars(bars, legend=False, level=doc.Level.BEHIND),
-        doc.Table(heads, tuple(map(_row, known.parts)), level=doc.Level.BEHIND),
-    )
+    doubt = _doubt(known, of)
+    return (doc.Table(heads, tuple(map(_row, known.parts))), *((doc.Text(doubt),) if doubt else ()))
 
 
 def _segments(known: Accounting) -> tuple[doc.Segment, ...]:

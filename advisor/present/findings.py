@@ -79,7 +79,7 @@ def order(run: Run) -> str:
     leads = run.findings[0].saving is None  # only a rule that makes other numbers doubtful stands before savings
     doubt = "Finding 1 makes the numbers of the others doubtful. Of those, the" if leads else "The"
     rest = " Those without a saving come last." if any(f.saving is None for f in run.findings[1:]) else ""
-    return f"{doubt} largest expected saving comes first.{rest}"
+    return f"{doubt} largest sure saving comes first, then the largest expected one.{rest}"
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:

@@ -9,7 +9,7 @@ from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
-from advisor.present.accounting import accounting
+from advisor.present.accounting import accounting, parts
 from advisor.present.actions import MOST, actions, worthwhile
 from advisor.present.charts import chart_names, chart_words
 from advisor.present.findings import findings, order
@@ -112,11 +112,12 @@ def _line(run: Run) -> tuple[str, str, str, str]:
 
 
 def _article(run: Run, number: int) -> doc.Article:
-    parts = (
+    first = (
         _breakdown(run),
         _actions(run),
         _trust(run),
         _findings(run),
+        _parts(run),
         phases(run),
         _ranks(run),
         _timeline(run),
@@ -130,7 +131,7 @@ def _article(run: Run, number: int) -> doc.Article:
         headline=headline(run),
         beside=qualified(run),
         facts=facts(run),
-        sections=tuple(section for section in (*parts, *rest) if section),
+        sections=tuple(section for section in (*first, *rest) if section),
     )
 
 
@@ -144,7 +145,7 @@ def _trust(run: Run) -> doc.Section:
     blocks = [doc.Text(trust(run), label="Trust:")]
     if code := record(run):
         blocks.append(doc.Text(f"`{code}`", label="Record what is missing:"))
-    return doc.Section("Trust", tuple(blocks), id="trust", is_titled=False, is_lead=True)
+    return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
 
 
 def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
@@ -152,13 +153,15 @@ def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
 
 
 def _breakdown(run: Run) -> doc.Section:
+    title = f"Where {window(run.source.steps)} goes"
+    return doc.Section(title, accounting(run), id="breakdown", is_titled=False, is_lead=True)
+
+
+def _parts(run: Run) -> doc.Section | None:
+    """All parts of the step, what the frameworks' own tools put first, and step by step."""
     numbers = figures(run)
-    blocks = (
-        *accounting(run),
-        *((doc.Figures(numbers, level=_BEHIND),) if numbers else ()),
-        *_widgets(run, ("steps",)),
-    )
-    return doc.Section(f"Where {window(run.source.steps)} goes", blocks, id="breakdown", is_titled=False, is_lead=True)
+    blocks = (*parts(run), *((doc.Figures(numbers),) if numbers else ()), *_widgets(run, ("steps",)))
+    return doc.Section("Parts of the step", blocks, id="parts", level=_BEHIND) if blocks else None
 
 
 def _ranks(run: Run) -> doc.Section | None:

@@ -10,6 +10,9 @@ from advisor.present import document as doc
 from advisor.present.headline_figures import run_row
 from advisor.text import bytes_, count, listing, ms, percent
 
+MOST_ROWS: Final = 80
+"""Rows of the tables of kernels and operators on a page: those that take most time."""
+
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
 _OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
 _DEEPEST: Final = 40
@@ -63,7 +66,9 @@ def _what_tables_count(run: Run) -> str:
     host = (
         " An operator's host time excludes the operators inside it; its device time is that of what it launches itself."
     )
-    return f"{of}{f': {listing(whose)}' if whose else ''}.{host if ops else ''}"
+    cut = max(len(kernels or ()), len(ops or ())) > MOST_ROWS
+    most = f" The {MOST_ROWS} that take most time of each; the JSON has all." if cut else ""
+    return f"{of}{f': {listing(whose)}' if whose else ''}.{most}{host if ops else ''}"
 
 
 def flame(run: Run) -> doc.Section | None:

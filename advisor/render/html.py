@@ -42,19 +42,27 @@ _ICON: Final = (
 )
 
 
-def render(document: doc.Document, payloads: Mapping[str, Payload], *, links: str | None = None) -> str:
+def render(
+    document: doc.Document,
+    payloads: Mapping[str, Payload],
+    drawings: Mapping[str, Mapping[str, str]],
+    *,
+    links: str | None = None,
+) -> str:
     """The document as a page for any browser, light or dark, wide or narrow, on screen or on paper.
 
     Args:
         document: What to draw.
         payloads: What the scripts draw from, by the id of an article.
+        drawings: Its charts by name, as SVG.
         links: Folder or URL of the reports of runs; without it nothing is linked.
     """
-    # what draws the charts is larger than all the rest: a page without any does without it
-    bundle = [asset("vega.js")] if any(payload.get("charts") for payload in payloads.values()) else []
-    scripts = [*bundle, *map(asset, _SCRIPTS[document.kind])]
+    scripts = map(asset, _SCRIPTS[document.kind])
+    charts = {of: {name: Markup(svg) for name, svg in each.items()} for of, each in drawings.items()}  # noqa: S704 - as below
     data = {name: Markup(embedded(payload)) for name, payload in payloads.items()}  # noqa: S704 - escaped there
-    return page("document.html", _STYLES[document.kind], scripts, document=document, payloads=data, links=links)
+    return page(
+        "document.html", _STYLES[document.kind], scripts, document=document, payloads=data, charts=charts, links=links
+    )
 
 
 def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **content: object) -> str:

@@ -28,11 +28,15 @@ Part: TypeAlias = str | tuple[str, str]
 
 
 class Page:
-    """A growing text; `width` is that of its lines, in columns, `few` how much of a list there is room for."""
+    """A growing text; `width` is that of its lines, in columns.
 
-    def __init__(self, width: int, *, color: bool, unicode: bool, few: int = 3) -> None:
+    `few` is how much of a list there is room for; `is_tight` leaves out empty lines.
+    """
+
+    def __init__(self, width: int, *, color: bool, unicode: bool, few: int = 3, is_tight: bool = False) -> None:
         self.width = width
         self.few = few
+        self._is_tight = is_tight
         self._unicode = unicode
         self._out = io.StringIO()
         self._console = Console(
@@ -86,7 +90,8 @@ class Page:
 
     def gap(self) -> None:
         """An empty line, one even where two are asked for."""
-        if not self._out.getvalue().endswith(("\n\n", " \n\n")) and self._out.getvalue():
+        text = self._out.getvalue()
+        if text and not text.endswith("\n\n") and not self._is_tight:
             self._console.print()
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What a page's scripts draw from: specifications of charts, the timeline and the tables, as JSON."""
+"""What a page shows beside its words: charts as SVG, and as JSON their numbers, the timeline and the tables."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,18 +7,22 @@ from typing import Any, Final, TypeAlias
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.comparison import Amount, Comparison, WorkChange
 from advisor.model.finding import Value
-from advisor.model.report import Report, Run
+from advisor.model.report import Report, Row, Run, number
 from advisor.model.timeline import Timeline
-from advisor.present.charts import charts
+from advisor.present.charts import Chart, charts
 from advisor.present.comparison import work_name, work_size, work_status
 from advisor.present.report import track_label
-from advisor.text import one_line, plain
+from advisor.present.tables import MOST_ROWS
+from advisor.render.svg import drawing, numbers
+from advisor.text import one_line
 from advisor.vocabulary.idle_causes import IDLE_WORDS, idle_part
 
 Payload: TypeAlias = Mapping[str, Any]
 """What the scripts of an article draw from, by what it is."""
 
-_LONGEST: Final = 240  # characters of a name in a table
+_LONGEST: Final = 120  # characters of a name in a table
+_LONGEST_EVENT: Final = 80  # characters of a name in the timeline
+_ORDERING: Final = frozenset({"order", "place", "across"})
 _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
     *("name", "symbol", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict"),
@@ -44,23 +48,29 @@ def payloads(value: object) -> dict[str, Payload]:
 
 def _payload(run: Run) -> Payload:
     return {
-        "charts": _specifications(run),
+        "charts": {chart.name: _of_chart(chart) for chart in charts(run)},
         "tables": {
-            "kernels": _table([_kernel(row, run) for row in run.metrics.get("kernel_group", ())], _KERNELS),
-            "operators": _table(run.metrics.get("op", ()), _OPERATORS),
+            "kernels": _table(
+                [_kernel(row, run) for row in _longest(run.metrics.get("kernel_group", ()), "total_ms")], _KERNELS
+            ),
+            "operators": _table(_longest(run.metrics.get("op", ()), "total_ms_per_step"), _OPERATORS),
         },
         "flame": _table(run.metrics.get("call_tree", ()), _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
     }
 
 
-def _specifications(run: Run) -> dict[str, Any]:
-    every = charts(run)
-    if not every:
-        return {}
-    from advisor.render.vega import spec  # noqa: PLC0415 - Altair is slow to import, and only charts need it
+def drawings(value: object) -> dict[str, dict[str, str]]:
+    """The charts of every article that has any, by its id and their names, as SVG."""
+    runs = value.runs if isinstance(value, Report) else ()
+    return {f"run-{n}": {chart.name: drawing(chart) for chart in charts(run)} for n, run in enumerate(runs, 1)}
 
-    return {chart.name: spec(chart) for chart in every}
+
+def _of_chart(chart: Chart) -> dict[str, object]:
+    """The numbers of a chart as a table: what only orders them is left out."""
+    rows = numbers(chart)
+    columns = [name for name in (rows[0] if rows else ()) if name not in _ORDERING]
+    return table(columns, [[row[name] for name in columns] for row in rows])
 
 
 def _of_comparison(comparison: Comparison) -> Payload:
@@ -113,6 +123,11 @@ def _table(rows: Sequence[Mapping[str, Value]], columns: Sequence[str]) -> dict[
     return table(columns, [[row.get(c) for c in columns] for row in rows]) if rows else None
 
 
+def _longest(rows: Sequence[Row], column: str) -> Sequence[Row]:
+    """The rows that take most time, the first first."""
+    return sorted(rows, key=lambda row: -number(row, column))[:MOST_ROWS]
+
+
 def _cell(value: Value) -> Value:
     if isinstance(value, str):
         return one_line(value, _LONGEST)
@@ -124,7 +139,7 @@ def _timeline(run: Run, timeline: Timeline) -> dict[str, object]:
     return {
         "dur": timeline.dur_ns,
         "tracks": [{"kind": t.kind, "label": track_label(t)} for t in timeline.tracks],
-        "texts": [plain(text) for text in timeline.texts],
+        "texts": [one_line(text, _LONGEST_EVENT) for text in timeline.texts],
         "events": timeline.events.model_dump(),
         "idle": {
             "cause": [idle_part(idle.cause, idle.dur_ns) for idle in timeline.idle],

@@ -96,9 +96,10 @@ def _brief(request: Request) -> str:
 
 def _html(request: Request) -> str:
     from advisor.render.html import render  # noqa: PLC0415
-    from advisor.render.payload import payloads  # noqa: PLC0415
+    from advisor.render.payload import drawings, payloads  # noqa: PLC0415
 
-    return render(request.document, payloads(request.value), links=request.links)
+    value = request.value
+    return render(request.document, payloads(value), drawings(value), links=request.links)
 
 
 def _sarif(request: Request) -> str:
@@ -108,13 +109,13 @@ def _sarif(request: Request) -> str:
 
 
 def _svg(request: Request) -> bytes:
-    from advisor.render.vega import picture  # noqa: PLC0415
+    from advisor.render.svg import picture  # noqa: PLC0415
 
     return picture(request.document.articles[0], "svg")
 
 
 def _png(request: Request) -> bytes:
-    from advisor.render.vega import picture  # noqa: PLC0415
+    from advisor.render.svg import picture  # noqa: PLC0415
 
     return picture(request.document.articles[0], "png")
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
@@ -64,8 +65,8 @@ def render(
         color: Whether to use the terminal's colours.
         unicode: Whether more than ASCII can be shown.
     """
-    for few in (_MOST_ACTIONS, *range(_MOST_ACTIONS - 1, 0, -1)):
-        page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, few=few)
+    for few, is_tight in product(range(_MOST_ACTIONS, 0, -1), (False, True)):
+        page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, few=few, is_tight=is_tight)
         if document.is_several:
             page.add((document.overview, "bold"))
         for section in document.front:

@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.model.profile import END_NS
 from advisor.text import numbered
 
-MOST_EVENTS: Final = 10_000  # more than one page can show; the shortest go first
+MOST_EVENTS: Final = 1_500  # as many as a page has room for; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
 _HIDDEN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
 _COLUMNS: Final = ("on_device", "track", "kind", "name", "start_ns", "dur_ns")
@@ -128,7 +128,7 @@ def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
     rows = idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
         cause=cause
     )
-    return rows.top_k(MOST_EVENTS // 2, by="dur_ns").sort("start_ns")
+    return rows.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns")
 
 
 def _spans(places: pl.DataFrame, start: int, length: int) -> pl.DataFrame:

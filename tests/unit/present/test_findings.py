@@ -129,9 +129,9 @@ def test_places_of_one_name_and_stack_stand_together_three_at_most():
 
 
 def test_the_order_is_stated():
-    assert order(RESNET) == "The largest expected saving comes first."
+    assert order(RESNET) == "The largest sure saving comes first, then the largest expected one."
     unestimated = changed(RESNET, findings=(*RESNET.findings, changed(INPUT_BOUND, saving=None)))
-    assert order(unestimated).endswith("comes first. Those without a saving come last.")
+    assert order(unestimated).endswith("expected one. Those without a saving come last.")
     assert order(changed(RESNET, findings=RESNET.findings[:1])) == ""
     assert (
         order(changed(RESNET, findings=(changed(INPUT_BOUND, saving=None),) * 2)) == "The highest severity comes first."
@@ -140,7 +140,7 @@ def test_the_order_is_stated():
 
 def test_a_finding_that_makes_the_others_doubtful_is_explained():
     """Savings in ms are no proof: those of long steps and of usual ones are of different steps."""
-    ordered = " largest expected saving comes first."
+    ordered = " largest sure saving comes first, then the largest expected one."
     leads = changed(LAUNCH_BOUND, saving=None)
     doubtful = "Finding 1 makes the numbers of the others doubtful. Of those, the" + ordered
     assert order(changed(RESNET, findings=(leads, INPUT_BOUND))) == doubtful

@@ -1,0 +1,386 @@
+"""The charts of a run, and the picture of where its step goes, as SVG: no script, and no library, draws them.
+
+Lengths across are in percent and those down in pixels, so that a chart is as wide as its page while its letters stay
+as they are. Colours are the variables of the page's style; a picture that stands alone has the light ones.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from html import escape
+from itertools import groupby, pairwise
+from typing import Any, Final, TypeAlias
+
+from advisor.errors import UsageError
+from advisor.present.charts import Chart
+from advisor.present.document import Article, Bars, Segment
+from advisor.system.resources import reports_folder
+from advisor.text import bytes_, number, one_line
+from advisor.vocabulary.parts import PARTS, look, variable
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+
+_HEIGHT: Final = 180  # pixels of a chart with an axis upwards
+_MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
+_MOST_LABELS: Final = 12
+_FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
+_ROW: Final = (6, 22)  # pixels of a rank, at least and at most
+_ROWS: Final = 640  # pixels of all ranks
+_SHADES: Final = 10
+_PROMPT_GAP: Final = 1.02  # a smaller spread of a heat map's values is no difference
+_WORTH_A_NUMBER: Final = 0.005  # of the largest
+_MARKS: Final = "●■◆▲▼★"
+_WIDTH: Final = 720  # pixels of a picture
+
+
+def drawing(chart: Chart) -> str:
+    """The chart as one element."""
+    height, elements = _DRAWS[chart.name](chart.data)
+    has_names = chart.name in {"ranks", "heat", "waits"}
+    return f'<svg class="{"named " if has_names else ""}drawing" height="{height}">{"".join(elements)}</svg>'
+
+
+def numbers(chart: Chart) -> Rows:
+    """The rows that the chart is drawn from, to be given away as a table."""
+    return next(rows for name in ("bars", "cells", "points") if (rows := chart.data.get(name)) is not None)
+
+
+def picture(article: Article, kind: str) -> bytes:
+    """Where a step of the run goes as a picture, `svg` or `png`, for Markdown and mail.
+
+    Raises:
+        UsageError: what draws PNG is not installed.
+    """
+    svg = _alone(article)
+    if kind == "svg":
+        return svg.encode()
+    try:
+        from resvg_py import svg_to_bytes  # noqa: PLC0415 - only pictures in pixels need it
+    except ImportError:
+        raise UsageError("PNG files need one more package: pip install 'gpu-advisor[pictures]'") from None
+    return bytes(svg_to_bytes(svg_string=svg, zoom=2))
+
+
+def _text(x: str, y: float, words: object, style: str = "") -> str:
+    of_class = f' class="{style}"' if style else ""
+    return f'<text{of_class} x="{x}" y="{y:g}">{escape(str(words))}</text>'
+
+
+def _rect(x: float, y: float, width: float, height: float, part: str) -> str:
+    """A rectangle in the colour of a part: x and width of 1, y and height in pixels."""
+    size = f'width="{100 * width:.2f}%" height="{height:.1f}"'
+    return f'<rect fill="var({variable(part)})" x="{100 * x:.2f}%" y="{y:.1f}" {size}/>'
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"
+
+
+def _ticks(most: float, amount: int = 4) -> list[float]:
+    """Round numbers from 0 up to the greatest."""
+    if most <= 0:
+        return [0.0]
+    power = 10 ** math.floor(math.log10(most / amount))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor * amount >= most)
+    return [step * n for n in range(math.floor(most / step) + 1)]
+
+
+def _upwards(most: float, title: str) -> Iterator[str]:
+    """Lines across at round numbers, with these at their left."""
+    for tick in _ticks(most):
+        y = _HEIGHT * (1 - tick / most) if most else _HEIGHT
+        yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield _text("-8", y + 4, number(tick), "left")
+    yield _text("-8", -10, title, "left")
+
+
+def _below(labels: Sequence[object], y: float, title: str = "") -> Iterator[str]:
+    """Names below columns of one width, as many as there is room for."""
+    every = -(-len(labels) // _MOST_LABELS)
+    for at in range(0, len(labels), every):
+        yield _text(_percent((at + 0.5) / len(labels)), y + 16, labels[at], "middle")
+    yield _text("100%", y + 34, title, "left")
+
+
+def _codes(rows: Rows) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each row of a stacked bar with the code of its part."""
+    codes = list(PARTS)
+    yield from ((codes[row["order"]] if row["order"] < len(codes) else "", row) for row in rows)
+
+
+def _stacked(rows: Rows) -> list[tuple[str, str, float]]:
+    """The parts of one bar in their order: code, name, and milliseconds."""
+    return [
+        (code, str(row["part"]), float(row["ms"])) for code, row in sorted(_codes(rows), key=lambda r: r[1]["order"])
+    ]
+
+
+def _title(name: str, parts: Iterable[tuple[str, str, float]], unit: str) -> str:
+    parts = [*parts]
+    texts = ", ".join(f"{part} {number(ms)}" for _, part, ms in parts if ms)
+    return f"<title>{escape(f'{name}: {number(sum(ms for *_, ms in parts))} {unit} ({texts})')}</title>"
+
+
+def _steps(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """A bar upwards per step, or per few steps in a row."""
+    rows = {step: [*of_step] for step, of_step in groupby(data["bars"], key=lambda row: row["step"])}
+    steps = sorted({*rows, *(cross["step"] for cross in data["crosses"])})  # one that is left out may have no length
+    bars = [(step, rows.get(step, [])) for step in steps]
+    every = -(-len(bars) // _MOST_BARS)
+    groups = [bars[at : at + every] for at in range(0, len(bars), every)]
+    most = max((sum(ms for *_, ms in _stacked(rows)) for _, rows in bars), default=0.0) or 1.0
+    return _HEIGHT + 40, (
+        *_upwards(most, "ms"),
+        *_step_bars(groups, most),
+        *_crosses(data["crosses"], bars, every, most),
+    )
+
+
+def _step_bars(groups: Sequence[Sequence[tuple[Any, Rows]]], most: float) -> Iterator[str]:
+    width = 1 / len(groups)
+    for at, group in enumerate(groups):
+        sums: dict[tuple[str, str], float] = {}
+        for _, rows in group:
+            for code, part, ms in _stacked(rows):
+                sums[code, part] = sums.get((code, part), 0.0) + ms / len(group)
+        parts = [(code, part, ms) for (code, part), ms in sums.items()]
+        name = f"step {group[0][0]}" if len(group) == 1 else f"steps {group[0][0]} to {group[-1][0]}, mean"
+        faint = "" if all(row["used"] for _, rows in group for row in rows) else ' class="faint"'
+        yield f"<g{faint}>{_title(name, parts, 'ms')}"
+        y = float(_HEIGHT)
+        for code, _, ms in parts:
+            height = _HEIGHT * ms / most
+            y -= height
+            yield _rect(at * width + width * 0.06, y, width * 0.88, height, code)
+        yield "</g>"
+    many = len(groups[0])
+    yield from _below(
+        [group[0][0] for group in groups], _HEIGHT, f"step; each bar is the mean of {many}" if many > 1 else "step"
+    )
+
+
+def _crosses(crosses: Rows, bars: Sequence[tuple[Any, Rows]], every: int, most: float) -> Iterator[str]:
+    """A mark above each step that is left out; the reason is its title."""
+    place = {step: at for at, (step, _) in enumerate(bars)}
+    for cross in crosses:
+        x = (place[cross["step"]] // every + 0.5) / -(-len(bars) // every)
+        y = _HEIGHT * (1 - min(cross["ms"] / most, 1)) - 4
+        why = escape(f"step {cross['step']} left out: {cross['why']}")
+        yield f'<text class="middle" x="{_percent(x)}" y="{y:.1f}"><title>{why}</title>{cross["mark"]}</text>'
+
+
+def _row_px(ranks: int) -> int:
+    least, most = _ROW
+    return max(least, min(most, _ROWS // max(ranks, 1)))
+
+
+def _names(names: Sequence[str], row: float) -> Iterator[str]:
+    """The names of rows, as many as there is room for."""
+    every = math.ceil(_ROW[1] * 0.6 / row)
+    for at in range(0, len(names), every):
+        yield _text("-8", (at + 0.5) * row + 4, names[at], "left")
+
+
+def _ranks(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """A bar to the right per rank."""
+    bars = [(str(rank), _stacked([*rows])) for rank, rows in groupby(data["bars"], key=lambda row: row["rank"])]
+    row = _row_px(len(bars))
+    most = max((sum(ms for *_, ms in parts) for _, parts in bars), default=0.0) or 1.0
+
+    def elements() -> Iterator[str]:
+        for at, (name, parts) in enumerate(bars):
+            yield f"<g>{_title(name, parts, data['unit'])}"
+            x = 0.0
+            for code, _, ms in parts:
+                yield _rect(x, (at + 0.1) * row, ms / most, 0.8 * row, code)
+                x += ms / most
+            yield "</g>"
+        yield from _names([name for name, _ in bars], row)
+        for tick in _ticks(most):
+            yield _text(_percent(tick / most), len(bars) * row + 16, number(tick), "middle")
+        yield _text("100%", len(bars) * row + 34, data["unit"], "left")
+
+    return len(bars) * row + 40, elements()
+
+
+def _heat(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    return _cells(data["cells"], ("step", "step"), ("rank", "place"), ("step", ""), with_numbers=False)
+
+
+def _waits(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    few = len({cell["waiting"] for cell in data["cells"]}) <= _FEW_RANKS
+    axes = ("for this one", "this one waits")
+    return _cells(data["cells"], ("awaited", "across"), ("waiting", "place"), axes, with_numbers=few)
+
+
+def _cells(
+    cells: Rows, x: tuple[str, str], y: tuple[str, str], axes: tuple[str, str], *, with_numbers: bool
+) -> tuple[int, Iterable[str]]:
+    """A heat map of the cells' `ms`: all cells of one shade are one path. `x` and `y` are a name and what orders it."""
+    across, down = (list(dict(sorted((cell[key], str(cell[name])) for cell in cells)).items()) for name, key in (x, y))
+    column, line = ({key: at for at, (key, _) in enumerate(of)} for of in (across, down))
+    known = [float(cell["ms"]) for cell in cells if cell["ms"] is not None]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    low = low if high > low * _PROMPT_GAP else 0.0  # no difference is drawn where there is none worth one
+    row = max(_row_px(len(down)), 14 if with_numbers else 0)
+    height = len(down) * row
+
+    def shade(ms: float) -> int:
+        return min(_SHADES - 1, int(_SHADES * (ms - low) / (high - low))) if high > low else _SHADES - 1
+
+    def elements() -> Iterator[str]:
+        paths: dict[int, list[str]] = {}
+        for cell in cells:
+            if cell["ms"] is not None:
+                at = f"M{column[cell[x[1]]]} {line[cell[y[1]]]}h1v1h-1z"
+                paths.setdefault(shade(float(cell["ms"])), []).append(at)
+        size = f'width="100%" height="{height}" viewBox="0 0 {len(across)} {len(down)}" preserveAspectRatio="none"'
+        paths_of = (f'<path class="shade{number}" d="{"".join(path)}"/>' for number, path in sorted(paths.items()))
+        yield f"<svg {size}>{''.join(paths_of)}</svg>"
+        for cell in cells if with_numbers else ():
+            if cell["ms"] is not None and float(cell["ms"]) >= _WORTH_A_NUMBER * high:
+                style = "middle light" if shade(float(cell["ms"])) >= 0.7 * _SHADES else "middle dark"
+                at_x, at_y = (column[cell[x[1]]] + 0.5) / len(across), (line[cell[y[1]]] + 0.5) * row + 4
+                yield _text(_percent(at_x), at_y, f"{float(cell['ms']):.2g}", style)
+        yield from _names([name for _, name in down], row)
+        yield from _below([name for _, name in across], height, axes[0])
+        yield _text("-8", -10, axes[1], "left")
+
+    return height + 40, elements()
+
+
+def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """Points on two logarithmic axes; dashed what the links allow."""
+    points = data["points"]
+    sizes, speeds = ([float(p[name]) for p in points] for name in ("bytes", "bus"))
+    speeds += [float(p["expected"]) for p in points if p["expected"]]
+    least, most = math.floor(math.log2(min(sizes)) - 0.5), math.ceil(math.log2(max(sizes)) + 0.5)
+    bottom, top = math.log10(min(speeds)) - 0.1, math.log10(max(speeds)) + 0.1
+    ops = list(dict.fromkeys(str(point["op"]) for point in points))
+
+    def place(size: float, speed: float) -> tuple[str, float]:
+        up = (math.log10(speed) - bottom) / (top - bottom)
+        return _percent((math.log2(size) - least) / (most - least)), _HEIGHT * (1 - up)
+
+    def elements() -> Iterator[str]:
+        for speed in sorted(
+            {*(10.0**n for n in range(math.ceil(bottom), math.floor(top) + 1)), min(speeds), max(speeds)}
+        ):
+            y = place(2.0**least, speed)[1]
+            yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+            yield _text("-8", y + 4, number(speed), "left")
+        yield _text("-8", -10, "GB/s", "left")
+        for power in range(least, most + 1, max(1, (most - least) // 6)):
+            yield _text(place(2.0**power, speeds[0])[0], _HEIGHT + 16, bytes_(2.0**power), "middle")
+        yield _text("100%", _HEIGHT + 34, "message", "left")
+        curve = sorted((p for p in points if p["expected"]), key=lambda p: (p["op"], p["ranks"], p["bytes"]))
+        for _, of_group in groupby(curve, key=lambda p: (p["op"], p["ranks"])):
+            ends = [place(float(p["bytes"]), float(p["expected"])) for p in of_group]
+            for (x1, y1), (x2, y2) in pairwise(ends):
+                yield f'<line class="dashed" x1="{x1}" y1="{y1:.1f}" x2="{x2}" y2="{y2:.1f}"/>'
+        for p in points:
+            x, y = place(float(p["bytes"]), float(p["bus"]))
+            words = f"{p['op']}, {p['ranks']} ranks, {p['size']}, {p['calls']} calls: {number(p['bus'])} GB/s"
+            yield f'<text class="mark" x="{x}" y="{y + 5:.1f}"><title>{escape(words)}</title>{_mark(ops, p)}</text>'
+        legend = "   ".join(f"{_MARKS[at % len(_MARKS)]} {op}" for at, op in enumerate(ops))
+        yield _text("0", -10, legend)
+
+    return _HEIGHT + 40, elements()
+
+
+def _mark(ops: Sequence[str], point: Mapping[str, Any]) -> str:
+    return _MARKS[ops.index(str(point["op"])) % len(_MARKS)]
+
+
+def _memory(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """Steps of memory over time; dashed what the allocator holds."""
+    points, peak = data["points"], data["peak"]
+    last = max(float(point["ms"]) for point in points) or 1.0
+    names = ["allocated", *(["reserved"] if data["reserved"] else [])]
+    most = max(float(point[name] or 0.0) for point in points for name in names) or 1.0
+
+    def line(name: str) -> str:
+        steps = (f"H{1000 * p['ms'] / last:.1f}V{_HEIGHT * (1 - (p[name] or 0) / most):.1f}" for p in points)
+        return f"M0 {_HEIGHT}{''.join(steps)}"
+
+    def elements() -> Iterator[str]:
+        yield from _upwards(most, data["unit"])
+        paths = [
+            f'<path class="area" d="{line("allocated")}V{_HEIGHT}z"/>',
+            f'<path class="line" d="{line("allocated")}"/>',
+        ]
+        paths += [f'<path class="dashed" d="{line("reserved")}"/>'] if data["reserved"] else []
+        size = f'width="100%" height="{_HEIGHT}" viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none"'
+        yield f"<svg {size}>{''.join(paths)}</svg>"
+        x, y = peak["ms"] / last, _HEIGHT * (1 - peak["allocated"] / most)
+        yield f'<circle class="mark" cx="{_percent(x)}" cy="{y:.1f}" r="4"/>'
+        yield _text(_percent(x), y - 10, peak["text"], "left dark" if x > 0.5 else "dark")  # noqa: PLR2004 - the middle
+        for tick in _ticks(last, 5):
+            yield _text(_percent(tick / last), _HEIGHT + 16, number(tick), "middle")
+        yield _text("100%", _HEIGHT + 34, "ms from the first allocation", "left")
+
+    return _HEIGHT + 40, elements()
+
+
+@cache
+def _light() -> dict[str, str]:
+    """The page's colours for light surroundings, as its style gives them."""
+    style = (reports_folder() / "templates" / "report.css").read_text("utf-8")
+    return dict(re.findall(r"(--[\w-]+): light-dark\((#[0-9a-f]{6}),", style))
+
+
+def _alone(article: Article) -> str:
+    """The first bar with a legend below it, on white."""
+    where, segments = _first_bar(article)
+    paper, ink, quiet = (_light()[name] for name in ("--paper", "--ink", "--quiet"))
+    rows = -(-len(segments) // _COLUMNS)
+    height = 128 + 22 * rows
+    subtitle = f"{one_line(article.name, 60)}: {where[:1].lower()}{where[1:]}"
+    font = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + 40}" height="{height}" {font} fill="{ink}">',
+        f'<rect width="100%" height="100%" fill="{paper}"/>',
+        f'<text x="20" y="32" font-size="16" font-weight="600">{escape(one_line(article.headline, 90))}</text>',
+        f'<text x="20" y="52" font-size="13" fill="{quiet}">{escape(subtitle)}</text>',
+        *(
+            f'<rect x="{20 + _WIDTH * s.start:.1f}" y="68" width="{_WIDTH * s.share:.1f}" height="36" '
+            f'fill="{look(s.part).colour.light}" stroke="{paper}"/>'
+            for s in segments
+        ),
+        *(_legend(at, segment, quiet) for at, segment in enumerate(segments)),
+        "</svg>\n",
+    ]
+    return "\n".join(lines)
+
+
+_COLUMNS: Final = 3
+
+
+def _legend(at: int, segment: Segment, quiet: str) -> str:
+    x, y = 20 + _WIDTH / _COLUMNS * (at % _COLUMNS), 128 + 22 * (at // _COLUMNS)
+    words = escape(f"{segment.label}  {', '.join(filter(None, (segment.value, segment.time)))}")
+    colour = look(segment.part).colour.light
+    return (
+        f'<rect x="{x:g}" y="{y - 10}" width="11" height="11" fill="{colour}"/>'
+        f'<text x="{x + 17:g}" y="{y}" font-size="12.5" fill="{quiet}">{words}</text>'
+    )
+
+
+def _first_bar(article: Article) -> tuple[str, Sequence[Segment]]:
+    """The title of the first section with bars, and the segments of the first."""
+    every = ((section.title, block) for section in article.sections for block in section.blocks)
+    bars = ((title, block.bars[0].segments) for title, block in every if isinstance(block, Bars) and block.bars)
+    return next(bars, ("", ()))
+
+
+_DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]]] = {
+    "steps": _steps,
+    "ranks": _ranks,
+    "heat": _heat,
+    "waits": _waits,
+    "bandwidth": _bandwidth,
+    "memory": _memory,
+}

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import re
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from advisor.errors import UsageError
+from advisor.model.report import Run
+from advisor.present import document_of
+from advisor.present.charts import Chart, charts
+from advisor.render import html, svg
+from advisor.vocabulary.parts import PARTS, variable
+from tests.render_samples import RESNET, SAMPLES, changed
+
+
+def chart(run: Run, name: str) -> Chart:
+    return next(each for each in charts(run) if each.name == name)
+
+
+def elements(drawing: str, tag: str) -> list[ET.Element]:
+    return [*ET.fromstring(drawing).iter(tag)]  # noqa: S314 - our own drawing
+
+
+def test_a_part_has_one_colour_on_the_whole_page():
+    style, script, bars = html.part_colours(), html.asset("timeline.js"), html.asset("blocks.html")
+    for code, part in PARTS.items():
+        assert f"--part-{code}: light-dark({part.look.colour.light}, {part.look.colour.dark});" in style
+        assert variable(code) == f"--part-{code}"
+    assert variable("of another version") == "--part-unknown"
+    assert set(re.findall(r"--part-(\w+)", script)) <= PARTS.keys()
+    assert "--part-${idle.cause[i]}" in script
+    assert 'fill="{{ segment.part | colour }}"' in bars
+
+
+@pytest.mark.parametrize("sample", ["resnet", "many-workers", "large"])
+def test_every_chart_of_every_sample_is_one_sound_element(sample: str):
+    for run in SAMPLES[sample].runs:
+        for each in charts(run):
+            drawing = svg.drawing(each)
+            assert elements(drawing, "svg")
+            assert "nan" not in drawing
+            assert len(drawing) < 150_000
+            assert svg.numbers(each)
+
+
+def test_bars_of_steps_are_to_scale():
+    """Of two steps of 100 and 50 ms the second is half as high, and its two parts fill it."""
+
+    def bar(step: int, order: int, part: str, ms: float) -> dict[str, object]:
+        return {"step": step, "part": part, "ms": ms, "order": order, "used": step == 1}
+
+    data = {"bars": [bar(1, 0, "kernels", 100.0), bar(2, 0, "kernels", 20.0), bar(2, 1, "copies", 30.0)], "crosses": []}
+    drawing = svg.drawing(Chart("steps", "", "", data))
+    bars = elements(drawing, "rect")
+    heights = [float(rect.attrib["height"]) for rect in bars]
+    assert heights == [180.0, 36.0, 54.0]
+    assert [float(rect.attrib["y"]) for rect in bars] == [0.0, 144.0, 90.0]
+    assert [rect.attrib["fill"] for rect in bars] == ["var(--part-compute)"] * 2 + ["var(--part-memcpy)"]
+    assert "<title>step 2: 50 ms (kernels 20, copies 30)</title>" in drawing
+    assert drawing.count('class="faint"') == 1
+
+
+def test_many_steps_are_drawn_as_means_of_a_few():
+    rows = [{"step": n, "part": "kernels", "ms": float(n % 2), "order": 0, "used": True} for n in range(240)]
+    drawing = svg.drawing(Chart("steps", "", "", {"bars": rows, "crosses": []}))
+    assert len(elements(drawing, "rect")) == 120
+    assert "<title>steps 0 to 1, mean: 0.5 ms (kernels 0.5)</title>" in drawing
+    assert "each bar is the mean of 2" in drawing
+
+
+def test_waits_that_are_nothing_beside_the_others_bear_no_number():
+    wait = {"waiting": 0, "waiting_name": "rank 0", "awaited": 1, "awaited_name": "rank 1", "wait_ms": 10.0}
+    tiny = {"waiting": 1, "waiting_name": "rank 1", "awaited": 0, "awaited_name": "rank 0", "wait_ms": 0.01}
+    drawing = svg.drawing(chart(changed(RESNET, metrics={"wait": (wait, tiny)}), "waits"))
+    assert len(elements(drawing, "path")) == 2
+    texts = [text.text for text in elements(drawing, "text")]
+    assert "10" in texts
+    assert "0.01" not in texts
+
+
+def test_without_steps_no_axis_is_per_step():
+    run = SAMPLES["many-workers"].runs[0]
+    bare = changed(run, source=changed(run.source, steps=changed(run.source.steps, marked=False)))
+    assert not any("per step" in svg.drawing(each) for each in charts(bare))
+    assert not any("per step" in each.says for each in charts(bare))
+
+
+def test_a_picture_is_whole_and_has_the_light_colours():
+    picture = svg.picture(document_of(SAMPLES["resnet"]).articles[0], "svg").decode()
+    assert elements(picture, "{http://www.w3.org/2000/svg}rect")
+    assert "var(" not in picture
+    assert PARTS["compute"].look.colour.light in picture
+    assert "kernels  44 %" in picture
+
+
+def test_without_its_package_a_picture_in_pixels_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    article = document_of(SAMPLES["resnet"]).articles[0]
+    assert svg.picture(article, "png").startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(UsageError, match=r"^PNG files .*: pip install 'gpu-advisor\[pictures\]'$"):
+        svg.picture(article, "png")
