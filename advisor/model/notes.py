@@ -118,8 +118,7 @@ NOTES: Final = {
     ),
     "no_rank": (
         "{silent:count} of {files:count} files do not say their rank, which is taken from {order:?the order of }the "
-        "file "
-        "names"
+        "file names"
     ),
     "other_process": (
         "recorded at the same time without a GPU and without a rank, so not judged alone: {files}{more:? and others}"

@@ -36,9 +36,8 @@ _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one t
 _FEW_RUNS: Final = 5  # in a cell of a notebook
 _INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*")
 _ICON: Final = (
-    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
-    "%3Crect y='6' width='16' height='5' rx='2' fill='%23b9bfd0'/%3E"
-    "%3Crect y='6' width='10' height='5' rx='2' fill='%233b4fd8'/%3E%3C/svg%3E"
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect y='6' width='16' "
+    "height='5' rx='2' fill='%23b9bfd0'/%3E%3Crect y='6' width='10' height='5' rx='2' fill='%233b4fd8'/%3E%3C/svg%3E"
 )
 
 

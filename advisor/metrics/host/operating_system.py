@@ -168,10 +168,9 @@ measure("run_delay_share", delay_share).says(
     "Part of the recorded step in which the host's threads waited for a CPU. With `advisor record`: because of other "
     "programs. Without it: a lower bound, from ops that do no work; 0 where there are too few of these.",
     "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
-    "step time; else of views and their like, which take a "
-    "microsecond or a few, waits / (waits + other time): those of over 0.1 ms and 20 medians, if five or more, less "
-    "two standard errors of their number, as long each as the mean of all but the longest; 0 if they come more often "
-    "than every 0.2 ms of such ops",
+    "step time; else of views and their like, which take a microsecond or a few, waits / (waits + other time): those "
+    "of over 0.1 ms and 20 medians, if five or more, less two standard errors of their number, as long each as the "
+    "mean of all but the longest; 0 if they come more often than every 0.2 ms of such ops",
     "/proc/thread-self/schedstat, the time that a thread was ready and did not run; of it, as much as the job "
     "did not get of its cores; 0.1 ms: of 100,000 views and their like in 31 public recordings one takes longer; own "
     "choice: the other numbers",

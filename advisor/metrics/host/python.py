@@ -155,12 +155,11 @@ measure = of_devices(__name__, unknown=_unknown)
 measure("python_bound_share", lambda view: view.once(_python).share, where=_python_places).says(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
-    "no call for {slow_call} or more, but for calls of jitted functions / step time; "
-    "without a device, time outside framework ops, input, compilation, "
-    "collectives, updates of parameters, logging, saving, functions that read files and stretches of over "
-    "{dispatch} in which nothing was recorded or a thread waits, and moments between nodes of autograd, plus "
-    "that of ops that themselves take under 10 µs (of TensorFlow and JAX of eager ones) / step time; unknown "
-    "without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
+    "no call for {slow_call} or more, but for calls of jitted functions / step time; without a device, time outside "
+    "framework ops, input, compilation, collectives, updates of parameters, logging, saving, functions that read files "
+    "and stretches of over {dispatch} in which nothing was recorded or a thread waits, and moments between nodes of "
+    "autograd, plus that of ops that themselves take under 10 µs (of TensorFlow and JAX of eager ones) / step time; "
+    "unknown without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
     "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
 )
 measure("python_bound_part", lambda view: view.once(_python).part).says(
@@ -171,22 +170,20 @@ measure("python_bound_part", lambda view: view.once(_python).part).says(
 measure("python_least_gain_ms", lambda view: view.once(_python).least_ms).says(
     "Step time that moving Python's work out of the way saves at least.",
     "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
-    "a quarter of (that time - 1 µs per op recorded), of PyTorch "
-    "only the part of it in stretches of over {dispatch} in which Python was recorded, as much as each step has, or "
-    "in loops over small ops; from 8 passes on, all but one of them, and a quarter of what all but one gradient of "
-    "single rows take in ops of 100 µs or more",
+    "a quarter of (that time - 1 µs per op recorded), of PyTorch only the part of it in stretches of over {dispatch} "
+    "in which Python was recorded, as much as each step has, or in loops over small ops; from 8 passes on, all but one "
+    "of them, and a quarter of what all but one gradient of single rows take in ops of 100 µs or more",
     "three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
     f"nothing; {_COST}",
 )
 measure("python_gain_ms", lambda view: view.once(_python).most_ms).says(
     "Step time that moving Python's work out of the way saves at most.",
-    f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, "
-    "and all of the stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of "
-    "JAX and TensorFlow that call one function 8 times or more, all but one of these calls: their "
-    "part of the step outside of input, compilation, collectives, ops of 100 µs or more and half of the others; of "
-    "PyTorch all of that time and, from 8 passes on, all but one pass of the other ops that, by the median of their "
-    "name and shapes, themselves take under 100 µs (in gradients of single rows any) and of the moments between nodes "
-    "of autograd",
+    f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, and all of the "
+    "stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of JAX and TensorFlow "
+    "that call one function 8 times or more, all but one of these calls: their part of the step outside of input, "
+    "compilation, collectives, ops of 100 µs or more and half of the others; of PyTorch all of that time and, from 8 "
+    "passes on, all but one pass of the other ops that, by the median of their name and shapes, themselves take under "
+    "100 µs (in gradients of single rows any) and of the moments between nodes of autograd",
     "half, 100 µs: own choice",
 )
 measure("python_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(

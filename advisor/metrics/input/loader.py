@@ -242,9 +242,8 @@ measure("workers_needed", lambda view: view.once(_needed), unit="count").says(
     "Loader processes that keep up with the rest of the step.",
     "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
     "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
-    "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 "
-    "ms: own measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two "
-    "cores)",
+    "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
+    "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
 )
 measure("workers_factor", _factor, unit="ratio").says(
     "How many times as many worker processes keep up with the rest of the step.",

@@ -184,10 +184,9 @@ measure_kernels.saving(
     "kernels' time where shapes or bandwidth are not known; without a replay that can be trusted 0; without a "
     "device, half of (the optimizer's time - what recording its ops took), at most three quarters of that "
     "time where each call takes as long as the shortest at its place in a step",
-    "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % "
-    "of the time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves "
-    "more; without a replay that can be trusted, what the kernels lose and the gaps; without a device, the "
-    "optimizer's time",
+    "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % of the "
+    "time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves more; without a "
+    "replay that can be trusted, what the kernels lose and the gaps; without a device, the optimizer's time",
     "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in "
     "three kernels; half of the host's time: own choice",
     "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for "

@@ -170,9 +170,8 @@ measure_halves.faster(
     "those kernels 0.35 (0.7 from TF32) x the ratio of the peaks as fast, at up to 80 % of the memory "
     "bandwidth; convolutions in three dimensions as slow as now; elementwise, pooling and batch norm kernels "
     "on fp32 three quarters as long",
-    "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks "
-    "as fast, at up to the full memory bandwidth; elementwise, pooling and batch norm kernels on fp32 half as "
-    "long",
+    "those kernels 0.75 (1 from TF32; convolutions in three dimensions as from fp32) x the ratio of the peaks as fast, "
+    "at up to the full memory bandwidth; elementwise, pooling and batch norm kernels on fp32 half as long",
     _SIXTEEN_SOURCE,
     _SIXTEEN_SOURCE,
 )
