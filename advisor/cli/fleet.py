@@ -103,13 +103,7 @@ def fleet_ingest(
     labels = labels_of_run(label or (), labels_from or (), os.environ)
     with closing(engine_of(engine, processes)) as where, progress_of_runs() as progress:
         done = ingest(
-            roots,
-            target,
-            where,
-            config=settings,
-            labels=labels,
-            max_bytes=bytes_of(max_size),
-            progress=progress,
+            roots, target, where, config=settings, labels=labels, max_bytes=bytes_of(max_size), progress=progress
         )
     _tell(done.notes)
     if done.unread or done.partly or done.unprofiled:

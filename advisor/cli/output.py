@@ -38,12 +38,7 @@ StepRange = Annotated[
     str | None, typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name.")
 ]
 Processes = Annotated[
-    int,
-    typer.Option(
-        "--processes",
-        min=1,
-        help="Processes that read a run; by default one per core.",
-    ),
+    int, typer.Option("--processes", min=1, help="Processes that read a run; by default one per core.")
 ]
 
 

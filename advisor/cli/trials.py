@@ -26,8 +26,7 @@ def try_(
         typer.Option("--fix", metavar="RULE", help="Try the fix of this finding; by default of all. Repeatable."),
     ] = None,
     patch: Annotated[
-        list[str] | None,
-        typer.Option("--patch", metavar="NAME[:key=value,...]", help="Try this patch. Repeatable."),
+        list[str] | None, typer.Option("--patch", metavar="NAME[:key=value,...]", help="Try this patch. Repeatable.")
     ] = None,
     within: Annotated[
         str, typer.Option("--within", metavar="PERCENT", help="Half-width of the interval to reach, of the step.")

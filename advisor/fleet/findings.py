@@ -54,9 +54,7 @@ def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[R
     statuses = [(finding.rule, finding.status) for finding in listed]
     return tuple(
         RuleTotal(
-            new=statuses.count((row["rule"], "new")),
-            persisting=statuses.count((row["rule"], "persisting")),
-            **row,
+            new=statuses.count((row["rule"], "new")), persisting=statuses.count((row["rule"], "persisting")), **row
         )
         for row in _by_rule(findings.filter(pl.col("suppressed").is_null())).to_dicts()
     )

@@ -67,10 +67,7 @@ def trend(runs: pl.DataFrame) -> tuple[Trend, ...]:
     own = {f"hours_{name}": total for name, total in zip(PARTS, hours, strict=True)}
     grouped = shares.group_by("week").agg(*HOURS, **own)
     return tuple(
-        Trend(
-            shares={name: row[f"hours_{name}"] / row["paid"] for name in PARTS} if row["paid"] else {},
-            **row,
-        )
+        Trend(shares={name: row[f"hours_{name}"] / row["paid"] for name in PARTS} if row["paid"] else {}, **row)
         for row in grouped.sort("week").to_dicts()
     )
 
@@ -112,7 +109,5 @@ def _busy_hours(runs: pl.DataFrame) -> pl.DataFrame:
     """Per job the hours of which it is known whether the devices worked, and those in which they did."""
     known = runs.filter(pl.col("busy_share").is_not_null())
     return known.group_by("job_key").agg(
-        pl.col("team", "run_id").first(),
-        pl.col("hours").sum(),
-        busy=(pl.col("hours") * pl.col("busy_share")).sum(),
+        pl.col("team", "run_id").first(), pl.col("hours").sum(), busy=(pl.col("hours") * pl.col("busy_share")).sum()
     )

@@ -197,11 +197,7 @@ def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame
     often = counted.filter(pl.col("named") >= _REPEATED).join(took_part, on=["host", "device"], nulls_equal=True)
     ranked = often.sort("named", "host", "device", descending=[True, False, False]).head(_MOST_RUNS)
     return tuple(
-        Repeat(
-            gpu=None if row["device"] is None else f"GPU {row['device']}",
-            **row,
-        )
-        for row in ranked.to_dicts()
+        Repeat(gpu=None if row["device"] is None else f"GPU {row['device']}", **row) for row in ranked.to_dicts()
     )
 
 

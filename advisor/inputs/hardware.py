@@ -103,11 +103,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def match(
-    name: str | None,
-    *,
-    memory_bytes: int | None = None,
-    sm_count: int | None = None,
-    capability: float | None = None,
+    name: str | None, *, memory_bytes: int | None = None, sm_count: int | None = None, capability: float | None = None
 ) -> Gpu | None:
     """The GPU that a profile describes, or None where that is not certain.
 

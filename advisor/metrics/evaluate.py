@@ -17,17 +17,7 @@ from advisor.analysis.device.view import DeviceView, Selection
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
 from advisor.errors import contained
-from advisor.metrics.metric import (
-    JOB_TABLES,
-    METRICS,
-    TABLES,
-    WHOLE_NUMBERS,
-    Metric,
-    Scope,
-    Subject,
-    Value,
-    dtypes,
-)
+from advisor.metrics.metric import JOB_TABLES, METRICS, TABLES, WHOLE_NUMBERS, Metric, Scope, Subject, Value, dtypes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT
 from advisor.model.profile import join
@@ -342,11 +332,7 @@ def _about(subject: Subject) -> list[Metric]:
 
 
 def _values(
-    metrics: Iterable[Metric],
-    reasons: dict[str, Missing],
-    selection: Selection,
-    of: DeviceView | Job,
-    *position: int,
+    metrics: Iterable[Metric], reasons: dict[str, Missing], selection: Selection, of: DeviceView | Job, *position: int
 ) -> dict[str, Value]:
     """The values of the metrics, all about this subject; null where one is missing, and the reason in `reasons`."""
     row: dict[str, Value] = {}

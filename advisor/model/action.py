@@ -1,7 +1,5 @@
 """Actions: what to do, in the order in which to do it; findings with one fix are one action."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final

@@ -234,12 +234,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "shape": TEXT,
     },
     # Threads of the job's processes, those of data loaders among them; worker is null where it is not told whose.
-    "threads": {
-        "worker": pl.Int32,
-        "pid": pl.Int64,
-        "thread": pl.Int64,
-        "name": pl.String,
-    },
+    "threads": {"worker": pl.Int32, "pid": pl.Int64, "thread": pl.Int64, "name": pl.String},
     # Calls of the operating system that took a while: reading files, waiting for locks.
     "os_calls": {
         "worker": pl.Int32,

@@ -1,7 +1,5 @@
 """What to do, in words: each action with what it changes the step to, and all of them together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

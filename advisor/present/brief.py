@@ -267,12 +267,7 @@ def _prediction(comparison: Comparison) -> model.Promise | None:
     low, high, measured = map(_digits, (known.low_ms, known.high_ms, known.measured_ms))
     least, most = map(_digits, (known.trial.low_ms, known.trial.high_ms)) if known.trial else (None, None)
     return model.Promise(
-        low_ms=low,
-        high_ms=high,
-        measured_ms=measured,
-        findings=known.findings,
-        tried_low_ms=least,
-        tried_high_ms=most,
+        low_ms=low, high_ms=high, measured_ms=measured, findings=known.findings, tried_low_ms=least, tried_high_ms=most
     )
 
 

@@ -42,12 +42,7 @@ _STATUSES: Final[dict[FindingStatus, tuple[str, doc.Tone]]] = {
 }
 """What became of a finding, in words."""
 
-_WORK: Final[dict[WorkStatus, str]] = {
-    "appeared": "new",
-    "vanished": "gone",
-    "slower": "slower",
-    "faster": "faster",
-}
+_WORK: Final[dict[WorkStatus, str]] = {"appeared": "new", "vanished": "gone", "slower": "slower", "faster": "faster"}
 _NO_INTERVAL: Final = frozenset({"hardware", "world-size"})  # obstacles that make a ratio meaningless
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ, as where changes are sought
 _OTHER_MEAN: Final = 0.05  # by which the ratio of the means has to differ from that of the medians

@@ -1,7 +1,5 @@
 """How far to trust a report, in one line: what it rests on, what is wrong with the recording, what was not judged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

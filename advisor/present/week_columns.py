@@ -130,13 +130,7 @@ def _informative(of: doc.Table) -> doc.Table:
 
 
 def section(  # noqa: PLR0913 - a section has a place, a title, what to know of it, and what it shows
-    id_: str,
-    title: str,
-    lead: str,
-    of: doc.Table,
-    *,
-    is_grouped: bool = False,
-    level: doc.Level = doc.Level.BOTH,
+    id_: str, title: str, lead: str, of: doc.Table, *, is_grouped: bool = False, level: doc.Level = doc.Level.BOTH
 ) -> doc.Section | None:
     """A table under its title; None where it has no row."""
     blocks = (doc.Text(lead, "quiet"), of)

@@ -3,8 +3,6 @@
 A rule needs Python of its own if it uses a metric that no other rule uses, and that is no fact which every report has.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final

@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import polars as pl
-from pydantic import (
-    Field,
-    PrivateAttr,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationError
 
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.inputs.names.shared import FILE

@@ -3,13 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from advisor.model.finding import Confidence
 from advisor.rules import wording

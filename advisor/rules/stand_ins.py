@@ -27,9 +27,7 @@ def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
         return replace(head, low_ms=part * (head.low_ms or 0.0), high_ms=part * high_ms)
     every = (head, *parts)
     return replace(
-        head,
-        low_ms=max(each.low_ms or 0.0 for each in every),
-        high_ms=max(each.high_ms or 0.0 for each in every),
+        head, low_ms=max(each.low_ms or 0.0 for each in every), high_ms=max(each.high_ms or 0.0 for each in every)
     )
 
 

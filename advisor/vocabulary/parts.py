@@ -122,13 +122,7 @@ PARTS: Final = {
             ("compile", "once"),
             remedy="Make the dataset and its iterator once, before the loop.",
         ),
-        Part(
-            "gc",
-            "garbage collection",
-            "waiting for Python's garbage collector",
-            Look(_GC, "%"),
-            ("gc_idle",),
-        ),
+        Part("gc", "garbage collection", "waiting for Python's garbage collector", Look(_GC, "%"), ("gc_idle",)),
         Part(
             "allocator",
             "allocation",
@@ -174,13 +168,7 @@ PARTS: Final = {
             ("once",),
         ),
         Part("unknown", "cause not recorded", "idle time whose cause was not recorded", Look(_UNKNOWN, "/")),
-        Part(
-            "callback",
-            "Python callbacks",
-            "Python that compiled code calls",
-            Look(_GC, "%"),
-            ("callback",),
-        ),
+        Part("callback", "Python callbacks", "Python that compiled code calls", Look(_GC, "%"), ("callback",)),
         Part(
             "no_cpu",
             "no CPU",
@@ -195,19 +183,8 @@ PARTS: Final = {
             Look(_DEPENDENCY, "o"),
             remedy="Record on a quiet machine.",
         ),
-        Part(
-            "own_processes",
-            "own processes",
-            "waiting for a CPU that the job itself keeps busy",
-            Look(_SYNC, "x"),
-        ),
-        Part(
-            "between",
-            "outside of ops",
-            "host time outside of the framework's ops",
-            Look(_HOST, "·"),
-            ("host_work",),
-        ),
+        Part("own_processes", "own processes", "waiting for a CPU that the job itself keeps busy", Look(_SYNC, "x")),
+        Part("between", "outside of ops", "host time outside of the framework's ops", Look(_HOST, "·"), ("host_work",)),
         Part("operators", "ops", "ops at work on the CPU", Look(_COMPUTE, "█"), ("host_ops",), is_useful=True),
     )
 }

@@ -1,7 +1,5 @@
 """The lines of the program that take the time of its main thread, as sampled stacks show them."""
 
-from __future__ import annotations
-
 import builtins
 from typing import Final
 

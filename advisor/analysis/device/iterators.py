@@ -184,8 +184,5 @@ def _after_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     once, twice = (start.shift(number * len(_SEED)).over("thread") for number in (1, 2))
     seed_ns = pl.when(seeds[0] & seeds[1]).then(twice).otherwise(once)
     return rows.with_columns(
-        begins=seeds[0],
-        seed_ns=seed_ns,
-        next_ns=start.shift(-1).over("thread"),
-        of_workers=matches(WORKERS_LOADING),
+        begins=seeds[0], seed_ns=seed_ns, next_ns=start.shift(-1).over("thread"), of_workers=matches(WORKERS_LOADING)
     )

@@ -15,13 +15,7 @@ from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import CACHE_WRITES, DECODE_ATTENTION, PREFILL_ATTENTION, SAMPLERS
 from advisor.model.profile import matches
 
-PASS: Final = {
-    "phase": pl.String,
-    "requests": pl.Int64,
-    "tokens": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-}
+PASS: Final = {"phase": pl.String, "requests": pl.Int64, "tokens": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
 _KINDS: Final = ["kernel", "memcpy"]
 UNNAMED: Final = "unnamed"
 _FEWEST_LAYERS: Final = 2  # with one, a sampler in each layer would look like the end of a pass

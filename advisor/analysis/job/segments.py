@@ -67,7 +67,7 @@ def operations(
         {
             "op": np.concatenate((first + 2 * np.flatnonzero(~queued), 2 * cut_of_end)),
             "after": np.concatenate((2 * cut_of_start[~queued] - 1, first + 2 * np.flatnonzero(waited) + 1)),
-        },
+        }
     )
     return ops.select(_COLUMNS), edges
 

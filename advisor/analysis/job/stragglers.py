@@ -93,7 +93,7 @@ class Replay:
                 column: values,
                 "slowdown": alone.mean(axis=0) / (self.ideal_ms * 1e6),
                 "explained_share": self._share(without.mean(axis=0) / 1e6),
-            },
+            }
         )
         return frame.sort("explained_share", "slowdown", descending=True, nulls_last=True, maintain_order=True)
 

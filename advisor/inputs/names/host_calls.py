@@ -1,7 +1,5 @@
 """What a line of a program calls, by `host_calls.yaml`: what each kind is called, and how to do it more rarely."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -298,6 +298,5 @@ of_pairs(
     " those with the least bytes x bus factor / transfer",
 )
 of_pairs("slowest_pair_share", _slowest_share).says(
-    "Bandwidth of the slowest link between two ranks against the typical one.",
-    "its bandwidth / the median over pairs",
+    "Bandwidth of the slowest link between two ranks against the typical one.", "its bandwidth / the median over pairs"
 )

@@ -172,8 +172,7 @@ of_device("hidden_communication_ms", _hidden_ms).says(
     "communication_ms - exposed_communication_ms",
 )
 of_device(
-    "overlap_share",
-    lambda view: _hidden_ms(view) / view.once(_total_ms) if view.once(_total_ms) else _NONE,
+    "overlap_share", lambda view: _hidden_ms(view) / view.once(_total_ms) if view.once(_total_ms) else _NONE
 ).says(
     "How much of the communication kernels hide.",
     "hidden_communication_ms / communication_ms",

@@ -1,7 +1,5 @@
 """The lines of the program that take the time of the step, as `advisor record` samples them."""
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any, Final
 

@@ -105,10 +105,7 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
     kernels = view.with_host(kernels, "op", shapes="shapes", op_name="name")
     kernels = kernels.join(view.once(verdicts), on="id", how="left")
     groups = kernels.group_by("name", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
-        registers=pl.max("registers"),
-        occupancy=pl.mean("occupancy"),
-        calls=pl.len(),
-        total_ms=pl.sum("dur_ns") / 1e6,
+        registers=pl.max("registers"), occupancy=pl.mean("occupancy"), calls=pl.len(), total_ms=pl.sum("dur_ns") / 1e6
     )
     rows = groups.join(view.once(classes).select("name", "family", "tensor_cores"), on="name", how="left")
     communicates = pl.col("kind") == "collective"

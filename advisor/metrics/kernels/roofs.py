@@ -132,12 +132,7 @@ def roof_table(view: DeviceView) -> pl.DataFrame:
     groups = (
         view.once(calls)
         .group_by(keys)
-        .agg(
-            pl.len().alias("calls"),
-            pl.first("computes", "roof_ns"),
-            total=pl.sum("dur_ns"),
-            roof=pl.sum("roof_ns"),
-        )
+        .agg(pl.len().alias("calls"), pl.first("computes", "roof_ns"), total=pl.sum("dur_ns"), roof=pl.sum("roof_ns"))
     )
     return groups.sort("total", *keys, descending=[True, *[False] * len(keys)], nulls_last=True).select(
         *("shape", "work", "dtype", "calls"),

@@ -69,10 +69,7 @@ def _place(view: DeviceView) -> pl.DataFrame:
 
 
 measure = of_devices(
-    __name__,
-    needs=("device_ops", "allocations", "allocations.allocated_bytes"),
-    needs_steps=False,
-    unknown=_unknown,
+    __name__, needs=("device_ops", "allocations", "allocations.allocated_bytes"), needs_steps=False, unknown=_unknown
 )
 
 measure("peak_memory_bytes", _peak_bytes, where=_place).says(

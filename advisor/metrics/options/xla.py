@@ -33,9 +33,7 @@ of_jax("jitted_calls_per_step", lambda view: view.used_like(JIT_CALL).height / v
     "host ranges PjitFunction(...) in the used steps / steps",
 )
 of_pipelines = of_devices(
-    __name__,
-    needs_steps=False,
-    unknown=lambda view: None if view.once(iterators).height else Missing("no_tf_data"),
+    __name__, needs_steps=False, unknown=lambda view: None if view.once(iterators).height else Missing("no_tf_data")
 )
 of_pipelines("tf_data_prefetches", lambda view: view.once(iterators).filter(_AHEAD).height, unit="count").says(
     "Iterators of tf.data that prefetch, in all pipelines.", "iterators whose transformation is Prefetch"

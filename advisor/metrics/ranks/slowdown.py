@@ -92,9 +92,7 @@ def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
     end = END_NS
     before = [
         job.ranks[i].steps.select(
-            pl.col("step").cast(pl.Int64) + 1,
-            rank=pl.lit(i, pl.Int64),
-            ended_ns=end - int(job.clock.offsets_ns[i]),
+            pl.col("step").cast(pl.Int64) + 1, rank=pl.lit(i, pl.Int64), ended_ns=end - int(job.clock.offsets_ns[i])
         )
         for i in job.members
     ]

@@ -23,9 +23,7 @@ of_recording("device_name", _name, unit="text", needs=("device_ops",)).says(
     "Name of the device as its driver reports it.", "as recorded"
 )
 of_recording(
-    "capability",
-    lambda view: view.facts.get("capability") or Missing("no_capability"),
-    needs=("device_ops", "devices"),
+    "capability", lambda view: view.facts.get("capability") or Missing("no_capability"), needs=("device_ops", "devices")
 ).says("CUDA compute capability; on AMD the gfx version.", "major + minor / 10, as recorded")
 of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count").says(
     "Whether the hardware table has this GPU: 0 where only its compute capability tells what it can do.",

@@ -79,9 +79,7 @@ measure("device_events", lambda view: view.ops.height, unit="count", needs=("dev
     "Events that were recorded of the device.", "rows of device ops, whole recording"
 )
 measure(
-    "lost_launches",
-    lambda view: view.host.filter(launched()).height if view.once(lacks_kernels) else 0,
-    unit="count",
+    "lost_launches", lambda view: view.host.filter(launched()).height if view.once(lacks_kernels) else 0, unit="count"
 ).says(
     "Launches of a recording that has no kernel at all.",
     "calls that launch kernels or graphs and did not fail; 0 where any kernel was recorded",

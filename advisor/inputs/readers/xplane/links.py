@@ -171,11 +171,7 @@ def _steady(calls: pl.DataFrame) -> pl.DataFrame:
 def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
     """The outermost of these ranges as steps, in order of time and disjoint."""
     marks = ranges.select(
-        *("id", "group", "name"),
-        number="step_num",
-        host_start_ns="start_ns",
-        host_dur_ns="dur_ns",
-        end=END_NS,
+        *("id", "group", "name"), number="step_num", host_start_ns="start_ns", host_dur_ns="dur_ns", end=END_NS
     ).sort("host_start_ns", "end", descending=[False, True])
     before = marks["end"].cum_max().shift(1).fill_null(-1)
     return _numbered(marks.filter(marks["host_start_ns"] >= before)).drop("end")

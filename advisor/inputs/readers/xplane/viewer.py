@@ -25,10 +25,7 @@ from advisor.model.missing import Missing
 from advisor.model.notes import Note
 
 _COPY: Final = Missing("viewer_copy")
-LACKS: Final = {
-    "devices": _COPY,
-    "allocations": _COPY,
-}
+LACKS: Final = {"devices": _COPY, "allocations": _COPY}
 """What is always absent of such a copy, and why."""
 
 _STATS: Final = frozenset(OF_RANGES | OF_OPS | OF_STEPS | {"flow"})

@@ -20,7 +20,7 @@ class Compile(RootPatch):
             "enum": ["default", "reduce-overhead", "max-autotune-no-cudagraphs"],
             "default": "default",
             "description": "of torch.compile",
-        },
+        }
     }
 
     def fits(self, root: Any) -> bool:
