@@ -18,6 +18,8 @@ from advisor.cli import main
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
+RECORDING = re.compile(r" (fixtures/(?!tutorial)[\w.-]+)")
+FILE = re.compile(r"```yaml\n# ([\w./-]+\.yaml)\n(.*?)```", re.DOTALL)
 TERMINAL = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", "PATH": os.environ.get("PATH", "")}
 
 
@@ -28,11 +30,17 @@ def transcript(page: str) -> str:
     none, and `; echo $?` adds the exit code.
 
     Args:
-        page: Markdown whose blocks of `console` hold commands and output.
+        page: Markdown whose blocks of `console` hold commands and output. A block of `yaml` that begins with a comment
+            of its path is that file.
     """
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "fixtures/tutorial", Path(folder, "fixtures/tutorial"))
+        for recording in {Path(name) for name in RECORDING.findall(page)}:
+            Path(folder, recording).symlink_to(ROOT / recording)
         with chdir(folder):
+            for name, text in FILE.findall(page):
+                Path(name).parent.mkdir(exist_ok=True)
+                Path(name).write_text(text, "utf-8")
             return BLOCK.sub(lambda block: "".join(_lines(block[0])), page)
 
 

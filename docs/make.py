@@ -59,7 +59,8 @@ def pages() -> dict[Path, str]:
     made[HERE / "accounting.md"] = accounting_page()
     made[HERE / "usage.md"] = usage_page()
     made[HERE / "python.md"] = python_page()
-    made[HERE / "tutorial.md"] = transcript((HERE / "tutorial.md").read_text("utf-8"))
+    for page in ("tutorial.md", "writing-a-rule.md"):
+        made[HERE / page] = transcript((HERE / page).read_text("utf-8"))
     made[SKILL / "commands.md"] = skill_commands()
     made[SKILL / "rules.md"] = skill_rules(rules.values())
     return made

@@ -1,4 +1,4 @@
-"""The tutorial: each command prints what stands below it, and the words around them say the same numbers."""
+"""The pages with commands: each prints what stands below it, and the words around them say the same numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ ROOT = Path(__file__).parents[1]
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text("utf-8")
 
 
-def test_every_command_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("page", ["tutorial.md", "writing-a-rule.md"])
+def test_every_command_prints_what_the_page_shows(page: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     from console import transcript  # noqa: PLC0415 - a script's module
 
+    text = (ROOT / "docs" / page).read_text("utf-8")
     try:
-        assert transcript(TUTORIAL) == TUTORIAL
+        assert transcript(text) == text
     finally:
         sys.modules.pop("console", None)
 

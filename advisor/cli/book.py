@@ -122,10 +122,9 @@ def rules_new(
     rule_of(path, text)
     _make(folder)
     write(path, text.encode())
-    typer.echo(
-        f"wrote {path}. Edit it, then see what it does: `advisor rules test {folder}` and `advisor rules try {path} "
-        f"LOGDIR`. In advisor.yaml, `rules: [{folder}]` lets every check use it."
-    )
+    typer.echo(f"wrote {path}; edit it, and see what it does:")
+    typer.echo(f"  advisor rules test {folder}\n  advisor rules try {path} LOGDIR")
+    typer.echo(f"`rules: [{folder}]` in advisor.yaml lets every check use it.")
 
 
 def _answer(name: str, words: str, usual: str | None) -> str:

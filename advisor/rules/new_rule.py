@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
 
 from advisor.errors import UsageError
-from advisor.metrics.selection_gains import OF_DEVICE, WAYS
+from advisor.metrics.selection_gains import OF_DEVICE
 from advisor.metrics.selection_kinds import KINDS
 from advisor.rules.selections import MOST_SELECTIONS
 from advisor.vocabulary.parts import Pool
@@ -22,8 +22,10 @@ _POOLS: Final[Mapping[str, tuple[Pool, ...]]] = {
     "ops": ("compute", *_HOST),
     "kernels": ("compute", "queued_idle", "dependency_idle"),
     "copies": ("memcpy", "sync_idle", "queued_idle", "dependency_idle"),
+    "collectives": ("collective", "dependency_idle"),
 }
 """The parts of the step that a saving comes out of, by what is slow; of what runs on the host those where it waits."""
+_CHANGES: Final = ("without", "faster", "overlapped", "merged", NOTHING)
 _FASTER: Final = "{slow: [1.5, 3]}"  # times as fast, at least and at most
 _RULE: Final = """\
 title: {title}
@@ -64,9 +66,9 @@ def rule_text(answers: Answers) -> str:
         UsageError: an answer is none of those that there are.
     """
     _check("kind", answers["kind"], KINDS)
-    _check("change", answers["change"], [*WAYS, NOTHING])
+    _check("change", answers["change"], _CHANGES)
     kind, change = answers["kind"], answers["change"]
-    if change in OF_DEVICE and kind not in {"kernels", "copies"}:
+    if change in OF_DEVICE and kind not in _POOLS.keys() - {"ops"}:
         raise UsageError(f"--change {change}: it is of kernels and copies, not of {kind}; give without or faster")
     saves, names = change != NOTHING, answers["names"]
     pools = _POOLS.get(kind, ("host_busy", *(pool for pool in _HOST if pool != "host_busy"), "compute"))

@@ -217,11 +217,28 @@ def test_a_wrong_configuration_is_said(advisor, tmp_path, text, message):
     assert len(done.stderr.splitlines()) == 1
 
 
+OWN_RULE = """\
+title: Copies take a large part of the step
+applies: {device: true}
+params:
+  limit: 15 %
+  low_part: 50 %, the low end of the saving, as a part of the copy time
+when: memcpy_share > limit
+saving: {of: memcpy, most: memcpy_ms, low: low_part, method: Between half and all of the copy time.}
+says: "The GPU only copies for {{ memcpy_share | percent }} of {{ each_step }}."
+why: Copies do no work.
+fixes:
+- {for: any, do: Keep tensors on the GPU.}
+references:
+- own choice: 15 % of the step
+cases:
+- copies: {memcpy_share: 20 %, memcpy_ms: 20, saves: [10, 20]}
+"""
+
+
 def test_a_users_rule_is_judged_with_the_others(advisor, tmp_path):
     (tmp_path / "ours").mkdir()
-    page = (ROOT / "docs" / "writing-a-rule.md").read_text("utf-8")
-    example = page.split("```yaml\n")[1].split("```")[0]
-    (tmp_path / "ours" / "mostly-memcpy.yaml").write_text(example)
+    (tmp_path / "ours" / "mostly-memcpy.yaml").write_text(OWN_RULE)
     (tmp_path / "advisor.yaml").write_text("rules: [ours]\n")
     assert "1 rule, 1 case: all right" in advisor("rules", "test", "ours").stdout
     assert "mostly-memcpy" in json.loads(advisor("check", FIXTURE, "-f", "json").stdout)["runs"][0]["passed"]
@@ -229,8 +246,7 @@ def test_a_users_rule_is_judged_with_the_others(advisor, tmp_path):
 
 def test_the_cases_of_a_users_rule_are_for_rules_test(advisor, tmp_path):
     (tmp_path / "ours").mkdir()
-    page = (ROOT / "docs" / "writing-a-rule.md").read_text("utf-8")
-    wrong = page.split("```yaml\n")[1].split("```")[0].replace("saves: [10, 20]", "saves: [1, 2]")
+    wrong = OWN_RULE.replace("saves: [10, 20]", "saves: [1, 2]")
     (tmp_path / "ours" / "mostly-memcpy.yaml").write_text(wrong)
     (tmp_path / "advisor.yaml").write_text("rules: [ours]\n")
     tested = advisor("rules", "test", "ours")
