@@ -27,6 +27,7 @@ COMMANDS: tuple[list[str], ...] = (
     ["try"],
     ["check"],
     ["compare"],
+    ["show"],
     ["excerpt"],
     ["scrub"],
     ["comment"],

@@ -267,6 +267,24 @@ def compare(
     raise typer.Exit(comparison.exit_code(failing, strict=strict))
 
 
+@app.command("show")
+@answers_in_json
+def show_saved(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON that check, compare or try saved.")],
+    output: Annotated[
+        list[Path] | None, output_option("report", more="; a comparison and trials have neither brief nor pictures")
+    ] = None,
+    format_: Annotated[str, format_option("report")] = "terminal",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
+) -> None:
+    """Draw a saved report in any form."""
+    from advisor.render.json import read
+
+    value = read(file)
+    standard = chosen("--format", format_, formats(value.kind))
+    show(value, kinds_of(output, file_kinds(value.kind)), standard, verbose=verbose)
+
+
 @app.command()
 def comment(
     file: Annotated[

@@ -167,7 +167,7 @@ def _sides(comparison: Comparison) -> doc.Section:
     if more > 0:
         blocks.append(doc.Text(f"and {count(more, 'more note')} (`-v`)", "quiet", level=_SCREEN))
         blocks.append(doc.Lines(tuple(notes[_FEW_NOTES:]), "quiet", level=_BEHIND))
-    return doc.Section("What was compared", tuple(blocks), id="sides", is_titled=False)
+    return doc.Section("What was compared", tuple(blocks), id="sides", is_titled=False, is_lead=True)
 
 
 def side(of: Side) -> str:

@@ -21,7 +21,11 @@ Outcome: TypeAlias = Literal["created", "updated", "unchanged"]
 
 _MARKER: Final = re.compile(r"<!-- gpu-advisor ([\w.-]+) ([\w=-]*) -->")
 _KEY: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
+MOST: Final = 4_000
+"""Characters of a comment: what is read in the review of a change; the link leads to the rest."""
+
 _MOST_EARLIER: Final = 10
+_KEPT: Final = 3  # verdicts before the last one
 _LONGEST_VERDICT: Final = 160
 _ATTEMPTS: Final = 3
 _MOST_NOTES: Final = 20_000
@@ -140,7 +144,7 @@ def post(thread: Thread, draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
     for _ in range(_ATTEMPTS):
         notes = _ours(thread, me, draft.key)
         if not notes:
-            note = thread.create(draft.body(thread.most, today))
+            note = thread.create(draft.body(_most(thread), today))
             notes = _ours(thread, me, draft.key) or [note]
         first, *rest = notes
         try:
@@ -155,10 +159,14 @@ def post(thread: Thread, draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
 
 def _say(thread: Thread, note: Note, draft: Draft, today: dt.date) -> Outcome:
     state = _state(note.body, draft.key)
-    if state and state.fingerprint == draft.fingerprint(thread.most):
+    if state and state.fingerprint == draft.fingerprint(_most(thread)):
         return "unchanged"
-    thread.edit(note, draft.body(thread.most, today, note.body))
+    thread.edit(note, draft.body(_most(thread), today, note.body))
     return "updated"
+
+
+def _most(thread: Thread) -> int:
+    return min(thread.most, MOST)
 
 
 def _drop(thread: Thread, note: Note) -> None:
@@ -207,7 +215,7 @@ def _earlier(state: _State | None, now: Entry) -> tuple[Entry, ...]:
     if state is None:
         return ()
     same = now.commit is not None and state.now.commit == now.commit
-    return (*(() if same else (state.now,)), *state.earlier)[:_MOST_EARLIER]
+    return (*(() if same else (state.now,)), *state.earlier)[:_KEPT]
 
 
 def _history(earlier: Sequence[Entry]) -> str:

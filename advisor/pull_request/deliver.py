@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import UsageError
-from advisor.pull_request.comment import Draft, post
+from advisor.pull_request.comment import MOST, Draft, post
 from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import Refused
 from advisor.pull_request.host import NAME, Host, Patience, Seal, within
@@ -17,7 +17,6 @@ from advisor.pull_request.source import annotated
 from advisor.text import count
 
 RECIPE: Final = "docs/pull-requests.md, 'Pull requests from forks'"
-_FIRST_DRAFT: Final = 65_536  # the smallest of the hosts' limits
 _MOST_SUMMARY: Final = 60_000
 
 
@@ -42,7 +41,7 @@ class Notice:
 
 def dry_run(message: Message, target: Target, order: Order) -> str:
     """The comment as it would be posted for the first time."""
-    return _draft(message, target, order).body(_FIRST_DRAFT, _today())
+    return _draft(message, target, order).body(MOST, _today())
 
 
 def deliver(message: Message, target: Target, order: Order, patience: Patience | None = None) -> Iterator[Notice]:

@@ -88,8 +88,8 @@ def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) 
 
 
 def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:
-    """The renderer within the host's limit and its own."""
-    return lambda most: render(most=min(most, markdown.MOST_CHARACTERS))
+    """The renderer within the host's limit and its own, without what is folded: the full report has that."""
+    return lambda most: render(most=min(most, markdown.MOST_CHARACTERS), folds=False)
 
 
 def _text(path: Path) -> str:

@@ -83,6 +83,21 @@ def read_report(path: str) -> Report:
     return load(text, path)
 
 
+def read(path: str) -> Report | Comparison | Trials:
+    """What a command saved as JSON: a report, a comparison or trials.
+
+    Raises:
+        ReadError: it cannot be opened, or is something else.
+    """
+    text = _text(path, "give what `-o FILE.json` wrote")
+    kind = kind_of(text)
+    if kind == "week":
+        raise ReadError(f"{path}: is a saved week; `advisor fleet report -o page.html` draws it from the store")
+    if kind == "report":
+        return load(text, path)
+    return load_comparison(text, path) if kind == "comparison" else load_trials(text, path)
+
+
 def read_trials(path: str) -> Trials:
     """What `advisor try` measured, saved as JSON.
 

@@ -27,15 +27,16 @@ _REFERENCE: Final = re.compile(
 _APART: Final = "\N{ZERO WIDTH SPACE}"
 
 
-def render(document: doc.Document, *, links: str | None = None, most: int = MOST_CHARACTERS) -> str:
+def render(document: doc.Document, *, links: str | None = None, most: int = MOST_CHARACTERS, folds: bool = True) -> str:
     """The document as Markdown.
 
     Args:
         document: What to draw.
         links: Where the reports of runs lie, as a URL or folder; without it nothing is linked.
         most: Characters at most; details that would exceed it are left out, and the last line says so.
+        folds: Whether to fold what is behind the leading sections, or to leave it out.
     """
-    return within(list(_document(document, links)), most)
+    return within(list(_document(document, links, folds=folds)), most)
 
 
 def escape(text: str, most: int = _LONGEST) -> str:
@@ -87,17 +88,17 @@ def code_spans(text: str) -> list[tuple[bool, str]]:
     return [(number % 2 == 1, part) for number, part in enumerate(_SPAN.split(text)) if part]
 
 
-def _document(document: doc.Document, links: str | None) -> Iterator[str]:
+def _document(document: doc.Document, links: str | None, *, folds: bool) -> Iterator[str]:
     if document.is_several:
         yield f"### {escape(document.overview)}"
     for section in document.front:
         yield from _section(section, links)
     for article in document.articles:
-        yield from _article(article, links)
+        yield from _article(article, links, folds=folds)
     yield f"<sub>gpu-advisor {escape(document.version)}</sub>"
 
 
-def _article(article: doc.Article, links: str | None) -> Iterator[str]:
+def _article(article: doc.Article, links: str | None, *, folds: bool) -> Iterator[str]:
     """The verdict, what leads, and the rest folded; where nothing leads, as much is open as a screen shows."""
     yield f"### {_VERDICTS.get(article.tone, '')}{escape(article.headline)}"
     if article.beside:
@@ -108,7 +109,7 @@ def _article(article: doc.Article, links: str | None) -> Iterator[str]:
         yield about
     for section in leads:
         yield from _open(section, links)
-    for section in article.sections:
+    for section in article.sections if folds or not leads else ():
         if not section.is_lead:
             yield from _folded(section, links) if leads else _section(section, links)
     if leads:

@@ -18,7 +18,7 @@ from advisor.errors import UsageError
 from advisor.present.charts import Chart
 from advisor.present.document import Article, Bars, Segment
 from advisor.system.resources import reports_folder
-from advisor.text import bytes_, number, one_line
+from advisor.text import bytes_, first_sentence, number, one_line
 from advisor.vocabulary.parts import PARTS, look, variable
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -338,12 +338,13 @@ def _alone(article: Article) -> str:
     paper, ink, quiet = (_light()[name] for name in ("--paper", "--ink", "--quiet"))
     rows = -(-len(segments) // _COLUMNS)
     height = 128 + 22 * rows
+    title = one_line(first_sentence(article.headline), 90)
     subtitle = f"{one_line(article.name, 60)}: {where[:1].lower()}{where[1:]}"
     font = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + 40}" height="{height}" {font} fill="{ink}">',
         f'<rect width="100%" height="100%" fill="{paper}"/>',
-        f'<text x="20" y="32" font-size="16" font-weight="600">{escape(one_line(article.headline, 90))}</text>',
+        f'<text x="20" y="32" font-size="16" font-weight="600">{escape(title)}</text>',
         f'<text x="20" y="52" font-size="13" fill="{quiet}">{escape(subtitle)}</text>',
         *(
             f'<rect x="{20 + _WIDTH * s.start:.1f}" y="68" width="{_WIDTH * s.share:.1f}" height="36" '

@@ -401,3 +401,13 @@ def test_a_size_limits_what_is_read(advisor):
     done = advisor("check", FIXTURE, "--max-size", "large")
     assert (done.returncode, done.stderr) == (2, "advisor: --max-size large: not a size; write it as 500M or 12G\n")
     assert advisor("check", FIXTURE, "--max-size", "1k").returncode == 3
+
+
+def test_a_saved_report_is_drawn_in_any_form(advisor, tmp_path):
+    saved, page = tmp_path / "report.json", tmp_path / "page.html"
+    checked = advisor("check", HEALTHY, "-o", saved)
+    drawn = advisor("show", saved, "-o", page)
+    assert (drawn.returncode, drawn.stdout) == (0, checked.stdout)
+    assert page.read_text().startswith("<!doctype html>")
+    assert advisor("show", saved, "-f", "json").stdout == saved.read_text()
+    assert advisor("show", HEALTHY).returncode == 3
