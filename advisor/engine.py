@@ -54,7 +54,7 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
     """
     options = options or Options()
     baseline = read_report(options.baseline) if options.baseline is not None else None
-    book = rule_book(options.config), suppressions(options.config, options.today)
+    book = inside_pool(lambda: rule_book(options.config)), suppressions(options.config, options.today)
     recordings, rejected = discover(paths, run=options.run, all_runs=options.all_runs)
     changed = replaced(options.config)
     outcomes = list[Outcome]()

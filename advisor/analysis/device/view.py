@@ -33,12 +33,13 @@ class ByName:
     def __init__(self, names: pl.Series) -> None:
         rows = names.rename("name").to_frame().with_row_index("row").group_by("name").agg("row")
         self._names, self._rows = rows["name"].cast(pl.String), rows["row"]
+        self._none = pl.Series("row", dtype=pl.UInt32)
 
     def like(self, pattern: str) -> pl.Series:
         """The numbers of the rows whose name matches the regular expression, ascending."""
         hits = self._names.str.contains(pattern)
         if not hits.any():  # most patterns are of another framework
-            return self._rows.explode().clear()
+            return self._none
         return self._rows.filter(hits).explode().sort()
 
 
