@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from advisor.recording.session import record as record
 
 from advisor.errors import AdvisorError as AdvisorError
+from advisor.errors import NoRuns as NoRuns
+from advisor.errors import ReadError as ReadError
+from advisor.errors import UsageError as UsageError
 
 __version__ = "0.1.0"
 
@@ -29,7 +32,7 @@ _PUBLIC = {
     "read": "advisor.engine",
     "record": "advisor.recording.session",
 }
-__all__ = ["AdvisorError", *_PUBLIC]  # noqa: PLE0604 - names all the same
+__all__ = ["AdvisorError", "NoRuns", "ReadError", "UsageError", *_PUBLIC]  # noqa: PLE0604 - names all the same
 
 
 def __dir__() -> list[str]:

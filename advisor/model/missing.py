@@ -11,6 +11,7 @@ REASONS: Final = {
     # what was not recorded, by format
     "no_profiler_steps": "no ProfilerStep#N marks the steps (`prof.step()` does, once per step)",
     "no_unprofiled_steps": "no step was timed without the profiler (`advisor record` does that)",
+    "no_batches": "no batch of a DataLoader was looked at (`advisor record` looks at the first)",
     "few_stack_samples": "Python's stacks were sampled only {samples:count} times",
     "steps_recur": "some steps do more than the others, and the median without the profiler is that of the others",
     "unsteady_steps": (

@@ -77,6 +77,9 @@ STACKS: Final = pl.Struct(
 )
 """A stack of Python that was sampled, once for all its samples."""
 
+BATCHES: Final = pl.Struct({"rows": pl.Int64, "length": pl.Int64, "longest": pl.Int64, "padding": pl.Float64})
+"""A batch of sequences: padded to `length`, the longest without its padding, and which part of the batch is padding."""
+
 _MOST_BYTES: Final = 1 << 50
 _MOST: Final = {"sm_count": 1 << 12, "capability": 100, "max_threads_per_sm": 1 << 14}  # several times any device's
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -114,6 +117,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "after_steps_ms": pl.List(pl.Float64),
         "unprofiled_delay_ms": pl.Float64,
         "stacks": pl.List(STACKS),  # sampled in these steps; null: none were
+        "batches": pl.List(BATCHES),  # of the first that a loader handed over; null: none was looked at
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,
         "loader_workers": pl.Int32,  # of the DataLoader that gave the last batch

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Any
 
+from .batches import Batches
+
 _QUOTA = "/sys/fs/cgroup/cpu.max"
 
 
@@ -28,14 +30,16 @@ def cpus() -> int:
 
 
 class LoaderWatch:
-    """Notes the worker processes of the DataLoader that gave the last batch.
+    """Notes the worker processes of the DataLoader that gave the last batch, and what the first batches hold.
 
     Attributes:
         workers: How many; None where no batch came from a DataLoader.
+        batches: Of the main process, while nothing is profiled.
     """
 
     def __init__(self) -> None:
         self.workers: int | None = None
+        self.batches = Batches()
         self.owner: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
         self.original: Any = getattr(self.owner, "__next__", None)
 
@@ -48,7 +52,9 @@ class LoaderWatch:
         @functools.wraps(original)
         def watched(self: Any) -> Any:
             watch.workers = getattr(self, "_num_workers", None)
-            return original(self)
+            batch = original(self)
+            watch.batches.add(batch, profiled=_is_profiled())
+            return batch
 
         self.owner.__next__ = watched
 
@@ -56,3 +62,7 @@ class LoaderWatch:
         """Leave the iterators as they were."""
         if self.original is not None:
             self.owner.__next__ = self.original
+
+
+def _is_profiled() -> bool:
+    return bool(getattr(sys.modules["torch"].autograd, "_profiler_enabled", bool)())

@@ -58,7 +58,9 @@ class TorchProfiler(Profiler):
 
     def job(self) -> dict[str, Any]:
         """As `Profiler.job`."""
-        return {**super().job(), "loader_workers": self.loaders.workers}
+        batches = self.loaders.batches
+        looked = {"batches": batches.notes} if batches.looked else {}
+        return {**super().job(), "loader_workers": self.loaders.workers, **looked}
 
     def clock(self) -> DeviceClock | None:
         """As `Profiler.clock`: a CUDA stream's, where CUDA is in use."""

@@ -23,7 +23,8 @@ class Noted(NamedTuple):
     `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
     it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
     `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
-    other programs. `stacks` are rows of `STACKS`, sampled in steps without the profiler.
+    other programs. `stacks` are rows of `STACKS`, sampled in steps without the profiler; `batches` rows of
+    `BATCHES`, none of them where a batch holds no sequences.
     """
 
     before_ms: float | None = None
@@ -38,6 +39,7 @@ class Noted(NamedTuple):
     after_steps_ms: list[float] | None = None
     unprofiled_delay_ms: float | None = None
     stacks: list[dict[str, Any]] | None = None
+    batches: list[dict[str, Any]] | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -74,9 +76,17 @@ class _Stacks(msgspec.Struct):
     workers: Annotated[list[_Worker], msgspec.Meta(max_length=1 << 10)] = []
 
 
+class _Batch(msgspec.Struct):
+    rows: Count
+    length: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
+    longest: Count
+    padding: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class _Job(msgspec.Struct):
     cpus: Count | None = None
     loader_workers: Count | None = None
+    batches: Annotated[list[_Batch], msgspec.Meta(max_length=1 << 10)] | None = None
 
 
 class _Block(msgspec.Struct):
@@ -107,6 +117,7 @@ def noted(block: object) -> Noted:
         after_steps_ms=free.after_steps_ms,
         unprofiled_delay_ms=free.run_delay_ms,
         stacks=_rows(of.stacks) if of.stacks else None,
+        batches=None if job.batches is None else [msgspec.structs.asdict(batch) for batch in job.batches],
     )
 
 

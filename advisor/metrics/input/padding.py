@@ -1,0 +1,84 @@
+"""Padding: sequences of a batch that are filled up to one length, and what the ops over that length would save."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.host_work import own_ns, step_ops
+from advisor.analysis.device.view import DeviceView
+from advisor.metrics.metric import of_devices
+from advisor.model.missing import Missing
+from advisor.model.profile import BATCHES
+
+_SURELY: Final = 0.6  # of what shorter sequences save
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    return Missing("no_batches") if view.process.get("batches") is None else None
+
+
+def _batches(view: DeviceView) -> pl.DataFrame:
+    """The batches, with `values`: places for tokens in each."""
+    batches = pl.DataFrame({"batch": view.process.get("batches") or []}, schema={"batch": BATCHES}).unnest("batch")
+    return batches.with_columns(values=pl.col("rows") * pl.col("length"))
+
+
+def _mean(view: DeviceView, part: pl.Expr) -> float:
+    """The mean over all places for tokens; 0 without sequences."""
+    batches = view.once(_batches)
+    total, weighted = int(batches["values"].sum()), batches.select(value=part * pl.col("values"))["value"].to_list()
+    return float(sum(weighted)) / max(1, total)
+
+
+def _padding(view: DeviceView) -> float:
+    return _mean(view, pl.col("padding"))
+
+
+def _lengths(view: DeviceView) -> pl.DataFrame:
+    """The time of the used steps in ops over the padded length, by how often a shape has it: power, ns.
+
+    Of a device's kernels by the op that launches them.
+    """
+    lengths = "|".join(map(str, view.once(_batches)["length"].unique().sort()))
+    if view.device is None:
+        ops = view.once(step_ops).select("id", "parent", "shapes", "dur_ns").collect()
+        times = ops.select("shapes", ns=own_ns(ops))
+    else:
+        times = view.with_host(view.used_ops, "op", shapes="shapes").select("shapes", ns="dur_ns")
+    shapes = pl.col("shapes").cast(pl.String)
+    again = shapes.str.contains(rf"\[[^\[\]]*\b({lengths})\b[^\[\]]*\b({lengths})\b")
+    power = pl.when(again).then(2).when(shapes.str.contains(rf"\b({lengths})\b")).then(1)
+    return times.select(power=power, ns="ns").drop_nulls().group_by("power").agg(pl.sum("ns"))
+
+
+def _ends_ms(view: DeviceView) -> tuple[float, float]:
+    """What is saved if each batch is as long as its longest sequence, and if there is no padding at all."""
+    if not view.once(_padding):
+        return 0.0, 0.0
+    longest, full = _mean(view, pl.col("longest") / pl.col("length")), 1 - view.once(_padding)
+    times = view.once(_lengths).rows()
+    least, most = (sum(ns * (1 - rest**power) for power, ns in times) for rest in (longest, full))
+    return view.per_step_ms(_SURELY * least), view.per_step_ms(max(least, most))
+
+
+measure = of_devices(__name__, unknown=_unknown)
+measure("padding_share", _padding).says(
+    "Part of the batches that is padding: places for tokens that hold none.",
+    "places that an attention mask leaves out, else tails or heads of rows that repeat one value / places, in up to 8 "
+    "batches that the loader hands over; 0 without sequences",
+)
+measure("padded_length", lambda view: _mean(view, pl.col("length"))).says(
+    "How long the sequences of a batch are with their padding.", "mean length of those batches"
+)
+measure("longest_length", lambda view: _mean(view, pl.col("longest"))).says(
+    "How long the longest sequence of a batch is without its padding.", "mean over those batches"
+)
+measure.saving("padding", _ends_ms).says(
+    "shorter sequences",
+    "0.6 x the time that ops over the padded length save if each batch is as long as its longest sequence: in "
+    "proportion, or to its square where a shape has the length twice",
+    "the same time without any padding",
+    "0.6: own choice; ops over short sequences cost their launch all the same",
+)

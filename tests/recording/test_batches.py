@@ -1,0 +1,49 @@
+"""What is noted of a batch: its sequences, and how much of them is padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.recording.inside.batches import Batches, noted
+
+torch = pytest.importorskip("torch")
+
+ROWS = [[5, 6, 7, 8, 0, 0, 0, 0], [5, 6, 0, 0, 0, 0, 0, 0]]
+
+
+def test_a_mask_says_what_is_padding():
+    mask = torch.tensor([[1] * 4 + [0] * 4, [1] * 2 + [0] * 6])
+    batch = {"input_ids": torch.ones(2, 8, dtype=torch.long), "attention_mask": mask}
+    assert noted(batch) == {"rows": 2, "length": 8, "longest": 4, "padding": 1 - 6 / 16}
+
+
+@pytest.mark.parametrize(
+    ("batch", "longest", "padding"),
+    [
+        (torch.tensor(ROWS), 4, 10 / 16),
+        ([torch.tensor(ROWS).flip(1), torch.tensor([0, 1])], 4, 10 / 16),  # padded on the left
+        (torch.tensor(ROWS).float().unsqueeze(-1).expand(2, 8, 3), 4, 10 / 16),
+        (torch.arange(16).view(2, 8), 8, 0),
+        (torch.tensor([[1, 2, 3, 4, 5, 6, 7, 9], [2, 4, 6, 8, 1, 3, 5, 9]]), 8, 0),  # each text ends alike
+    ],
+)
+def test_without_a_mask_tails_and_heads_that_repeat_a_value_are_padding(batch: Any, longest: int, padding: float):
+    note = noted(batch)
+    assert note is not None
+    assert (note["longest"], note["padding"]) == (longest, pytest.approx(padding))
+
+
+@pytest.mark.parametrize("batch", [torch.zeros(4, 3, 8, 8), torch.zeros(4, 16), torch.zeros(4), {"x": 3}, None, "text"])
+def test_pictures_features_and_labels_are_no_sequences(batch: Any):
+    assert noted(batch) is None
+
+
+def test_of_many_batches_the_first_are_noted_and_none_while_a_profiler_runs():
+    batches = Batches()
+    batches.add(torch.tensor(ROWS), profiled=True)
+    assert not batches.looked
+    for _ in range(20):
+        batches.add(torch.tensor(ROWS), profiled=False)
+    assert len(batches.notes) == batches.looked == 8

@@ -1,0 +1,44 @@
+"""Padding: its part of the batches, and what ops over the padded length would save without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.analysis.device.view import DeviceView
+from advisor.model.missing import Missing
+from tests.tables import metrics_of, on_host, profile, step, view
+
+LINEAR = on_host("op", 0, 400, name="aten::linear", shapes="[[16, 256, 64], [64, 64]]")
+SOFTMAX = on_host("op", 400, 500, name="aten::softmax", shapes="[[16, 4, 256, 256]]")
+UPDATE = on_host("op", 500, 900, name="aten::add_", shapes="[[64, 2560]]")
+BATCH = {"rows": 16, "length": 256, "longest": 128, "padding": 0.75}
+
+
+def trace(*batches: dict[str, Any]) -> DeviceView:
+    of = view(profile([], [LINEAR, SOFTMAX, UPDATE], [step(1, 0, 1000, device=None)]))
+    of.process["batches"] = [*batches]  # type: ignore[index]  # a reader fills it
+    return of
+
+
+def test_ops_over_the_length_save_in_proportion_and_with_its_square():
+    values = metrics_of(trace(BATCH, BATCH))
+    assert (values["padding_share"], values["padded_length"], values["longest_length"]) == (0.75, 256, 128)
+    assert values["padding_gain_ms"] == pytest.approx(0.4 * (1 - 0.25) + 0.1 * (1 - 0.25**2))
+    assert values["padding_least_gain_ms"] == pytest.approx(0.6 * (0.4 * (1 - 0.5) + 0.1 * (1 - 0.5**2)))
+
+
+def test_long_batches_count_for_more():
+    short = BATCH | {"length": 64, "longest": 64, "padding": 0.0}
+    assert metrics_of(trace(BATCH, short))["padding_share"] == pytest.approx(0.75 * 256 / 320)
+
+
+def test_batches_without_sequences_have_no_padding():
+    values = metrics_of(trace())
+    assert (values["padding_share"], values["padding_gain_ms"]) == (0, 0)
+
+
+def test_where_no_batch_was_looked_at_padding_is_unknown():
+    plain = view(profile([], [LINEAR], [step(1, 0, 1000, device=None)]))
+    assert metrics_of(plain)["padding_share"] == Missing("no_batches")
