@@ -10,9 +10,10 @@ from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
-from advisor.model.profile import BATCHES
+from advisor.model.profile import BATCHES, matches
 
-_SURELY: Final = 0.6  # of what shorter sequences save
+_PRODUCTS: Final = r"bmm|attention"  # of each token with each other
+_SURELY: Final = 0.75  # of what shorter sequences save
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -36,21 +37,31 @@ def _padding(view: DeviceView) -> float:
     return _mean(view, pl.col("padding"))
 
 
-def _lengths(view: DeviceView) -> pl.DataFrame:
-    """The time of the used steps in ops over the padded length, by how often a shape has it: power, ns.
+def _times(view: DeviceView) -> pl.DataFrame:
+    """The time of the used steps in ops over the padded length, by the power of it that their work has: power, ns.
 
-    Of a device's kernels by the op that launches them.
+    The length stands in their shapes, alone or times the rows of a batch. Of a device's kernels by the op that launches
+    them.
     """
-    lengths = "|".join(map(str, view.once(_batches)["length"].unique().sort()))
+    batches = view.once(_batches)
+    length = "|".join(map(str, batches["length"].unique().sort()))
+    rows = "|".join(map(str, batches["values"].unique().sort()))
     if view.device is None:
-        ops = view.once(step_ops).select("id", "parent", "shapes", "dur_ns").collect()
-        times = ops.select("shapes", ns=own_ns(ops))
+        ops = view.once(step_ops).select("id", "parent", "name", "shapes", "dur_ns").collect()
+        times = ops.select("name", "shapes", ns=own_ns(ops))
     else:
-        times = view.with_host(view.used_ops, "op", shapes="shapes").select("shapes", ns="dur_ns")
+        times = view.with_host(view.used_ops, "op", shapes="shapes", op_name="name").select(
+            "shapes", name="op_name", ns="dur_ns"
+        )
     shapes = pl.col("shapes").cast(pl.String)
-    again = shapes.str.contains(rf"\[[^\[\]]*\b({lengths})\b[^\[\]]*\b({lengths})\b")
-    power = pl.when(again).then(2).when(shapes.str.contains(rf"\b({lengths})\b")).then(1)
-    return times.select(power=power, ns="ns").drop_nulls().group_by("power").agg(pl.sum("ns"))
+    twice = shapes.str.contains(rf"\[[^\[\]]*\b(?:{length})\b[^\[\]]*\b(?:{length})\b") | matches(_PRODUCTS)
+    once = shapes.str.contains(rf"\b(?:{length}|{rows})\b")
+    return (
+        times.select(power=pl.when(once & twice).then(2).when(once).then(1), ns="ns")
+        .drop_nulls()
+        .group_by("power")
+        .agg(pl.sum("ns"))
+    )
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -58,7 +69,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     if not view.once(_padding):
         return 0.0, 0.0
     longest, full = _mean(view, pl.col("longest") / pl.col("length")), 1 - view.once(_padding)
-    times = view.once(_lengths).rows()
+    times = view.once(_times).rows()
     least, most = (sum(ns * (1 - rest**power) for power, ns in times) for rest in (longest, full))
     return view.per_step_ms(_SURELY * least), view.per_step_ms(max(least, most))
 
@@ -77,8 +88,8 @@ measure("longest_length", lambda view: _mean(view, pl.col("longest"))).says(
 )
 measure.saving("padding", _ends_ms).says(
     "shorter sequences",
-    "0.6 x the time that ops over the padded length save if each batch is as long as its longest sequence: in "
-    "proportion, or to its square where a shape has the length twice",
+    "0.75 x the time that ops over the padded length save if each batch is as long as its longest sequence: in "
+    "proportion, or to its square where a shape has the length twice and in products of each token with each other",
     "the same time without any padding",
-    "0.6: own choice; ops over short sequences cost their launch all the same",
+    "0.75: own choice; ops over short sequences cost their launch all the same",
 )

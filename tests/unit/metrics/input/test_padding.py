@@ -26,7 +26,14 @@ def test_ops_over_the_length_save_in_proportion_and_with_its_square():
     values = metrics_of(trace(BATCH, BATCH))
     assert (values["padding_share"], values["padded_length"], values["longest_length"]) == (0.75, 256, 128)
     assert values["padding_gain_ms"] == pytest.approx(0.4 * (1 - 0.25) + 0.1 * (1 - 0.25**2))
-    assert values["padding_least_gain_ms"] == pytest.approx(0.6 * (0.4 * (1 - 0.5) + 0.1 * (1 - 0.5**2)))
+    assert values["padding_least_gain_ms"] == pytest.approx(0.75 * (0.4 * (1 - 0.5) + 0.1 * (1 - 0.5**2)))
+
+
+def test_rows_and_length_may_stand_as_one_number_and_a_product_of_tokens_is_square():
+    flat, product = LINEAR | {"shapes": "[[4096, 64]]"}, LINEAR | {"name": "aten::bmm", "start_ns": 400_000}
+    of = view(profile([], [flat, product, UPDATE], [step(1, 0, 1000, device=None)]))
+    of.process["batches"] = [BATCH]  # type: ignore[index]
+    assert metrics_of(of)["padding_gain_ms"] == pytest.approx(0.4 * (1 - 0.25) + 0.4 * (1 - 0.25**2))
 
 
 def test_long_batches_count_for_more():
