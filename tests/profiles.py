@@ -6,14 +6,15 @@ What comes back is shared between tests: change nothing in it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from advisor import engine
+from advisor.analysis.device.view import DeviceView
 from advisor.inputs.discover import discover
 from advisor.metrics import Measurements
 from advisor.model.comparison import Comparison
@@ -73,6 +74,19 @@ def compare(base: str | Path, head: str | Path, **options: str) -> Comparison:
 def book() -> dict[str, Rule]:
     """The shipped rules."""
     return load([rules_folder()])
+
+
+class _OfRule(dict[str, Any]):
+    def __init__(self, rule: str, view: DeviceView) -> None:
+        self.selected, self.view = book()[rule].selected, view
+
+    def __missing__(self, name: str) -> Any:
+        return self.selected[name].value(self.view)
+
+
+def of_rule(rule: str, view: DeviceView) -> Mapping[str, Any]:
+    """The metrics of a shipped rule's selections, by the names that they have in the rule."""
+    return _OfRule(rule, view)
 
 
 @cache

@@ -15,7 +15,7 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
-Kind: TypeAlias = Literal["ops", "kernels", "calls", "frames", "ranges", "copies", "collectives"]
+Kind: TypeAlias = Literal["ops", "kernels", "calls", "frames", "ranges", "copies", "collectives", "device_ops"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Idle: TypeAlias = Literal["launch_gap", "host_busy"]
 IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {"launch_gap": launch_gaps, "host_busy": stalls}
@@ -39,12 +39,28 @@ class OfKind(NamedTuple):
     unknown: Callable[[DeviceView], Missing | None] | None = None
 
 
+def with_inner(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
+    """Host ops with the number of ops and calls right `inside` each."""
+    inner = view.host.filter(pl.col("kind").is_in(["op", *DRIVER_CALLS])).group_by(id="parent").agg(inside=pl.len())
+    return rows.join(inner, on="id", how="left", maintain_order="left").with_columns(pl.col("inside").fill_null(0))
+
+
 def _copies(view: DeviceView) -> pl.DataFrame:
     return view.with_host(view.used_ops.filter(pl.col("kind") == "memcpy"), "op", op_name="name")
 
 
+def _device_ops(view: DeviceView) -> pl.DataFrame:
+    return view.with_host(view.used_ops, "op", op_name="name")
+
+
 def _collectives(view: DeviceView) -> pl.DataFrame:
     return view.with_host(view.once(device_collectives), "op", op_name="name")
+
+
+def _no_ops(view: DeviceView) -> Missing | None:
+    """Why it is unknown which ops launched the device's work; without a device the ops are the work itself."""
+    is_known = view.device is None or (view.host["kind"] == "op").any()
+    return None if is_known else Missing("no_host_op")
 
 
 def _no_calls(view: DeviceView) -> Missing | None:
@@ -58,6 +74,7 @@ def _texts(**columns: str) -> dict[str, pl.Expr]:
 
 
 _OF_ALL: Final = {"us": pl.col("dur_ns") / 1e3}
+_OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside")}
 _OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
 _OF_KERNELS: Final = {
     **_OF_DEVICE,
@@ -76,9 +93,10 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
     "ops": OfKind(
         "framework ops",
         "ops of PyTorch, TensorFlow or JAX on the host; their time is their own, without ops right inside them",
-        _OF_ALL,
+        _OF_HOST,
         host=("op",),
         needs=("host_ops",),
+        unknown=_no_ops,
     ),
     "kernels": OfKind(
         "kernels",
@@ -90,7 +108,7 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
     "calls": OfKind(
         "calls of CUDA or HIP",
         "calls of the runtime and the driver on the host, as `cudaLaunchKernel`",
-        _OF_ALL,
+        _OF_HOST,
         host=DRIVER_CALLS,
         needs=("host_ops",),
         unknown=_no_calls,
@@ -98,14 +116,14 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
     "frames": OfKind(
         "Python functions",
         "calls of Python functions, with all that runs within them",
-        _OF_ALL,
+        _OF_HOST,
         host=("python",),
         unknown=no_frames,
     ),
     "ranges": OfKind(
         "ranges of the program",
         "what the program or a library marks: `record_function`, NVTX, `TraceAnnotation`, modules, loaders",
-        _OF_ALL,
+        _OF_HOST,
         host=("annotation", "module", "input"),
         needs=("host_ops",),
     ),
@@ -115,6 +133,7 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
         {
             **_OF_DEVICE,
             "bytes": pl.col("bytes"),
+            "compiled": pl.col("hlo_module").is_not_null(),
             **_texts(kind="copy_kind", source="source_memory", target="target_memory"),
         },
         _copies,
@@ -127,5 +146,8 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
         _collectives,
         name_column="does",
         needs=("device_ops",),
+    ),
+    "device_ops": OfKind(
+        "ops of the device", "kernels, copies, memsets and collectives", _OF_DEVICE, _device_ops, needs=("device_ops",)
     ),
 }

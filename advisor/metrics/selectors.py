@@ -13,12 +13,13 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
+from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.unknowns import undirected_copies, unknown_waits
-from advisor.analysis.device.view import ByName, DeviceView, inside, spans
+from advisor.analysis.device.view import ByName, DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import Metric, Rows, Unit, Value
-from advisor.metrics.selection_kinds import IDLE, KINDS, OF_INPUTS, OF_KIND, Idle, Kind
+from advisor.metrics.selection_kinds import IDLE, KINDS, OF_INPUTS, OF_KIND, Idle, Kind, with_inner
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
@@ -85,6 +86,7 @@ class Selector:
         if self.besides:
             rows = rows.filter(~_is_like(ByName(rows["name"]), self.besides, rows.height))
         if self.where:
+            rows = with_inner(view, rows) if self._asks("inside") else rows
             columns = rows.select(**OF_KIND[self.kind].columns)
             rows = rows.filter(columns.select(pl.sql_expr(self.where).alias("is_selected")).to_series())
         if self.follows:
@@ -166,11 +168,13 @@ class Selector:
     def in_words(self, view: DeviceView) -> str:
         """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels the ops that launched them."""
         rows = view.once(self.rows)
-        if self.kind in {"kernels", "collectives"}:
+        if self.kind in {"kernels", "collectives", "device_ops"}:
             return largest(view, rows)
         if self.kind == "ops":
-            own = _own(view, rows).select("id", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
+            own = _own(view, rows).select("id", "start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
             rows = own.join(rows.select("id", "name"), on="id")
+        if self.exposed or self.idle:
+            rows = rows.with_columns(spent_ns(rows, view.once(self.spans)).alias("dur_ns"))
         times = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns")).sort("name").rows()
         return largest_first(times, lambda took: ms(view.per_step_ms(took)))
 
@@ -196,6 +200,8 @@ class Selector:
         """What a recording must have, for it and for what it names."""
         own: tuple[str, ...] = ("device_ops.source_memory",) if self._asks("source") else ()
         own += ("host_ops.shapes",) if self.call or any(map(self._asks, OF_INPUTS)) else ()
+        own += ("device_ops.grid",) if self._asks("blocks_per_sm") else ()
+        own += ("device_ops.occupancy",) if self._asks("occupancy") else ()
         own += ("device_ops", "device_ops.launch") if self.idle else ()
         return tuple(dict.fromkeys((*(need for each in self._all() for need in OF_KIND[each.kind].needs), *own)))
 
@@ -204,9 +210,13 @@ class Selector:
 
     def unknown(self, view: DeviceView) -> Missing | None:
         """Why it cannot be told of a view, if so."""
-        reasons = [OF_KIND[kind].unknown for kind in dict.fromkeys(each.kind for each in self._all())]
+        if self.of and all(each.unknown(view) for each in self.of):
+            return self.of[0].unknown(view)
+        around = (*self.within, *self.outside, *self.follows)
+        reasons = [each.unknown for each in around] + ([] if self.of else [OF_KIND[self.kind].unknown])
         reasons += [undirected_copies] if self.kind == "copies" and self._asks("kind") else []
         reasons += [_unsized] if self.kind == "copies" and self._asks("bytes") else []
+        reasons += [_no_multiprocessors] if self._asks("blocks_per_sm") else []
         reasons += [unknown_waits] if self.idle else []
         return next((why for of in reasons if of and (why := view.once(of))), None)
 
@@ -231,6 +241,11 @@ class Selector:
 def _unsized(view: DeviceView) -> Missing | None:
     sizes = view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"]
     return Missing("no_copy_sizes") if sizes.null_count() else None
+
+
+def _no_multiprocessors(view: DeviceView) -> Missing | None:
+    rows = view.once(parts)
+    return Missing("sm_count_unknown") if rows.height and not rows["blocks_per_sm"].count() else None
 
 
 def _none(view: DeviceView) -> pl.DataFrame:

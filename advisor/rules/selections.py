@@ -22,7 +22,7 @@ MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
 _DEEPEST: Final = 4
 _MOST_NAMES: Final = 5
-_OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies", "collectives")
+_OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies", "collectives", "device_ops")
 
 
 def _compiles(pattern: str) -> str:
@@ -82,6 +82,7 @@ class Selection(Strict):
     ranges: Pattern | None = None
     copies: Copies | None = None
     collectives: Pattern | None = None
+    device_ops: Pattern | None = None
     several: Annotated[Names, Field(alias="any")] = ()
     besides: Annotated[Pattern | None, Field(alias="except")] = None
     launched_by: Pattern | None = None
@@ -242,8 +243,11 @@ class Selections:
 
     def __init__(self, rule: str, measure: Mapping[str, Selection], shared: Mapping[str, Selection]) -> None:
         self._rule, self._own = rule, measure
-        own = {name: selection for name, selection in measure.items() if selection.several != (name,)}
-        self._all = {**shared, **own}
+        aliases = {name: f"shared {name}" for name in measure.keys() & shared.keys()}
+        self._all = {**shared, **{alias: shared[name] for name, alias in aliases.items()}, **measure}
+        for name, alias in aliases.items():  # `logging: {any: logging, exposed: true}` is of the shared one
+            if measure[name].several == (name,):
+                self._all[name] = measure[name].model_copy(update={"several": (alias,)})
 
     def selector(self, name: str) -> Selector:
         """One of them by name.

@@ -496,7 +496,7 @@ def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first()
     row = judged("tpu-inference").frames["run"].row(0, named=True)
     assert row["exposed_copy_bytes_per_step"] == 300 * 5 * 1024 * 1024 * 256 * 4
     assert row["memcpy_share"] == pytest.approx(0.78, abs=0.01)
-    assert row["enqueue_share"] == 0
+    assert row["host-transfer-bound.enqueue_share"] == 0
     (run,) = profiles.check(TRACES / "tpu-inference").runs
     assert run.verdict.startswith("Kernels wait for copies to the device")
     assert "Fixing this saves up to 58.4 s of the 97.6 s used, perhaps nothing." in run.verdict

@@ -10,18 +10,8 @@ import pytest
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, REDUCE, TO_NHWC, op, queued
-from tests.profiles import book
+from tests.profiles import book, of_rule
 from tests.tables import kernel, on_device, on_host, profile, step, view
-
-
-class Measured(dict[str, Any]):
-    """The metrics of a rule's selections, each when it is asked for."""
-
-    def __init__(self, rule: str, of: DeviceView) -> None:
-        self.selected, self.view = book()[rule].selected, of
-
-    def __missing__(self, name: str) -> Any:
-        return self.selected[name].value(self.view)
 
 
 def on_cpu(*ops: dict[str, Any], ms: float = 1, **worker: object) -> DeviceView:
@@ -42,7 +32,7 @@ CASTS = [
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("cast", CASTS)
 def test_casts_to_eight_bits_and_products_in_eight_bits(product: str, cast: str):
-    of = Measured("fp8-casts-not-fused", queued((product, 500, {}), (cast, 100, {}), (ADD, 380, {})))
+    of = of_rule("fp8-casts-not-fused", queued((product, 500, {}), (cast, 100, {}), (ADD, 380, {})))
     assert (of["fp8_product_share"], of["fp8_cast_share"], of["fp8_cast_ms"]) == pytest.approx((0.5, 0.1, 0.1))
 
 
@@ -65,7 +55,7 @@ def test_the_second_flash_attention_takes_up_to_twice_the_time(
 ):
     kernels = [kernel(each * n + 10, each * (n + 1) + 10, n, name=name) for n, name in enumerate(names)]
     made = profile(kernels, steps=[step(1, 0, each * len(names) + 10, host=(0, 10))])
-    of = Measured("earlier-attention", view(made))
+    of = of_rule("earlier-attention", view(made))
     ends = [of[f"earlier_attention_{end}"] for end in ("ms", "least_gain_ms", "gain_ms")]
     assert ends == pytest.approx(ms)
 
@@ -82,7 +72,7 @@ def test_the_second_flash_attention_takes_up_to_twice_the_time(
 )
 def test_convolutions_outside_onednn(name: str, shape: list[int], dtype: str, share: float):
     made = on_host("op", 100, 700, name=name, shapes=json.dumps([shape]), dtypes=json.dumps([dtype]))
-    assert Measured("conv-without-onednn", on_cpu(made))["native_convolution_share"] == pytest.approx(share)
+    assert of_rule("conv-without-onednn", on_cpu(made))["native_convolution_share"] == pytest.approx(share)
 
 
 CONV = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32"
@@ -93,7 +83,7 @@ IMAGES, VOLUMES = [8, 64, 56, 56], [8, 64, 56, 56, 56]
 @pytest.mark.parametrize(("sides", "volumes_ms"), [(IMAGES, 0), (VOLUMES, 0.24)])
 def test_conversions_around_convolutions_can_all_but_go(sides: list[int], volumes_ms: float):
     ran = [(ADD, 240, {}), (TO_NHWC, 100, {"on": 0}), (CONV, 500, {"on": 0}), (TO_NCHW, 140, {"on": 0})]
-    of = Measured("layout-transposes", queued(*ran, ops=[op("aten::cudnn_convolution", sides, [64, 64, 3, 3])]))
+    of = of_rule("layout-transposes", queued(*ran, ops=[op("aten::cudnn_convolution", sides, [64, 64, 3, 3])]))
     assert of["layout_transpose_share"] == of["layout_transpose_ms"] == pytest.approx(0.24)
     assert (of["layout_transpose_per_step"], of["volumes_ms"]) == (2, pytest.approx(volumes_ms))
     assert of["layout_transpose_names"] == "aten::cudnn_convolution (0.24 ms)"
@@ -105,7 +95,7 @@ CHAIN = [op("aten::mul", [4096, 4096]), op("aten::tanh", [4096, 4096])]
 
 def chains(of: DeviceView) -> tuple[float, ...]:
     """Runs per step, kernels in each, and the saving."""
-    values = Measured("elementwise-chains", of)
+    values = of_rule("elementwise-chains", of)
     names = ("runs_per_step", "per_step", "least_gain_ms", "gain_ms")
     runs, kernels, *gains = (values[f"elementwise_chain_{name}"] for name in names)
     return runs, kernels / max(1, runs), *gains
@@ -115,7 +105,7 @@ def test_a_chain_becomes_one_kernel_between_its_shortest_and_twice_its_longest()
     ran = [(ADD, us, {"on": i % 2}) for i, us in enumerate((100, 120, 140, 120))]
     made = queued(*ran, (REDUCE, 500, {}), ops=CHAIN)
     assert chains(made) == pytest.approx((1, 4, 0.20, 0.38))
-    of = Measured("elementwise-chains", made)
+    of = of_rule("elementwise-chains", made)
     assert of["elementwise_chain_share"] == pytest.approx(0.48)
     assert of["elementwise_chain_names"] == "aten::mul (0.24 ms), aten::tanh (0.24 ms)"
 
@@ -147,33 +137,33 @@ def test_casts_are_copies_inside_to_copy():
     inner = on_host("op", 0, 1, name="aten::copy_", parent=0)
     contiguous = on_host("op", 3, 4, name="aten::copy_")
     copies = [kernel(10, 40, 1, name=COPY, op=1), kernel(40, 60, 4, name=COPY, op=2)]
-    of = Measured("unfused-casts", view(profile(copies, [outer, inner, contiguous], [step(1, 0, 100)])))
+    of = of_rule("unfused-casts", view(profile(copies, [outer, inner, contiguous], [step(1, 0, 100)])))
     assert (of["cast_ms"], of["cast_per_step"]) == (pytest.approx(0.03), 1)
 
 
 @pytest.mark.parametrize("name", ["model/dense/Cast:Cast", "jit(step)/convert_element_type"])
 def test_casts_of_other_frameworks_bear_their_type(name: str):
     made = queued((COPY, 300, {"framework_op": name}), (GEMM, 680, {}))
-    assert Measured("unfused-casts", made)["cast_ms"] == pytest.approx(0.3)
+    assert of_rule("unfused-casts", made)["cast_ms"] == pytest.approx(0.3)
 
 
 def test_what_runs_in_sixteen_bits_is_named():
     half = on_host("op", 0, 1, name="a/b:Mul", dtypes='["c10::BFloat16"]', shapes="[[4]]")
     single = on_host("op", 2, 3, name="a/c:Add", dtypes='["float"]', shapes="[[4]]")
     made = view(profile([kernel(0, 30, op=0), kernel(40, 50, op=1)], [half, single], [step(1, 0, 100)]))
-    assert Measured("sixteen-bit-unused", made)["narrow_names"] == "Mul (30 µs)"
+    assert of_rule("sixteen-bit-unused", made)["narrow_names"] == "Mul (30 µs)"
 
 
 def test_updates_count_in_whatever_form_they_run():
     multi = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>"
-    assert Measured("updates-dominate", queued((multi, 300, {}), (GEMM, 680, {})))["update_share"] == pytest.approx(0.3)
-    assert Measured("updates-dominate", queued((GEMM, 980, {})))["update_share"] == 0
+    assert of_rule("updates-dominate", queued((multi, 300, {}), (GEMM, 680, {})))["update_share"] == pytest.approx(0.3)
+    assert of_rule("updates-dominate", queued((GEMM, 980, {})))["update_share"] == 0
 
 
 def test_writes_to_the_cache_and_attention():
     attention = kernel(0, 80, name="flash_fwd_splitkv_kernel")
     write = kernel(80, 100, name="void vllm::reshape_and_cache_flash_kernel<__half>(__half const*)")
-    of = Measured("cache-writes-slow", view(profile([attention, write])))
+    of = of_rule("cache-writes-slow", view(profile([attention, write])))
     assert (of["cache_write_ms"], of["attention_ms"]) == pytest.approx((0.020, 0.080))
 
 
@@ -189,7 +179,7 @@ def test_norms_right_after_an_all_reduce_on_their_stream():
     ]
     does = {0: "all_reduce", 3: "all_reduce", 5: "all_gather"}
     collectives = [{"worker": 0, "device_op": i, "op": op} for i, op in does.items()]
-    of = Measured("allreduce-norm-not-fused", view(profile(ops, collectives=collectives)))
+    of = of_rule("allreduce-norm-not-fused", view(profile(ops, collectives=collectives)))
     assert (of["allreduce_norm_per_step"], of["allreduce_norm_ms"]) == (1, pytest.approx(0.004))
 
 
@@ -197,3 +187,14 @@ def test_without_shapes_nothing_is_said_of_sizes():
     lacking = book()["conv-without-onednn"].selected["native_convolution_share"]
     assert "host_ops.shapes" in lacking.needs
     assert not isinstance(lacking.value(on_cpu(on_host("op", 0, 10, name="aten::mul"))), Missing)
+
+
+@pytest.mark.parametrize(
+    ("name", "occupancy", "blocks_per_sm", "share"),
+    [(ADD, 0.24, 1.0, 0.98), (ADD, 0.25, 1.0, 0), (ADD, 0.24, 0.9, 0), (ADD, 0.0, 9.0, 0), (GEMM, 0.12, 1.0, 0)],
+)
+def test_low_occupancy_is_counted_where_blocks_suffice_and_threads_matter(
+    name: str, occupancy: float, blocks_per_sm: float, share: float
+):
+    of = queued((name, 980, {"occupancy": occupancy, "blocks_per_sm": blocks_per_sm}))
+    assert of_rule("low-occupancy", of)["low_occupancy_share"] == pytest.approx(share)

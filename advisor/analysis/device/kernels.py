@@ -10,6 +10,7 @@ from advisor.analysis.device.op_work import factors, inputs, values_of, work
 from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import FAMILIES
+from advisor.model.profile import matches
 from advisor.text import largest_first, ms
 
 _FLOATS: Final = {
@@ -48,6 +49,9 @@ _ON_HOST: Final = (
 
 TYPE_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 
+# Their launch takes the size of the whole grid in threads: hipExtModuleLaunchKernel, which hipBLASLt and rocBLAS call.
+_IN_THREADS: Final = r"^Cijk_"
+
 _OP_COLUMNS: Final = {
     "op_name": pl.String,
     "op_dtype": pl.String,
@@ -80,8 +84,21 @@ def kernels(view: DeviceView) -> pl.DataFrame:
         return _on_host(view)
     rows = view.used_ops.filter(pl.col("kind") == "kernel")
     rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
-    rows = rows.sort("stream", "start_ns", "id")
+    rows = _with_blocks(view, rows.sort("stream", "start_ns", "id"))
     return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
+
+
+def _with_blocks(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
+    """With blocks per multiprocessor wherever the device's multiprocessors are known.
+
+    A grid of 0 was not recorded: no kernel runs without a block. Tensile's launches give threads where others give
+    blocks.
+    """
+    count = pl.lit(view.facts.get("sm_count"), pl.Float64)
+    in_threads = matches(_IN_THREADS) & (pl.col("grid") >= pl.col("block")) & (pl.col("grid") % pl.col("block") == 0)
+    blocks = pl.when(in_threads.fill_null(value=False)).then(pl.col("grid") // pl.col("block")).otherwise("grid")
+    reported = pl.when(~in_threads.fill_null(value=False) & (pl.col("blocks_per_sm") > 0)).then("blocks_per_sm")
+    return rows.with_columns(pl.coalesce(reported, pl.when(blocks > 0).then(blocks) / count))
 
 
 class Extent(NamedTuple):

@@ -1,10 +1,10 @@
-"""Programs that XLA compiled: as JAX dispatches them, one for the step or one for every op; what runs outside."""
+"""Programs that XLA compiled: as JAX dispatches them, one for the step or one for every op."""
 
 from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernels import kernels, largest, longest
+from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
@@ -51,18 +51,15 @@ def _most_often(view: DeviceView) -> str:
     return ", ".join(f"{name} ({number(calls / view.steps.height)})" for name, calls in rows)
 
 
+def _compiled_share(view: DeviceView) -> float:
+    rows, dur = view.once(kernels), pl.col("dur_ns")
+    return float(rows.select(dur.filter(pl.col("hlo_module").is_not_null()).sum() / dur.sum()).item())
+
+
 def _no_kernels(view: DeviceView) -> Missing | None:
     if view.process.get("framework") not in XLA_FRAMEWORKS:
         return _ELSEWHERE
     return None if view.once(kernels)["dur_ns"].sum() else Missing("nothing_to_compute_from")
-
-
-def _uncompiled(view: DeviceView) -> pl.DataFrame:
-    return view.once(kernels).filter(pl.col("hlo_module").is_null())
-
-
-def _uncompiled_share(view: DeviceView) -> float:
-    return float(view.once(_uncompiled)["dur_ns"].sum()) / int(view.once(kernels)["dur_ns"].sum())
 
 
 measure = of_devices(__name__, needs=("device_ops.hlo_module",), unknown=_no_runs)
@@ -83,18 +80,6 @@ measure("executable_names", _most_often, unit="text").says(
 )
 
 of_kernels = of_devices(__name__, needs=("device_ops",), unknown=_no_kernels)
-of_kernels("xla_share", lambda view: 1 - _uncompiled_share(view)).says(
+of_kernels("xla_share", _compiled_share).says(
     "Part of the kernel time that XLA compiled.", "time of kernels that belong to an XLA module / time of kernels"
-)
-of_kernels(
-    "outside_compilation_share",
-    lambda view: share if (share := _uncompiled_share(view)) < 1 else 0.0,
-    where=lambda view: longest(view.once(_uncompiled)),
-).says(
-    "Part of the kernel time outside XLA's modules, in a job that uses XLA.",
-    "1 - xla_share; 0 where XLA compiled nothing",
-    "XProf's overview page, ops that run outside compilation",
-)
-of_kernels("outside_compilation_ops", lambda view: largest(view, view.once(_uncompiled)), unit="text").says(
-    "The ops that launched kernels outside XLA's modules.", "those with the most time, then the others"
 )

@@ -1,4 +1,4 @@
-"""Host work that leaves the device idle on end: ops that run on the CPU, other work, logging."""
+"""Host work that leaves the device idle on end, and what it did meanwhile."""
 
 from typing import Final
 
@@ -7,49 +7,22 @@ import polars as pl
 from advisor.analysis.device.host_work import (
     optimizer_work,
     thread_waits,
-    training_ops,
     waiting_function,
     waits_for_results,
 )
-from advisor.analysis.device.idle import launch_gaps, stalls
-from advisor.analysis.device.places import places
+from advisor.analysis.device.idle import stalls
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
-from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import RESULT_WAIT
-from advisor.metrics.metric import Value, of_devices
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.metrics.metric import of_devices
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
-from advisor.model.profile import matches
 from advisor.whatif import ELSE, Change, saved, without
 
-_LONG_OP_NS: Final = 50_000  # views and sizes take a few us; what takes longer computes
-_REST_ON_DEVICE: Final = (0.25, 0.0)
 _REST_OF_STALL: Final = (0.5, 0.0)
-_METADATA: Final = (  # computes nothing: views, sizes, memory that is set aside
-    r"^aten::(?:\w*view\w*|reshape|as_strided\w*|slice|select|narrow|t|transpose|permute|expand\w*|(?:un)?squeeze_?|detach_?"
-    r"|alias|(?:new_)?empty\w*|resize\w*|set_|unbind|split\w*|chunk|(?:un)?flatten\w*|to|_to_copy|lift_fresh|item"
-    r"|_local_scalar_dense|result_type|is_\w+|record_stream)$"
-)
-_LEAST_BYTES: Final = 1024  # a scalar is read, a tensor is moved
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
-
-
-def _waiting(view: DeviceView) -> Intervals:
-    return view.once(launch_gaps) | view.once(stalls)
-
-
-def _computing(view: DeviceView) -> Intervals:
-    """When the device waits while framework ops compute on the CPU."""
-    return spans(view.once(_cpu_ops)) & view.once(_waiting)
-
-
-def _cpu_op_names(view: DeviceView) -> str:
-    ops = view.once(_cpu_ops)
-    waited = ops.select(pl.col("name").cast(pl.String), self_ns=spent_ns(ops, view.once(_waiting)))
-    by_name = waited.group_by("name").agg(pl.sum("self_ns"))
-    return in_words(view, by_name.sort("self_ns", "name", descending=[True, False]))
 
 
 def _ran(view: DeviceView) -> pl.DataFrame:
@@ -104,60 +77,6 @@ def _unstalled(view: DeviceView) -> Change:
     again = view.once(stalls) - spans(_launching(view, once=True))
     return without(host=again, rest=_REST_OF_STALL, bound_ns=again.total)
 
-
-def _on_device(view: DeviceView) -> Change:
-    idle_ns = view.once(_computing).total
-    work = spans(view.once(_cpu_ops)) if idle_ns else EMPTY
-    return without(host=work, rest=_REST_ON_DEVICE, bound_ns=idle_ns)
-
-
-def _bounced(view: DeviceView) -> Value:
-    copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
-    if copies["bytes"].null_count():
-        return Missing("no_copy_sizes")
-    there, back = (pl.col("copy_kind").cast(pl.String) == kind for kind in ("DtoH", "HtoD"))
-    pairs = (
-        copies.filter(pl.col("bytes") >= _LEAST_BYTES)
-        .group_by("window", "bytes")
-        .agg(n=pl.min_horizontal(there.sum(), back.sum()))
-    )
-    return float(pairs["n"].sum()) / view.steps.height
-
-
-def _cpu_ops(view: DeviceView) -> pl.DataFrame:
-    """Framework ops of 50 µs or more on the training threads that contain neither calls nor other ops."""
-    ops = view.once(training_ops)
-    long = ops.filter(pl.col("kind") == "op", pl.col("dur_ns") >= _LONG_OP_NS).filter(matches("^aten::"))
-    computing = long.filter(~matches(_METADATA), ~pl.col("id").is_in(ops["parent"].drop_nulls().implode()))
-    return computing.filter(~inside(view.host_spans("input", "compile"), computing))
-
-
-of_waits = of_devices(__name__, needs=_NEEDS, unknown=unknown_waits)
-of_waits(
-    "host_op_share",
-    lambda view: view.once(_computing).total / view.total_ns,
-    where=lambda view: places(view, view.once(_cpu_ops)),
-).says(
-    "Part of the step in which the device idles while framework ops compute on the CPU.",
-    "idle time in host-bound gaps during aten ops of 50 µs or more that hold neither calls nor other ops, views, "
-    "allocations and the loader's aside / step time",
-    "TensorFlow's op placement and XProf's host compute, seen from the device's side",
-)
-of_waits("host_op_names", _cpu_op_names, unit="text").says(
-    "Which framework ops compute on the CPU while the device idles, the most idle time first.",
-    "idle time during them, summed by name",
-)
-of_waits.saving("host_op", lambda view: saved(view, _on_device(view))).says(
-    "running the ops of the CPU on the device",
-    f"replay with a quarter of their time left{ELSE}0",
-    f"replay without them{ELSE}host_op_share x step_mean_ms",
-    "own choice: a device is rarely less than four times as fast, and the launch comes on top",
-    "",
-)
-of_waits("bounced_copies_per_step", _bounced).says(
-    "Copies per step that bring to the host as many bytes as another one takes back to the device.",
-    "sum over sizes of at least 1 KiB of min(copies DtoH, copies HtoD) in each step / steps",
-)
 
 of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
 of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="text").says(

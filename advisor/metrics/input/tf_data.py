@@ -8,9 +8,8 @@ import polars as pl
 
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
-from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import Value, of_devices, tabulates
+from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -115,15 +114,6 @@ def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
     return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD", is_batch)
 
 
-def _enqueue_share(view: DeviceView) -> Value:
-    if reason := undirected_copies(view):
-        return reason
-    copies = _to_device(view.ops)["id"]
-    others = spans(view.ops.filter(~pl.col("id").is_in(copies.implode())))
-    busy = view.busy.within(view.starts, view.ends).sum()
-    return float(busy - others.within(view.starts, view.ends).sum()) / view.total_ns
-
-
 @tabulates("iterator")
 def iterator_table(view: DeviceView) -> pl.DataFrame:
     """One row per iterator of tf.data, those that ask before those that are asked; the graph of the pipeline.
@@ -222,17 +212,6 @@ measure("pipeline_build_part", lambda view: view.once(builds).total / max(1, vie
     "time of tf.function-graph_building after which the thread's next eager op makes a dataset "
     "(EagerLocalExecute: MapDataset) / time of all compilation; 0 without any",
     "TensorFlow traces a function of a dataset when the dataset is made; a tf.function that is traced is run next",
-)
-measure(
-    "enqueue_share",
-    _enqueue_share,
-    needs=("device_ops",),
-    where=lambda view: as_places(_to_device(view.used_ops), "device_ops", op="op"),
-).says(
-    "Part of the step in which the device waits for a copy from the host and nothing else runs on it.",
-    "copies to the device outside kernels, collectives and other copies / step time; those that a program of XLA "
-    "makes by itself are none of batches",
-    "XProf's input pipeline analyzer, device side: host to device",
 )
 
 of_launches = of_devices(__name__, unknown=lambda view: Missing("no_device_used") if view.device is None else None)

@@ -27,35 +27,19 @@ _LIMITS: Final = {
     10.0: (228, 32),
     12.0: (100, 24),
 }
-# Their launch takes the size of the whole grid in threads: hipExtModuleLaunchKernel, which hipBLASLt and rocBLAS call.
-_IN_THREADS: Final = r"^Cijk_"
 # Names of kernels that loop over tiles with a fixed number of blocks (CUTLASS, stream-K, cuDNN, nvJet, DeepGEMM).
 _PERSISTENT: Final = r"(?i)persist|stream_?k|_SK\d|^nvjet|deep_gemm|megakernel"
 _SIZES: Final = 3  # inputs of so many sizes on one grid
 _FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid by chance
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
-_LOW_OCCUPANCY: Final = 0.25
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
 _NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
-
-
-def _launched(view: DeviceView) -> pl.DataFrame:
-    """The kernels, with blocks per multiprocessor wherever the device's multiprocessors are known.
-
-    A grid of 0 was not recorded: no kernel runs without a block. Tensile's launches give threads where others give
-    blocks.
-    """
-    count = pl.lit(view.facts.get("sm_count"), pl.Float64)
-    in_threads = matches(_IN_THREADS) & (pl.col("grid") >= pl.col("block")) & (pl.col("grid") % pl.col("block") == 0)
-    blocks = pl.when(in_threads.fill_null(value=False)).then(pl.col("grid") // pl.col("block")).otherwise("grid")
-    reported = pl.when(~in_threads.fill_null(value=False) & (pl.col("blocks_per_sm") > 0)).then("blocks_per_sm")
-    return view.once(parts).with_columns(pl.coalesce(reported, pl.when(blocks > 0).then(blocks) / count))
 
 
 def _few_blocks(view: DeviceView) -> pl.DataFrame:
     """Kernels that leave multiprocessors idle because they have little to do, and not because they are made so."""
     is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))  # more work per step makes none of it larger
-    few = view.once(_launched).filter(pl.col("blocks_per_sm") < 1, ~is_optimizer, ~_persistent())
+    few = view.once(parts).filter(pl.col("blocks_per_sm") < 1, ~is_optimizer, ~_persistent())
     return few.filter(~_beside_others(view, few))
 
 
@@ -85,18 +69,9 @@ def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
 def _tails(view: DeviceView) -> pl.DataFrame:
     """Tiled kernels of more than one wave, with `unused`: the part of their time that the last wave wastes."""
     waves = pl.col("blocks_per_sm") / _resident(view)
-    tiled = view.once(_launched).filter(pl.col("family").is_in(_TILED))
+    tiled = view.once(parts).filter(pl.col("family").is_in(_TILED))
     tails = tiled.filter(waves > 1, waves.ceil() / waves > _LAST_WAVE)
     return tails.with_columns(unused=1 - waves / waves.ceil())
-
-
-def _few_threads(view: DeviceView) -> pl.DataFrame:
-    """Kernels other than tiled ones of few resident threads, though there are blocks for all multiprocessors."""
-    return view.once(_launched).filter(
-        ~pl.col("family").is_in(_TILED),
-        pl.col("occupancy").is_between(0, _LOW_OCCUPANCY, closed="none"),
-        pl.col("blocks_per_sm") >= 1,
-    )
 
 
 def _resident(view: DeviceView) -> pl.Expr:
@@ -129,7 +104,7 @@ def _tail_gain_ms(view: DeviceView) -> float:
 
 
 def _unknown(view: DeviceView) -> Missing | None:
-    is_known = not view.once(parts).height or view.once(_launched)["blocks_per_sm"].count()
+    is_known = not view.once(parts).height or view.once(parts)["blocks_per_sm"].count()
     return None if is_known else Missing("sm_count_unknown")
 
 
@@ -140,7 +115,6 @@ def _unknown_waves(view: DeviceView) -> Missing | None:
 
 measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
 measure_waves = of_devices(__name__, needs=_NEEDS, unknown=_unknown_waves)
-measure_threads = of_devices(__name__, needs=(*_NEEDS, "device_ops.occupancy"), unknown=_unknown)
 
 measure(
     "few_blocks_lost_share",
@@ -179,10 +153,4 @@ measure_waves.kernels("tail_wave", _tails, gives=("ops",)).says(
 measure_waves("tail_wave_gain_ms", _tail_gain_ms).says(
     "Step time that whole waves save at most.",
     "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
-)
-measure_threads.kernels("low_occupancy", _few_threads, gives=("share", "ops")).says(
-    "in kernels, other than of matrices, that keep under a quarter of the device's threads",
-    "kernels with an estimated occupancy above 0 and under 25 % and at least one block per multiprocessor, without "
-    "GEMM, convolution and attention",
-    "the profiler's estimate; matrix kernels hide latency with few threads",
 )

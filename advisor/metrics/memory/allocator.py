@@ -7,8 +7,7 @@ import polars as pl
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Value, of_devices
-from advisor.model.missing import Missing
+from advisor.metrics.metric import of_devices
 from advisor.model.profile import matches
 from advisor.text import ms
 from advisor.whatif import Interval, saved, without
@@ -46,13 +45,6 @@ def _gains(view: DeviceView) -> Interval:
     return saved(view, without(calls=calls["id"], bound_ns=(idle_ns, idle_ns)).surely(1 - _REMAINDER))
 
 
-def _reserved_share(view: DeviceView) -> Value:
-    capacity, totals = view.facts.get("memory_bytes"), view.reserved["reserved_bytes"].drop_nulls()
-    if not capacity:
-        return Missing("memory_size_unknown")
-    return int(totals.max()) / capacity if totals.len() else Missing("no_reserved_totals")  # type: ignore[arg-type]  # integers
-
-
 measure = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 
 measure(
@@ -83,10 +75,4 @@ measure.saving("allocator", _gains).says(
     "allocator_idle_share x step_mean_ms",
     "own choice: memory that grows with the batch's shape is still taken at times",
     "advisor.whatif.replay",
-)
-of_devices(__name__, needs=("device_ops", "devices", "allocations", "allocations.allocated_bytes"))(
-    "reserved_memory_share", _reserved_share
-).says(
-    "Most device memory that the caching allocator held, as a part of the device's.",
-    "reserved_memory_bytes / device memory",
 )

@@ -52,10 +52,6 @@ def _gap_us(view: DeviceView) -> float:
     return float(np.median(closes - opens)) / 1e3 if len(opens) else 0.0
 
 
-def _graph_waits(view: DeviceView) -> Intervals:
-    return view.once(graph_launches) - view.busy
-
-
 def _sampling(view: DeviceView) -> pl.DataFrame:
     """Kernels of the decode steps that run after the step's last matrix product, of steps that sample there."""
     of_step = view.once(work).select("id", "mark")
@@ -98,7 +94,6 @@ def _unknown_requests(view: DeviceView) -> Missing | None:
 
 measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
 measure_waits = of_devices(__name__, needs=_NEEDS, unknown=_unknown_waits)
-measure_graphs = of_devices(__name__, needs=_NEEDS, unknown=unknown_waits)
 measure_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown_requests)
 
 measure_waits("decode_idle_share", lambda view: 1 - _of_steps(view, "busy_ns", "period_ns")).says(
@@ -146,9 +141,6 @@ measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(deco
 measure_waits("decode_gap_causes", lambda view: in_words(view, times_by_range(view, view.once(_before_launch)))).says(
     "What the host did in the gaps between decode steps, as far as it was recorded.",
     "the three outermost ranges with the most time in them",
-)
-measure_graphs.time("graph_launch_wait", _graph_waits).says(
-    "in which the device idles while the host launches a CUDA graph", "idle time during cudaGraphLaunch"
 )
 measure(
     "sampling_share",

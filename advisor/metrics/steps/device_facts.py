@@ -1,8 +1,5 @@
 """Facts of the device that rules ask for, and how the worker spreads its work over devices."""
 
-import polars as pl
-
-from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
@@ -12,10 +9,6 @@ from advisor.text import runs_of
 def _name(view: DeviceView) -> str | Missing:
     """As recorded; a name that is empty is replaced by the model that its figures tell."""
     return view.facts.get("name") or (view.gpu.model if view.gpu else None) or Missing("device_nameless")
-
-
-def _replicated(view: DeviceView) -> pl.DataFrame:
-    return view.used_like(r"^DataParallel\.forward$")
 
 
 of_recording = of_devices(__name__, needs_steps=False)
@@ -31,15 +24,6 @@ of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count")
 )
 
 measure = of_devices(__name__)
-measure(
-    "data_parallel_calls_per_step",
-    lambda view: _replicated(view).height / view.steps.height,
-    where=lambda view: places(view, _replicated(view)),
-).says(
-    "Forward passes of torch.nn.DataParallel per step.",
-    "ranges named DataParallel.forward / steps",
-    "torch-tb-profiler's rule on DataParallel",
-)
 measure(
     "devices_visible",
     lambda view: Missing("no_device_description") if view.visible is None else view.visible,

@@ -4,6 +4,7 @@ import pytest
 
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
+from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 PINNED = {"copy_kind": "HtoD", "source_memory": "pinned", "target_memory": "device", "bytes": 2_000_000}
@@ -94,7 +95,9 @@ def test_what_a_program_of_xla_fetches_by_itself_is_kept_in_host_memory_and_in_n
 
 @pytest.mark.parametrize(("module", "share"), [(None, 0.3), ("jit_f", 0)])
 def test_what_a_program_of_xla_fetches_by_itself_is_no_batch(module, share):
-    assert metrics_of(with_kernels(pinned(hlo_module=module)))["enqueue_share"] == pytest.approx(share)
+    assert of_rule("host-transfer-bound", with_kernels(pinned(hlo_module=module)))["enqueue_share"] == pytest.approx(
+        share
+    )
 
 
 def test_a_copy_of_no_telling_range_is_of_unknown_content():

@@ -56,21 +56,3 @@ def test_frames_and_versions_are_counted():
     assert values["compiled_frames"] == 2
     assert values["later_versions"] == 1
     assert metrics_of(compiled(FIRST, framework="jax"))["compiled_frames"] == Missing("pytorch_only")
-
-
-def test_guards_count_where_the_device_waits_for_them():
-    lookups = [on_host("op", start, start + 90, name="TorchDynamo Cache Lookup", thread=2) for start in (10, 500)]
-    values = metrics_of(compiled(*lookups))
-    assert values["guard_ms"] == pytest.approx(0.18)
-    assert values["guard_share"] == pytest.approx(0.18)  # before the first kernel and between the two
-    assert metrics_of(compiled(on_host("op", 150, 240, name="TorchDynamo Cache Lookup", thread=2)))["guard_share"] == 0
-
-
-def test_loads_count_where_nothing_runs():
-    loads = [on_host("runtime", start, start + 60, name="cuLibraryLoadData", thread=2) for start in (200, 400)]
-    values = metrics_of(compiled(*loads))
-    assert values["late_loads_per_step"] == 2
-    assert values["late_loads_share"] == pytest.approx(0.06)
-    assert values["late_loads_steps_share"] == 1
-    assert metrics_of(compiled())["late_loads_share"] == 0
-    assert metrics_of(compiled(*loads, marks=False))["late_loads_share"] == Missing("no_marks")

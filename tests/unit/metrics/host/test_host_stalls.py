@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.missing import Missing
-from tests.tables import Row, kernel, measured, metrics_of, on_device, on_host, profile, step, values_of, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
 
 host_ops = metrics_of
 stalling = metrics_of
@@ -13,79 +13,6 @@ stalling = metrics_of
 # kernels        =======                      ========
 DEVICE = [kernel(5, 25, 2), kernel(105, 125, 102)]
 STEPS = [step(1, 0, 125, host=(0, 110))]
-RANDOM = on_host("op", 20, 90, name="aten::normal_", thread=2)
-
-
-def on_cpu(*host: Row):
-    return metrics_of(view(profile(DEVICE, host, STEPS)))
-
-
-def test_an_op_without_calls_that_the_device_waits_for_ran_on_the_cpu():
-    values = on_cpu(RANDOM)
-    assert values["host_op_share"] == pytest.approx(65 / 125)  # the first 5 us of it are hidden
-    assert values["host_op_names"] == "aten::normal_ (65 µs)"
-
-
-def test_without_it_the_next_launch_comes_so_much_earlier():
-    # 99 us before the call become 29, or with a quarter left 46.5: the kernel starts at 35 or 52.5 instead of 105
-    values = on_cpu(RANDOM)
-    assert values["host_op_gain_ms"] == pytest.approx(0.070)
-    assert values["host_op_least_gain_ms"] == pytest.approx(0.0525)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        RANDOM | {"dur_ns": 49_999},
-        RANDOM | {"name": "aten::view"},
-        RANDOM | {"name": "aten::empty_strided"},
-        RANDOM | {"name": "autograd::engine::evaluate_function: SumBackward1"},
-        RANDOM | {"thread": 9},
-    ],
-    ids=["short", "view", "allocation", "not aten", "another thread"],
-)
-def test_what_does_not_compute_on_the_launching_thread_is_left_out(other):
-    assert on_cpu(other)["host_op_share"] == 0
-
-
-def test_the_op_that_holds_another_is_not_counted_beside_it():
-    values = on_cpu(on_host("op", 15, 95, name="aten::randn", thread=2), RANDOM | {"parent": 0})
-    assert values["host_op_names"] == "aten::normal_ (65 µs)"
-
-
-def test_an_op_with_a_call_in_it_launches():
-    values = on_cpu(RANDOM, on_host("runtime", 30, 31, name="cudaMemcpyAsync", thread=2, parent=0))
-    assert values["host_op_share"] == 0
-
-
-def test_the_data_loader_s_ops_are_its_own():
-    assert on_cpu(RANDOM, on_host("input", 10, 95, thread=2))["host_op_share"] == 0
-
-
-def test_places_are_the_ops_on_the_cpu():
-    (place,) = measured(profile(DEVICE, [RANDOM], STEPS)).places("host_op_share", 0).to_dicts()
-    assert (place["step"], place["name"]) == (1, "aten::normal_")
-
-
-def copy(kind: str, at: float, size: int | None) -> Row:
-    return on_device("memcpy", at, at + 1, at, copy_kind=kind, bytes=size)
-
-
-def bounced(*copies: Row):
-    steps = [step(1, 0, 100), step(2, 100, 200)]
-    return metrics_of(view(profile([kernel(0, 200, 0), *copies], steps=steps)))["bounced_copies_per_step"]
-
-
-def test_a_copy_there_and_one_of_the_same_size_back_bounce():
-    assert bounced(copy("DtoH", 10, 4096), copy("HtoD", 20, 4096)) == 0.5
-    assert bounced(copy("DtoH", 10, 4096), copy("HtoD", 20, 8192)) == 0
-    assert bounced(copy("DtoH", 10, 4096), copy("HtoD", 120, 4096)) == 0  # in the next step
-    assert bounced(copy("DtoH", 10, 1023), copy("HtoD", 20, 1023)) == 0
-    assert bounced(*(copy("DtoH", 10, 1024), copy("HtoD", 20, 1024), copy("HtoD", 30, 1024))) == 0.5
-
-
-def test_copies_without_sizes_tell_nothing():
-    assert bounced(copy("DtoH", 10, None)) == Missing("no_copy_sizes")
 
 
 # A stall: in each of two steps the second kernel is launched 2 ms later.

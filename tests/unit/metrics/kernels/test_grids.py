@@ -115,14 +115,3 @@ def test_on_other_devices_it_is_not_known_how_many_fit(device: Row):
     values = metrics_of(queued((GEMM, 980, LARGE | {"blocks_per_sm": 1.1}), ops=OPS, device=device))
     assert isinstance(values["tail_wave_share"], Missing)
     assert values["few_blocks_share"] == 0
-
-
-@pytest.mark.parametrize(
-    ("kernel", "occupancy", "blocks_per_sm", "share"),
-    [(ADD, 0.24, 1.0, 0.98), (ADD, 0.25, 1.0, 0), (ADD, 0.24, 0.9, 0), (ADD, 0.0, 9.0, 0), (GEMM, 0.12, 1.0, 0)],
-)
-def test_low_occupancy_is_counted_where_blocks_suffice_and_threads_matter(
-    kernel: str, occupancy: float, blocks_per_sm: float, share: float
-):
-    step = queued((kernel, 980, {"on": 1, "occupancy": occupancy, "blocks_per_sm": blocks_per_sm}), ops=OPS)
-    assert metrics_of(step)["low_occupancy_share"] == pytest.approx(share)

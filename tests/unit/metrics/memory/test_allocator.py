@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
-from tests.tables import V100, kernel, measured, metrics_of, on_host, profile, step, view
+from tests.tables import kernel, measured, metrics_of, on_host, profile, step, view
 
 # us        0 1  5      25                101 105    125
 # host      ||            |---------|      |      110        cudaFree from 26 to 96
@@ -67,22 +66,6 @@ def test_steps_that_ask_for_no_memory_lose_nothing():
     values = metrics_of(view(profile(DEVICE, steps=STEPS)))
     assert values["allocator_calls_per_step"] == values["allocator_gain_ms"] == values["allocator_least_gain_ms"] == 0
     assert values["allocator_calls"] == ""
-
-
-def totals(reserved: int | None) -> list[dict[str, object]]:
-    return [{"worker": 0, "device": 0, "at_ns": at, "reserved_bytes": reserved} for at in (0, 1)]
-
-
-def test_reserved_memory_is_a_part_of_the_device_s():
-    recording = profile(DEVICE, steps=STEPS, allocations=totals(4 << 30))
-    assert metrics_of(view(recording))["reserved_memory_share"] == pytest.approx(0.25)
-
-
-def test_without_size_or_totals_the_part_is_not_known():
-    nameless = profile(DEVICE, steps=STEPS, devices=[V100 | {"memory_bytes": None}], allocations=totals(4 << 30))
-    assert metrics_of(view(nameless))["reserved_memory_share"] == Missing("memory_size_unknown")
-    unsized = profile(DEVICE, steps=STEPS, allocations=totals(None))
-    assert metrics_of(view(unsized))["reserved_memory_share"] == Missing("no_reserved_totals")
 
 
 def test_without_a_step_nothing_is_known():

@@ -36,14 +36,10 @@ def test_devices_that_are_visible_and_used():
     assert values_of(told, made) == told
 
 
-def test_devices_and_data_parallel_passes_are_counted():
-    host = [on_host("annotation", 10, 90, name="DataParallel.forward"), on_host("annotation", 5, 9, name="forward")]
+def test_devices_are_counted():
     device = [kernel(0, 10, 0), kernel(0, 10, 0, device=1)]
-    trace = profile(device, host, [step(1, 0, 100), step(2, 100, 200)])
-    first = view(profile(device, host, [step(1, 0, 100)]))
+    first = view(profile(device, steps=[step(1, 0, 100)]))
     assert metrics_of(first)["devices_used"] == 2
-    assert metrics_of(first)["data_parallel_calls_per_step"] == 1
-    assert metrics_of(view(trace))["data_parallel_calls_per_step"] == 0.5
 
 
 def test_a_worker_without_a_device_uses_none():
@@ -52,5 +48,5 @@ def test_a_worker_without_a_device_uses_none():
 
 def test_without_a_step_nothing_is_known_of_devices():
     trace = view(profile([kernel(5, 25)], steps=[step(1, 0, 125, incomplete="cut")]))
-    names = ("devices_used", "devices_idle", "data_parallel_calls_per_step")
+    names = ("devices_used", "devices_idle")
     assert {*values_of(names, trace).values()} == {None}
