@@ -128,7 +128,7 @@ HEAD = (
     "public traces read by hand, and simulated ones ({seeds} seeds per fault and GPU, {seeds_of_many} where the job "
     "has many ranks) whose counterfactual was simulated too. Made by `make score`. The truth of a recorded job is what "
     "its median step saves, as savings leave uneven steps out; of a fault that strikes in some steps only, the mean. "
-    "A width above a fifth of the step is an answer that is true and says little: of launch-bound jobs it depends on "
+    "An interval wider than 20 % of the step is right, but says little: of launch-bound jobs it depends on "
     "how much of the host's time the profiler itself takes, which one profile does not tell; of recorded CPU jobs on "
     "sizes that a profile without shapes does not tell."
 )

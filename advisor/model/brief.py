@@ -66,6 +66,18 @@ class Problem(Frozen):
     symptoms: tuple[str, ...] = ()
 
 
+class Todo(Frozen):
+    """What to do, about which findings, and the step before and after it and all that stand before it, in ms."""
+
+    do: str
+    findings: tuple[str, ...]
+    step_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    then_low_ms: float | None = None
+    then_high_ms: float | None = None
+
+
 class Unknown(Frozen):
     """Why rules could not be judged, and which."""
 
@@ -121,6 +133,8 @@ class Job(Frozen):
     facts: str
     steps: Times
     accounting: Accounting
+    trust: Confidence
+    actions: tuple[Todo, ...] = ()
     phases: tuple[Phase, ...] = ()
     findings: tuple[Problem, ...]
     more_findings: tuple[str, ...] = ()

@@ -10,11 +10,13 @@ from shlex import join
 from typing import Final
 
 from advisor.model import brief as model
+from advisor.model.action import Action
 from advisor.model.brief import Brief
 from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side, WorkChange
 from advisor.model.finding import Evidence, Finding, Fix, Place, Saving, Value
 from advisor.model.report import Report, Run, Unreadable
 from advisor.present import comparison as compared
+from advisor.present.actions import MOST, worthwhile
 from advisor.present.next_recording import missing_options
 from advisor.present.phases import of_pace
 from advisor.present.ranks import reach
@@ -22,7 +24,7 @@ from advisor.present.report import unknowns
 from advisor.present.source import facts
 from advisor.present.stacks import source_lines
 from advisor.present.verdict import title
-from advisor.text import one_line, plain, shortened
+from advisor.text import first_sentence, one_line, plain, shortened
 
 _SIGNIFICANT: Final = 4
 _DECIMALS: Final = 4
@@ -100,6 +102,8 @@ def _job(report: Report, number: int, room: Room) -> model.Job:
         facts=room.short(", ".join(facts(run))),
         steps=_times(run),
         accounting=_accounting(run, room),
+        trust=run.trust,
+        actions=tuple(_todo(action, room) for action in worthwhile(run)[:MOST]),
         phases=tuple(map(_phase, of_pace(run)[: room.details])),
         findings=tuple(_problem(f, run, f"/runs/{number}/findings/{at}", room) for at, f in first),
         more_findings=room.first(f.key for f in run.findings[room.findings :]),
@@ -108,6 +112,12 @@ def _job(report: Report, number: int, room: Room) -> model.Job:
         record=room.first(option.option for option in missing_options(run)),
         next=_next(run, _address(run, report)),
     )
+
+
+def _todo(action: Action, room: Room) -> model.Todo:
+    names = ("step_ms", "low_ms", "high_ms", "then_low_ms", "then_high_ms")
+    times = {name: _rounded(getattr(action, name)) for name in names}
+    return model.Todo(do=room.short(first_sentence(action.do)), findings=room.first(action.findings), **times)
 
 
 def _times(run: Run) -> model.Times:
