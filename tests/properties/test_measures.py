@@ -15,7 +15,7 @@ from advisor.analysis.device.idle import CAUSES, gaps, idle_for
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
-from advisor.metrics.steps import accounting, breakdown, idle
+from advisor.metrics.steps import accounting, breakdown
 from advisor.model.intervals import Intervals, nest
 from advisor.model.profile import SCHEMAS, Profile
 from advisor.vocabulary.kinds import CATEGORIES
@@ -83,7 +83,7 @@ def test_a_parent_is_the_last_of_those_before_that_is_open_for_half_of_it(pairs:
 @given(profiles())
 def test_categories_sum_to_the_steps_to_the_nanosecond(made: Profile):
     for view in select_steps(made, "all").views:
-        shares = [breakdown.breakdown(view).get(breakdown.SHARES[category]) for category in CATEGORIES]
+        shares = [METRICS[f"{category}_share"].value(view) for category in CATEGORIES]
         if view.total_ns:
             assert sum(nanoseconds(share, view.total_ns) for share in shares) == view.total_ns
         for row in breakdown.step_table(view).to_dicts():
@@ -116,7 +116,7 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
         assert length.sum() == view.total_ns - busy.sum()
         assert not view.busy.within(frame["start_ns"], frame["end_ns"]).any()
         if view.total_ns and view.device is not None:
-            assert idle.idle(view)[idle.IDLE_SHARE] == pytest.approx(length.sum() / view.total_ns)
+            assert METRICS["idle_share"].value(view) == pytest.approx(length.sum() / view.total_ns)
 
 
 @some

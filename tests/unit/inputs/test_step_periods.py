@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.inputs.step_periods import host_periods, with_requests
-from advisor.metrics.steps.breakdown import SHARES, breakdown
-from tests.tables import US, Row, kernel, on_host, profile, step, view
+from tests.tables import US, Row, kernel, metrics_of, on_host, profile, step, view
 
 MARKS = [on_host("step", 100 * i, 100 * i + 40, name=f"ProfilerStep#{i}", thread=2) for i in range(4)]
 STEPS = [step(i, 100 * i, 100 * i + 100, mark_ns=40 * US) for i in range(4)]
@@ -30,7 +29,7 @@ def test_that_silence_is_input_of_its_step_whatever_the_framework(framework: str
     made = profile(DEVICE, MARKS, STEPS, workers=[{"worker": 0, "framework": framework}])
     host = with_requests(made.host_ops, made.device_ops, made.steps)
     waiting = replace(made, host_ops=host.with_columns(pl.col("worker").fill_null(0)))
-    assert breakdown(view(waiting))[SHARES["input"]] == pytest.approx(0.6)
+    assert metrics_of(view(waiting))["input_share"] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ from advisor.analysis.job.collectives import gain_ms, traffic
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
 from advisor.inputs.hardware import match
-from advisor.metrics.communication import bandwidth, bottlenecks
-from advisor.metrics.communication.bandwidth import bandwidths, collective_table
-from advisor.metrics.communication.bottlenecks import exposures, small_messages, whereabouts
+from advisor.metrics import METRICS
+from advisor.metrics.communication.bandwidth import collective_table
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.effort import examples
-from tests.tables import A100, Row, kernel, on_device, on_host, profile, step
+from tests.tables import A100, Row, kernel, metrics_of, on_device, on_host, profile, step, values_of
 
 BYTES = 24_000_000
 # A ring of two A100: 8.4 us + 2 hops of 3.4 us + bytes / 240 GB/s
@@ -71,24 +70,24 @@ def test_the_transfer_is_that_of_the_member_that_comes_last():
 
 
 def test_bandwidth_against_what_the_link_allows():
-    found = bandwidths(PAIR)
-    assert found[bandwidth.BUS_BANDWIDTH_GBS] == pytest.approx(BYTES / 300e3)
-    assert found[bandwidth.EXPECTED_BUS_BANDWIDTH_GBS] == pytest.approx(BYTES / (EXPECTED_US * 1e3))
-    assert found[bandwidth.LINK_REACHED_SHARE] == pytest.approx(EXPECTED_US / 300)
-    assert found[bandwidth.MEASURED_TRANSFER_MS] == pytest.approx(0.3)
-    assert found[bandwidth.EXPECTED_TRANSFER_MS] == pytest.approx(EXPECTED_US / 1e3)
-    assert found[bandwidth.MODEL_TRANSFER_MS] == found[bandwidth.EXPECTED_TRANSFER_MS]
-    assert found[bandwidth.GUIDE_TRANSFER_MS] == pytest.approx(BYTES / 300e6)
-    assert isinstance(found[bandwidth.CURVE_TRANSFER_MS], Missing)
+    found = metrics_of(PAIR)
+    assert found["bus_bandwidth_gbs"] == pytest.approx(BYTES / 300e3)
+    assert found["expected_bus_bandwidth_gbs"] == pytest.approx(BYTES / (EXPECTED_US * 1e3))
+    assert found["link_reached_share"] == pytest.approx(EXPECTED_US / 300)
+    assert found["measured_transfer_ms"] == pytest.approx(0.3)
+    assert found["expected_transfer_ms"] == pytest.approx(EXPECTED_US / 1e3)
+    assert found["model_transfer_ms"] == found["expected_transfer_ms"]
+    assert found["guide_transfer_ms"] == pytest.approx(BYTES / 300e6)
+    assert isinstance(found["curve_transfer_ms"], Missing)
 
 
 def test_the_rank_that_takes_longest_decides_what_is_saved():
     # By itself rank 0 takes 800 us and rank 1 1000; without their exposed transfers 500 and 800.
-    found = exposures(PAIR)
-    assert found[bottlenecks.EXPOSED_TRANSFER_MS] == pytest.approx(0.2)
-    assert found[bottlenecks.SLOW_TRANSFER_MS] == pytest.approx(0.3 - EXPECTED_US / 1e3, abs=1e-6)
-    assert found[bottlenecks.SLOW_TRANSFER_LEAST_MS] == pytest.approx(0.3 - EXPECTED_US / 0.75e3, abs=1e-6)
-    assert found[bottlenecks.HIDEABLE_TRANSFER_MS] == 0  # rank 1 hides as much as its backward pass takes
+    found = metrics_of(PAIR)
+    assert found["exposed_transfer_ms"] == pytest.approx(0.2)
+    assert found["slow_transfer_ms"] == pytest.approx(0.3 - EXPECTED_US / 1e3, abs=1e-6)
+    assert found["slow_transfer_least_ms"] == pytest.approx(0.3 - EXPECTED_US / 0.75e3, abs=1e-6)
+    assert found["hideable_transfer_ms"] == 0  # rank 1 hides as much as its backward pass takes
 
 
 def test_pauses_between_kernels_are_exposed_but_nothing_waits_for_the_transfer_in_them():
@@ -101,25 +100,25 @@ def test_pauses_between_kernels_are_exposed_but_nothing_waits_for_the_transfer_i
 def test_a_hidden_call_holds_up_those_behind_it():
     calls = [collective(start, start + 300, rank) for start in (100, 400) for rank in (0, 1)]
     hidden = job(calls, [kernel(100, 400, worker=rank) for rank in (0, 1)])
-    found = exposures(hidden)
-    assert found[bottlenecks.SLOW_TRANSFER_LEAST_MS] == pytest.approx(0.3 - EXPECTED_US / 0.75e3, abs=1e-6)
-    assert found[bottlenecks.SLOW_TRANSFER_MS] == pytest.approx(min(0.3, 2 * (0.3 - EXPECTED_US / 1e3)))
+    found = metrics_of(hidden)
+    assert found["slow_transfer_least_ms"] == pytest.approx(0.3 - EXPECTED_US / 0.75e3, abs=1e-6)
+    assert found["slow_transfer_ms"] == pytest.approx(min(0.3, 2 * (0.3 - EXPECTED_US / 1e3)))
 
 
 def test_exchanges_are_told_from_reductions():
     calls = [collective(100, 400, rank) for rank in (0, 1)]
     calls += [collective(500, 600, rank, op="all_to_all") for rank in (0, 1)]
-    assert exposures(job(calls, []))[bottlenecks.EXPOSED_EXCHANGE_PART] == pytest.approx(100 / 400)
+    assert metrics_of(job(calls, []))["exposed_exchange_part"] == pytest.approx(100 / 400)
 
 
 def test_without_a_backward_pass_nothing_could_be_hidden():
     calls = [collective(500, 800, rank) for rank in (0, 1)]
     kernels = [kernel(0, 500, worker=rank) for rank in (0, 1)]
-    assert exposures(job(calls, kernels))[bottlenecks.HIDEABLE_TRANSFER_MS] == pytest.approx(0.3)
+    assert metrics_of(job(calls, kernels))["hideable_transfer_ms"] == pytest.approx(0.3)
     inference = [on_host("op", 0, 10, name="aten::mm", worker=rank) for rank in (0, 1)]
-    assert exposures(job(calls, kernels, inference))[bottlenecks.HIDEABLE_TRANSFER_MS] == 0
+    assert metrics_of(job(calls, kernels, inference))["hideable_transfer_ms"] == 0
     training = [on_host("op", 0, 10, name="autograd::engine::evaluate_function: X", worker=rank) for rank in (0, 1)]
-    assert exposures(job(calls, kernels, training))[bottlenecks.HIDEABLE_TRANSFER_MS] == pytest.approx(0.3)
+    assert metrics_of(job(calls, kernels, training))["hideable_transfer_ms"] == pytest.approx(0.3)
 
 
 def test_one_rank_of_two_has_an_upper_bound_of_the_transfer():
@@ -128,18 +127,18 @@ def test_one_rank_of_two_has_an_upper_bound_of_the_transfer():
     rows = traffic(alone)
     assert rows["transfer_ns"].to_list() == [300_000, 300_000]
     assert not rows["exact"].any()
-    found = bandwidths(alone)
-    assert found[bandwidth.BUS_BANDWIDTH_GBS] == pytest.approx(BYTES / 300e3)
-    assert isinstance(found[bandwidth.LINK_REACHED_SHARE], Missing)
-    assert found[bandwidth.LINK_REACHED_SHARE].values.items() >= {"here": 1, "world": 2}.items()
-    assert found[bandwidth.TRANSFER_TOLD_SHARE] == 0
-    assert exposures(alone)[bottlenecks.HIDEABLE_LEAST_MS] == 0
+    found = metrics_of(alone)
+    assert found["bus_bandwidth_gbs"] == pytest.approx(BYTES / 300e3)
+    assert isinstance(found["link_reached_share"], Missing)
+    assert found["link_reached_share"].values.items() >= {"here": 1, "world": 2}.items()
+    assert found["transfer_told_share"] == 0
+    assert metrics_of(alone)["hideable_least_ms"] == 0
 
 
 def test_a_bound_that_is_fast_enough_is_told():
     fast, slower = (job([collective(100, 100 + EXPECTED_US / share, 0)], []) for share in (0.8, 0.79))
-    assert bandwidths(fast)[bandwidth.LINK_REACHED_SHARE] == pytest.approx(0.8, rel=1e-4)
-    assert isinstance(bandwidths(slower)[bandwidth.LINK_REACHED_SHARE], Missing)
+    assert metrics_of(fast)["link_reached_share"] == pytest.approx(0.8, rel=1e-4)
+    assert isinstance(metrics_of(slower)["link_reached_share"], Missing)
 
 
 @pytest.mark.parametrize(
@@ -173,17 +172,17 @@ def test_without_sizes_calls_are_alike_by_their_place():
     assert traffic(job(calls, [], steps=2))["transfer_ns"].to_list() == [50_000, 200_000, 50_000, 200_000]
     varying = [(op, facts | {"op": "all_to_all"}) for op, facts in calls]
     assert traffic(job(varying, [], steps=2))["transfer_ns"].to_list() == [50_000, 300_000, 70_000, 200_000]
-    assert bandwidths(job(calls, [], steps=2))[bandwidth.BUS_BANDWIDTH_GBS] == Missing("no_collective_sizes")
+    assert metrics_of(job(calls, [], steps=2))["bus_bandwidth_gbs"] == Missing("no_collective_sizes")
 
 
 def test_small_reductions_against_whole_buckets():
     # 20 of 1 MB, 30 us each and back to back, with nothing beside them: 20 MB take 15.2 + 83.3 us at once.
     calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
-    found = small_messages(job(calls, []))
-    assert found[bottlenecks.SMALL_REDUCTIONS_PER_STEP] == 20
-    assert found[bottlenecks.SMALL_REDUCTION_SHARE] == 1
-    assert found[bottlenecks.MERGE_GAIN_MS] == pytest.approx(0.6 - (15.2 + 20_000_000 / 240e3) / 1e3, rel=1e-3)
-    assert small_messages(PAIR)[bottlenecks.MERGE_GAIN_MS] == 0
+    found = metrics_of(job(calls, []))
+    assert found["small_reductions_per_step"] == 20
+    assert found["small_reduction_share"] == 1
+    assert found["merge_gain_ms"] == pytest.approx(0.6 - (15.2 + 20_000_000 / 240e3) / 1e3, rel=1e-3)
+    assert metrics_of(PAIR)["merge_gain_ms"] == 0
 
 
 def test_without_the_links_bandwidth_fewer_calls_save_start_ups_alone():
@@ -191,7 +190,7 @@ def test_without_the_links_bandwidth_fewer_calls_save_start_ups_alone():
     calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
     made = job(calls, [])
     on_v100 = job_of([replace(rank, gpu=match("Tesla V100-SXM2-16GB")) for rank in made.ranks])
-    assert small_messages(on_v100)[bottlenecks.MERGE_GAIN_MS] == pytest.approx(19 * 7.8e-3)
+    assert metrics_of(on_v100)["merge_gain_ms"] == pytest.approx(19 * 7.8e-3)
 
 
 @pytest.mark.parametrize(("hidden_us", "gain_us"), [(0, 148.2), (100, 48.2), (500, 0)])
@@ -200,7 +199,7 @@ def test_the_last_bucket_has_nothing_left_to_hide_behind(hidden_us, gain_us):
     calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
     made = job(calls, [kernel(0, hidden_us, worker=rank) for rank in (0, 1)] if hidden_us else [])
     on_v100 = job_of([replace(rank, gpu=match("Tesla V100-SXM2-16GB")) for rank in made.ranks])
-    assert small_messages(on_v100)[bottlenecks.MERGE_GAIN_MS] == pytest.approx(gain_us / 1e3)
+    assert metrics_of(on_v100)["merge_gain_ms"] == pytest.approx(gain_us / 1e3)
 
 
 def test_buffers_are_told_from_other_broadcasts_by_what_launched_them():
@@ -210,23 +209,23 @@ def test_buffers_are_told_from_other_broadcasts_by_what_launched_them():
         for start, launched in ((100, 30), (400, 390))
         for rank in (0, 1)
     ]
-    found = whereabouts(job(calls, [], forward))
-    assert found[bottlenecks.BUFFER_BROADCASTS_PER_STEP] == 1
-    assert found[bottlenecks.BUFFER_BROADCAST_MS] == pytest.approx(0.1)
+    found = metrics_of(job(calls, [], forward))
+    assert found["buffer_broadcasts_per_step"] == 1
+    assert found["buffer_broadcast_ms"] == pytest.approx(0.1)
     unknown = [(op | {"call": None}, facts) for op, facts in calls]
-    assert isinstance(whereabouts(job(unknown, [], forward))[bottlenecks.BUFFER_BROADCAST_MS], Missing)
+    assert isinstance(metrics_of(job(unknown, [], forward))["buffer_broadcast_ms"], Missing)
 
 
 def test_groups_that_span_nodes():
     # Hosts show eight GPUs each: ranks 0 and 8 lie on different ones.
     calls = [collective(100, 400, rank, ranks="[0, 8]") for rank in (0, 1)]
-    found = whereabouts(job(calls, []))
-    assert found[bottlenecks.CROSS_NODE_SHARE] == 1
-    assert found[bottlenecks.CROSS_NODE_MS] == pytest.approx(0.3)
-    assert found[bottlenecks.CROSS_NODE_HALVED_MS] == pytest.approx(0.15)
-    assert whereabouts(PAIR)[bottlenecks.CROSS_NODE_SHARE] == 0
+    found = metrics_of(job(calls, []))
+    assert found["cross_node_share"] == 1
+    assert found["cross_node_ms"] == pytest.approx(0.3)
+    assert found["cross_node_halved_ms"] == pytest.approx(0.15)
+    assert metrics_of(PAIR)["cross_node_share"] == 0
     half = [(op, facts | {"dtype": "BFloat16"}) for op, facts in calls]
-    assert whereabouts(job(half, []))[bottlenecks.CROSS_NODE_HALVED_MS] == 0
+    assert metrics_of(job(half, []))["cross_node_halved_ms"] == 0
 
 
 def test_the_slowest_of_several_pairs():
@@ -239,9 +238,9 @@ def test_the_slowest_of_several_pairs():
             for rank in (first, second)
         ]
 
-    found = whereabouts(job([*calls(0, 1, 100), *calls(2, 3, 200), *calls(4, 5, 100)], [], world_size=6))
-    assert found[bottlenecks.SLOWEST_PAIR] == "ranks 2 and 3"
-    assert found[bottlenecks.SLOWEST_PAIR_SHARE] == pytest.approx(0.5)
+    found = metrics_of(job([*calls(0, 1, 100), *calls(2, 3, 200), *calls(4, 5, 100)], [], world_size=6))
+    assert found["slowest_pair"] == "ranks 2 and 3"
+    assert found["slowest_pair_share"] == pytest.approx(0.5)
 
 
 def sent(sender: int, receiver: int, us: float, late: float = 0) -> list[tuple[Row, Row]]:
@@ -259,14 +258,14 @@ def test_the_slowest_of_several_ways_from_one_rank_to_the_next():
     made = job([*sent(0, 1, 100), *sent(1, 2, 200), *sent(2, 3, 100, late=50)], [], world_size=4)
     rows = traffic(made)
     assert rows["exact"].all()  # of a group of four, two take part
-    found = whereabouts(made)
-    assert found[bottlenecks.SLOWEST_PAIR] == "ranks 1 and 2"
-    assert found[bottlenecks.SLOWEST_PAIR_SHARE] == pytest.approx(0.5)
+    found = metrics_of(made)
+    assert found["slowest_pair"] == "ranks 1 and 2"
+    assert found["slowest_pair_share"] == pytest.approx(0.5)
 
 
 def test_messages_whose_other_end_was_not_recorded_tell_no_link():
     ones = [(op, facts) for op, facts in [*sent(0, 1, 100), *sent(2, 3, 200)] if facts["op"] == "send"]
-    assert isinstance(whereabouts(job(ones, [], world_size=4))[bottlenecks.SLOWEST_PAIR], Missing)
+    assert isinstance(metrics_of(job(ones, [], world_size=4))["slowest_pair"], Missing)
 
 
 def test_a_row_per_kind_of_message():
@@ -280,19 +279,19 @@ def test_a_row_per_kind_of_message():
 
 def test_no_collectives_cost_nothing():
     none = job([collective(5000, 5100, rank) for rank in (0, 1)], [])  # outside of the step
-    assert exposures(none)[bottlenecks.EXPOSED_TRANSFER_MS] == 0
-    assert small_messages(none)[bottlenecks.MERGE_GAIN_MS] == 0
-    assert whereabouts(none)[bottlenecks.CROSS_NODE_MS] == 0
+    assert metrics_of(none)["exposed_transfer_ms"] == 0
+    assert metrics_of(none)["merge_gain_ms"] == 0
+    assert metrics_of(none)["cross_node_ms"] == 0
     assert collective_table(none).height == 0
-    assert bandwidths(none) == Missing("no_collective_on_device")
+    assert metrics_of(none)["bus_bandwidth_gbs"] == Missing("no_collective_on_device")
 
 
 def test_ranks_without_a_common_step_are_not_said_to_run_no_collectives():
     ranks = [job([collective(100, 600, r)], [kernel(0, 100, worker=r)]).ranks[0] for r in (0, 1)]
     other = replace(ranks[1], steps=ranks[1].steps.with_columns(pl.col("step") + 5))
     apart = job_of([ranks[0], other])
-    assert bandwidths(apart) == Missing("no_common_step")
-    assert whereabouts(apart)[bottlenecks.SLOWEST_PAIR] == Missing("no_common_step")
+    assert metrics_of(apart)["bus_bandwidth_gbs"] == Missing("no_common_step")
+    assert metrics_of(apart)["slowest_pair"] == Missing("no_common_step")
 
 
 @given(
@@ -310,7 +309,7 @@ def test_what_is_saved_is_at_most_what_is_seen(calls: list[tuple[int, int, int]]
     assert (rows["exposed_ns"] >= 0).all()
     assert (rows["exposed_ns"] <= rows["transfer_ns"]).all()
     assert (rows["transfer_ns"] <= rows["dur_ns"]).all()
-    exposed, slow = exposures(found)[bottlenecks.EXPOSED_TRANSFER_MS], exposures(found)[bottlenecks.SLOW_TRANSFER_MS]
+    exposed, slow = metrics_of(found)["exposed_transfer_ms"], metrics_of(found)["slow_transfer_ms"]
     longest = found.pace.group_by("step").agg(pl.max("own_ns"))["own_ns"].mean()
     assert 0 <= slow <= exposed + 1e-9
     assert exposed <= longest / 1e6
@@ -326,8 +325,7 @@ def test_sizes_of_any_kind_break_nothing(facts: list[tuple[int, int | None]]):
         for rank in (0, 1)
     ]
     made = job([*calls, *CALLS], [])
-    for measure in (bandwidths, exposures, small_messages, whereabouts):
-        values = measure(made)
-        for value in [values] if isinstance(values, Missing) else values.values():
-            assert isinstance(value, str | Missing) or value >= 0
+    names = [metric.name for metric in METRICS.values() if (metric.topic, metric.subject) == ("communication", "job")]
+    values = values_of(names, made).values()
+    assert all(value is None or isinstance(value, str | Missing) or value >= 0 for value in values)
     assert collective_table(made).height
