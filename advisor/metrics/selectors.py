@@ -155,6 +155,16 @@ class Selector:
         others = view.busy if self.is_of_host else spans(view.ops.filter(~pl.col("id").is_in(rows["id"].implode())))
         return when - others
 
+    def steps(self, view: DeviceView) -> Intervals:
+        """The used steps: on the host for what runs there, but where its time is the device's; else on the device.
+
+        The device runs after the host: of a recording of one step, the host's first ops lie before the device's step.
+        """
+        if not self.is_of_host or self.exposed or self.idle:
+            return Intervals.of(view.starts, view.ends)
+        start = view.steps["host_start_ns"].to_numpy()
+        return Intervals.of(start, start + view.steps["host_dur_ns"].to_numpy())
+
     def ranges(self, view: DeviceView) -> pl.DataFrame:
         """When each of its rows goes on: id, start_ns, end_ns; of ops a row per stretch without ops right inside."""
         rows = view.once(self.rows)
@@ -287,15 +297,20 @@ class Measured:
 
 
 def _share(of: Selector, view: DeviceView) -> Value:
-    return view.share(view.once(of.spans))
+    return _part(of, view, view.once(of.spans))
 
 
 def _whole_share(of: Selector, view: DeviceView) -> Value:
-    return view.share(view.once(of.open))
+    return _part(of, view, view.once(of.open))
+
+
+def _part(of: Selector, view: DeviceView, when: Intervals) -> Value:
+    steps = view.once(of.steps)
+    return (when & steps).total / steps.total if steps.total else None
 
 
 def _ms(of: Selector, view: DeviceView) -> Value:
-    return view.per_step_ms(int(view.once(of.spans).within(view.starts, view.ends).sum()))
+    return view.per_step_ms((view.once(of.spans) & view.once(of.steps)).total)
 
 
 def _per_step(of: Selector, view: DeviceView) -> Value:

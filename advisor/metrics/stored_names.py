@@ -59,28 +59,27 @@ class _Keep:
             return _LATER
         numbers = names.join(counts.with_row_index("number"), on="name").select("id", "number")
         ranges = every.ranges(view).join(numbers, on="id")
-        times_ns, alone_ns = _times(view, ranges, counts.height)
+        times_ns, alone_ns = _times(steps := every.steps(view), ranges, counts.height)
         of_names = counts["name"].to_list(), counts["len"].to_list()
-        return msgspec.json.encode(Names(view.steps.height, view.total_ns, *of_names, times_ns, alone_ns)).decode()
+        return msgspec.json.encode(Names(view.steps.height, steps.total, *of_names, times_ns, alone_ns)).decode()
 
 
-def _times(view: DeviceView, ranges: pl.DataFrame, names: int) -> tuple[list[int], list[int]]:
+def _times(steps: Intervals, ranges: pl.DataFrame, names: int) -> tuple[list[int], list[int]]:
     """By number of a name, the union of its ranges in the used steps, and what no other name's ranges cover of it."""
     ranges = ranges.sort("number", "start_ns")
     number, start, end = (ranges[of].to_numpy().astype(np.int64) for of in ("number", "start_ns", "end_ns"))
     bounds = np.searchsorted(number, np.arange(names + 1))
     own = [Intervals.of(start[a:b], end[a:b]) for a, b in pairwise(bounds)]
-    times = [int(of.within(view.starts, view.ends).sum()) for of in own]
+    times = [(of & steps).total for of in own]
     if not own:
         return [], []
     starts, ends = (np.concatenate([getattr(of, edge) for of in own]) for edge in ("starts", "ends"))
     numbers = np.repeat(np.arange(names), [len(of.starts) for of in own])
-    return times, _alone(view, starts, ends, numbers, names)
+    return times, _alone(steps, starts, ends, numbers, names)
 
 
-def _alone(view: DeviceView, starts: Ints, ends: Ints, numbers: Ints, names: int) -> list[int]:
+def _alone(steps: Intervals, starts: Ints, ends: Ints, numbers: Ints, names: int) -> list[int]:
     """By number, the time in the used steps in which its range is the only one."""
-    steps = Intervals.of(view.starts, view.ends)
     at, by = np.concatenate([starts, ends]), np.concatenate([numbers, -numbers])
     opened = np.repeat([1, -1], len(starts))
     order = np.argsort(at, kind="stable")

@@ -53,6 +53,16 @@ def test_an_op_s_time_is_its_own_and_its_names_have_as_much_in_all():
     assert of["names"] == "aten::topk (30 µs)"
 
 
+def test_the_time_of_the_host_counts_in_the_step_of_the_host():
+    # the device begins its step 20 us after the host: the op lies before it, and of the kernel half lies behind it
+    host, device = [on_host("op", 5, 15, name="aten::topk")], [kernel(110, 130, 12, name="topk")]
+    late = view(profile(device, host, [step(1, 20, 120, host=(0, 100))]))
+    assert values(Selector("ops", "topk"), late)["share"] == pytest.approx(0.10)
+    assert values(Selector("ops", "topk"), late)["ms"] == pytest.approx(0.010)
+    assert values(Selector("ops", "topk", exposed=True), late)["share"] == 0  # the device's time, in its step
+    assert values(Selector("kernels", "topk"), late)["share"] == pytest.approx(0.10)
+
+
 def test_ops_and_those_right_inside_them_share_no_time():
     of = values(Selector("ops", "^aten::"))
     assert of["share"] == pytest.approx(0.40)

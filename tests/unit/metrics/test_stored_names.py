@@ -100,6 +100,16 @@ def test_what_names_do_not_tell_is_unknown(selector: Selector):
     assert answer(share, names_of(seen())) == UNKNOWN
 
 
+def test_names_of_the_host_count_in_its_own_steps():
+    late = view(profile(DEVICE, HOST, [step(1, 20, 120, host=(0, 100))]))
+    of = names_of(late)
+    assert of["ops"].times_ns == [10_000, 20_000 + 15_000]
+    assert of["kernels"].times_ns == [20_000, 30_000, 20_000]  # all of the last kernel lies in the device's step
+    for selector in (Selector("ops", "topk"), Selector("kernels", "gemm")):
+        share = next(metric for metric in selector.metrics("x") if metric.name == "x_share")
+        assert answer(share, of) == pytest.approx(share.value(late))
+
+
 def test_a_saving_and_a_median_are_not_in_the_names():
     names = names_of(seen())
     (median,) = (metric for metric in Selector("ops", "topk").metrics("x") if metric.name == "x_median_us")
