@@ -108,7 +108,8 @@ def _line(run: Run) -> tuple[str, str, str, str]:
     titles = {finding.key: finding.title for finding in run.findings}
     what = titles[first.findings[0]] if first else _IN_A_LINE.get(run.outcome.code, "a loss of unknown cause")
     saved = percents(*first.shares) if first and first.high_ms else ""
-    return one_line(run.name, _LONGEST_NAME), ms(run.source.steps.length_ms), what, saved
+    length_ms = first.step_ms if first and first.high_ms else run.source.steps.length_ms
+    return one_line(run.name, _LONGEST_NAME), ms(length_ms), what, saved
 
 
 def _article(run: Run, number: int) -> doc.Article:
