@@ -12,6 +12,7 @@ import pytest
 from advisor.model.report import Run
 from advisor.present.report import document
 from advisor.render import brief, html, markdown, terminal
+from advisor.render.payload import drawings
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -83,7 +84,7 @@ def test_no_word_of_training_stands_in_a_report_of_inference(path: Path):
         "terminal": terminal.render(page, verbose=True),
         "markdown": markdown.render(page, most=1_000_000),
         "brief": brief.render(report),
-        "page": seen(html.render(page, {})),
+        "page": seen(html.render(page, {}, drawings(report))),
         "json": "\n".join(sentences(report.model_dump())),
     }
     rules = "|".join([*sorted(profiles.book(), key=len, reverse=True), r"[\w-]+…"])  # names, and those that are cut
