@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
-from advisor.inputs.readers.kineto.recorder_block import Noted, noted
+from advisor.inputs.recorder_block import Noted, noted
 from advisor.model.missing import Missing
 from advisor.present.brief import Room, brief
 from advisor.present.source import facts

@@ -6,6 +6,7 @@ import functools
 import sys
 from typing import Any, Callable, Hashable
 
+from . import xplane
 from .profilers import OURS, Profiler
 from .torch_steps import Tick
 
@@ -102,7 +103,8 @@ class JaxProfiler(Profiler):
             self.jax.profiler.stop_trace()
 
     def export(self, block: dict[str, Any]) -> str:
-        """As `Profiler.export`; JAX wrote it when it stopped."""
+        """As `Profiler.export`; JAX wrote it when it stopped, but for the block."""
+        xplane.add(self.folder, block)
         return self.folder
 
     def settle(self, result: object) -> None:

@@ -6,6 +6,7 @@ import functools
 import sys
 from typing import Any
 
+from . import xplane
 from .profilers import OURS, Profiler
 from .torch_steps import Tick
 
@@ -80,5 +81,6 @@ class TfProfiler(Profiler):
             self.profiler.stop()
 
     def export(self, block: dict[str, Any]) -> str:
-        """As `Profiler.export`; TensorFlow wrote it when it stopped."""
+        """As `Profiler.export`; TensorFlow wrote it when it stopped, but for the block."""
+        xplane.add(self.folder, block)
         return self.folder

@@ -27,9 +27,9 @@ from advisor.inputs.readers.kineto.fields import KINETO, Device, Distributed, Ev
 from advisor.inputs.readers.kineto.file_reads import with_file_reads
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.processes import outsiders
-from advisor.inputs.readers.kineto.recorder_block import busy_machine, noted
 from advisor.inputs.readers.kineto.software import is_on, options, software
 from advisor.inputs.readers.kineto.units import checked
+from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import LAUNCHING, notes, with_requests
 from advisor.model.missing import Missing

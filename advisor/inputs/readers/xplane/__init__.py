@@ -38,10 +38,18 @@ from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
-from advisor.inputs.readers.xplane.names import GPU_PLANE, HOST_PLANES, METADATA_PLANE, TASK_PLANE, TPU_PLANE
+from advisor.inputs.readers.xplane.names import (
+    GPU_PLANE,
+    HOST_PLANES,
+    METADATA_PLANE,
+    RECORDER_PLANE,
+    TASK_PLANE,
+    TPU_PLANE,
+)
 from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
+from advisor.inputs.recorder_block import Noted, busy_machine, noted_json
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
@@ -105,6 +113,7 @@ class _Parts:
     base_ns: int = 0
     pid: int | None = None
     jax_version: str | None = None
+    noted: Noted = field(default_factory=Noted)
     untimed: int = 0
     malformed: int = 0
     cut_lines: int = 0
@@ -126,6 +135,8 @@ class _Parts:
         elif plane.name == TASK_PLANE:
             start = plane.stats.get("profile_start_time")
             self.base_ns = start if isinstance(start, int) and 0 < start < LATEST_NS else 0
+        elif plane.name.startswith(RECORDER_PLANE):
+            self.noted = noted_json(plane.name.removeprefix(RECORDER_PLANE))
         if plane.name in {METADATA_PLANE, *HOST_PLANES}:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
@@ -149,7 +160,7 @@ class _Parts:
             (self.cut_lines, Note("partial_lines", lines=self.cut_lines)),
             (self.is_tpu, Note("tpu")),
         ]
-        return [note for applies, note in notes if applies]
+        return [*(note for applies, note in notes if applies), *filter(None, [busy_machine(self.noted)])]
 
 
 def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Profile:
@@ -248,6 +259,7 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
             "file": [name],
             "recorded_start_ns": [begin],
             "recorded_end_ns": [end],
+            **{fact: [value] for fact, value in parts.noted._asdict().items()},
         },
         schema_overrides={
             **dict.fromkeys(["pid", "recorded_start_ns", "recorded_end_ns"], pl.Int64),

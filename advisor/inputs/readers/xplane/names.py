@@ -16,6 +16,7 @@ GPU_PLANE: Final = re.compile(r"^/device:(?:GPU|CUSTOM:[^:]+):(\d{1,9})$")
 TPU_PLANE: Final = re.compile(r"^/device:TPU:(\d{1,9})$")
 METADATA_PLANE: Final = "/host:metadata"
 TASK_PLANE: Final = "Task Environment"
+RECORDER_PLANE: Final = "/advisor:"  # and what `advisor record` measured, as JSON
 
 # Lines of a device that repeat its activity in other terms. On TPUs `XLA Ops` is the activity.
 DERIVED_LINES: Final = re.compile(

@@ -121,6 +121,14 @@ def noted(block: object) -> Noted:
     )
 
 
+def noted_json(text: str) -> Noted:
+    """The same of a block as JSON."""
+    try:
+        return noted(msgspec.json.decode(text))
+    except (msgspec.DecodeError, RecursionError):
+        return Noted()
+
+
 def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
     """The stacks of the process itself, then those of its loader's workers."""
     workers = [(stack, True) for worker in stacks.workers for stack in worker.stacks]
