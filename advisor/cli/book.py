@@ -151,7 +151,7 @@ def rules_try(
     steps: Steps = "steady",
     step_range: StepRange = None,
 ) -> None:
-    """Show what a rule measures on a recording, and why it fires there or does not."""
+    """Show what a rule measures on a recording, and why it fires or not."""
     from advisor.engine import measured_runs
     from advisor.options import Options
     from advisor.present.rule_on_run import rule_on_run
