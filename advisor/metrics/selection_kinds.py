@@ -15,7 +15,9 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
-Kind: TypeAlias = Literal["ops", "kernels", "calls", "frames", "ranges", "copies", "collectives", "device_ops"]
+Kind: TypeAlias = Literal[
+    "ops", "kernels", "calls", "frames", "ranges", "copies", "collectives", "device_ops", "host_ops"
+]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Idle: TypeAlias = Literal["launch_gap", "host_busy"]
 IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {"launch_gap": launch_gaps, "host_busy": stalls}
@@ -58,8 +60,8 @@ def _collectives(view: DeviceView) -> pl.DataFrame:
 
 
 def _no_ops(view: DeviceView) -> Missing | None:
-    """Why it is unknown which ops launched the device's work; without a device the ops are the work itself."""
-    is_known = view.device is None or (view.host["kind"] == "op").any()
+    """Why it is unknown which ops launched the device's work, of a profiler that records ops."""
+    is_known = view.device is None or view.is_of_nsight or (view.host["kind"] == "op").any()
     return None if is_known else Missing("no_host_op")
 
 
@@ -149,5 +151,11 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
     ),
     "device_ops": OfKind(
         "ops of the device", "kernels, copies, memsets and collectives", _OF_DEVICE, _device_ops, needs=("device_ops",)
+    ),
+    "host_ops": OfKind(
+        "ranges and functions of the host",
+        "ops, ranges and Python functions, whatever recorded them",
+        _OF_HOST,
+        host=("op", "annotation", "module", "input", "python"),
     ),
 }

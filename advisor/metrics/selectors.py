@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import training_ops
+from advisor.analysis.device.host_work import executed, training_ops
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.places import places
@@ -46,15 +46,15 @@ class _Names:
 class Selector:
     """Rows of one kind that fulfil every condition given; an empty condition admits all.
 
-    It is among the rows that one of `of` selects, where any are given, all of its kind.
-    `names` is a regular expression of polars (Rust's: linear time, no look-around) that a name has to contain,
-    `besides` one that it must not. `where` is a condition in SQL over the columns of the kind. Of what runs on the
-    device, `op` is a pattern of the op that launched it, and of kernels `families` are what their names say that they
-    compute; `call` is a pattern of an op with the shapes of its inputs,
-    `aten::mm[[8, 64], [64, 10]]`. `thread` is of what runs on the host: that of the steps, or any other. What is
-    `within` another selection starts while that goes on; a device op, when it is launched. What `follows` another is
-    the next op of its stream after one of that. `exposed` leaves of their time only that in which the device runs
-    nothing else, `idle` that in which it idles for one of these causes.
+    It is among the rows that one of `of` selects, where any are given, all of its kind. `names` is a regular
+    expression of polars (Rust's: linear time, no look-around) that a name has to contain, `besides` one that it must
+    not. `where` is a condition in SQL over the columns of the kind. Of what runs on the device, `op` is a pattern of
+    the op that launched it, and of kernels `families` are what their names say that they compute; `call` is a pattern
+    of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`. `thread` is of what runs on the host: that of
+    the steps, or any other; so is `right_inside`, which asks what is around it. What is `within` another selection
+    starts while that goes on; a device op, when it is launched. What `follows` another is the next op of its stream
+    after one of that. `exposed` leaves of their time only that in which the device runs nothing else (without a device
+    no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes.
     """
 
     kind: Kind
@@ -69,6 +69,7 @@ class Selector:
     within: tuple[Selector, ...] = ()
     outside: tuple[Selector, ...] = ()
     follows: tuple[Selector, ...] = ()
+    right_inside: tuple[Selector, ...] = ()
     exposed: bool = False
     idle: tuple[Idle, ...] = ()
 
@@ -89,6 +90,9 @@ class Selector:
             rows = with_inner(view, rows) if self._asks("inside") else rows
             columns = rows.select(**OF_KIND[self.kind].columns)
             rows = rows.filter(columns.select(pl.sql_expr(self.where).alias("is_selected")).to_series())
+        if self.right_inside:
+            around = pl.concat([view.once(other.rows)["id"] for other in self.right_inside])
+            rows = rows.filter(pl.col("parent").is_in(around.implode()))
         if self.follows:
             rows = rows.filter(pl.col("id").is_in(self._next(view).implode()))
         for others, is_within in ((self.within, True), (self.outside, False)):
@@ -152,6 +156,8 @@ class Selector:
         if not self.exposed:
             return when
         rows = view.once(self.rows)
+        if view.device is None and self.is_of_host:
+            return when - (view.host_spans("compile") | view.once(executed))
         others = view.busy if self.is_of_host else spans(view.ops.filter(~pl.col("id").is_in(rows["id"].implode())))
         return when - others
 
@@ -202,7 +208,7 @@ class Selector:
     def _all(self) -> Iterator[Selector]:
         """This selection and all that it names."""
         yield self
-        for other in (*self.of, *self.within, *self.outside, *self.follows):
+        for other in (*self.of, *self.within, *self.outside, *self.follows, *self.right_inside):
             yield from other._all()  # noqa: SLF001
 
     @property
@@ -222,7 +228,7 @@ class Selector:
         """Why it cannot be told of a view, if so."""
         if self.of and all(each.unknown(view) for each in self.of):
             return self.of[0].unknown(view)
-        around = (*self.within, *self.outside, *self.follows)
+        around = (*self.within, *self.outside, *self.follows, *self.right_inside)
         reasons = [each.unknown for each in around] + ([] if self.of else [OF_KIND[self.kind].unknown])
         reasons += [undirected_copies] if self.kind == "copies" and self._asks("kind") else []
         reasons += [_unsized] if self.kind == "copies" and self._asks("bytes") else []
@@ -278,6 +284,7 @@ _CONDITIONS: Final[dict[str, tuple[str, Callable[..., str]]]] = {
     "within": ("within {}", _words_of),
     "outside": ("outside of {}", _words_of),
     "follows": ("right after {}", _words_of),
+    "right_inside": ("right inside {}", _words_of),
     "exposed": ("while the device runs nothing else", str),
     "idle": ("while the device idles: {}", " or ".join),
 }

@@ -1,6 +1,7 @@
 """Rules that need Python of their own, and why no selection measures what they ask for.
 
-A rule needs Python of its own if it uses a metric that no other rule uses, and that is no fact which every report has.
+A rule needs Python of its own if it uses a metric that no other rule uses, and that is no fact which every report has,
+nor the size of a part of the step, out of which savings come.
 """
 
 from collections import Counter
@@ -10,6 +11,7 @@ from typing import Final
 from advisor.metrics.metric import METRICS, Metric
 from advisor.rules import wording
 from advisor.rules.rule_file import Rule
+from advisor.vocabulary.parts import POOLS
 
 FACTS: Final = frozenset(f"steps.{module}" for module in ("breakdown", "device_facts", "idle", "step_times", "what_if"))
 """Topics of metrics that every report has, whether a rule uses them or not."""
@@ -74,10 +76,14 @@ def python_metrics(book: Mapping[str, Rule]) -> dict[str, list[Metric]]:
     uses = {rule.id: used_metrics(rule) & METRICS.keys() for rule in book.values()}
     users = Counter(name for names in uses.values() for name in names)
     own = {
-        rule: [METRICS[name] for name in sorted(names) if users[name] == 1 and METRICS[name].topic not in FACTS]
+        rule: [METRICS[name] for name in sorted(names) if users[name] == 1 and not _is_fact(METRICS[name])]
         for rule, names in uses.items()
     }
     return {rule: metrics for rule, metrics in own.items() if metrics}
+
+
+def _is_fact(metric: Metric) -> bool:
+    return metric.topic in FACTS or metric.name.removesuffix("_share") in POOLS
 
 
 def reason(metric: Metric) -> str:

@@ -72,7 +72,8 @@ class Selection(Strict):
     """One entry of `measure`: one kind, with the pattern of names, or others of a kind; and conditions.
 
     A pattern is a regular expression that a name has to contain, in Rust's form: without look-around, so that it takes
-    time in proportion to the name. `within`, `outside` and `follows` name other selections of the rule, or shared ones.
+    time in proportion to the name. `within`, `outside`, `follows` and `right_inside` name other selections of the
+    rule, or shared ones.
     """
 
     ops: Pattern | None = None
@@ -83,6 +84,7 @@ class Selection(Strict):
     copies: Copies | None = None
     collectives: Pattern | None = None
     device_ops: Pattern | None = None
+    host_ops: Pattern | None = None
     several: Annotated[Names, Field(alias="any")] = ()
     besides: Annotated[Pattern | None, Field(alias="except")] = None
     launched_by: Pattern | None = None
@@ -94,6 +96,7 @@ class Selection(Strict):
     within: Names = ()
     outside: Names = ()
     follows: Names = ()
+    right_inside: Names = ()
     longer_us: Microseconds | None = None
     shorter_us: Microseconds | None = None
     at_least_bytes: Bytes | None = None
@@ -129,6 +132,7 @@ class Selection(Strict):
             (kind != "ops" and self.call, "call is of ops"),
             (kind not in _OF_DEVICE and self.follows, "follows is of kernels, copies and collectives"),
             (kind in _OF_DEVICE and self.thread, "thread is of what runs on the host"),
+            (kind in _OF_DEVICE and self.right_inside, "right_inside is of what runs on the host"),
             (kind not in _OF_DEVICE and self.stream is not None, "stream is of kernels and copies"),
             (kind not in _OF_DEVICE and self.launched_by, "launched_by is of kernels and copies"),
             (kind != "kernels" and self.family, "family is of kernels"),
@@ -163,6 +167,7 @@ class Selection(Strict):
             within=tuple(_lookup(name, others, path) for name in self.within),
             outside=tuple(_lookup(name, others, path) for name in self.outside),
             follows=tuple(_lookup(name, others, path) for name in self.follows),
+            right_inside=tuple(_lookup(name, others, path) for name in self.right_inside),
             exposed=self.exposed is True,
             idle=self.exposed if isinstance(self.exposed, tuple) else (),
         )

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
-from tests.tables import metrics_of, on_host, profile, step, view
+from tests.profiles import of_rule
+from tests.tables import on_host, profile, step, view
 
 
 def of(framework: str, *host: dict[str, object]) -> DeviceView:
@@ -27,11 +27,7 @@ def test_copies_count_once_on_whichever_thread_while_nothing_compiles_or_compute
         on_host("compile", 60, 75, name="backend_compile"),
         on_host("annotation", 60, 70, name="DevicePut"),
     ]
-    values = metrics_of(of("jax", *rows))
+    values = of_rule("array-copies", of("jax", *rows))
     assert values["array_copy_share"] == pytest.approx(0.3)
     names = "H2D Dispatch (15 µs), $<unknown> copy (10 µs), DevicePutWithSharding (10 µs)"
-    assert values["array_copy_calls"] == names
-
-
-def test_elsewhere_it_is_unknown():
-    assert isinstance(metrics_of(of("pytorch", on_host("op", 0, 10)))["array_copy_share"], Missing)
+    assert values["array_copy_names"] == names
