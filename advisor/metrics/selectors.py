@@ -84,11 +84,13 @@ class Selector:
             rows = pl.concat([view.once(each.rows) for each in self.of]).unique("id", maintain_order=True)
         else:
             rows = self._host_rows(view) if self.is_of_host else self._device_rows(view)
+        if rows.is_empty():  # as of most rules
+            return rows
         if self.besides:
             rows = rows.filter(~_is_like(ByName(rows["name"]), self.besides, rows.height))
         if self.where:
             rows = with_inner(view, rows) if self._asks("inside") else rows
-            columns = rows.select(**OF_KIND[self.kind].columns)
+            columns = rows.select(**{name: of for name, of in OF_KIND[self.kind].columns.items() if self._asks(name)})
             rows = rows.filter(columns.select(pl.sql_expr(self.where).alias("is_selected")).to_series())
         if self.right_inside:
             around = pl.concat([view.once(other.rows)["id"] for other in self.right_inside])
@@ -143,7 +145,7 @@ class Selector:
 
     def spans(self, view: DeviceView) -> Intervals:
         """Its time: the union of its rows' times; an op's time is its own, without ops within it."""
-        if self.kind != "ops":
+        if self.kind != "ops" or view.once(self.rows).is_empty():
             return self.open(view)
         own = _own(view, view.once(self.rows))
         return self._rest(
@@ -151,8 +153,10 @@ class Selector:
         )
 
     def _rest(self, view: DeviceView, when: Intervals) -> Intervals:
+        if not when.total:
+            return EMPTY
         if self.idle:
-            return when & reduce(or_, (view.once(IDLE[cause]) for cause in self.idle)) if when.total else EMPTY
+            return when & reduce(or_, (view.once(IDLE[cause]) for cause in self.idle))
         if not self.exposed:
             return when
         rows = view.once(self.rows)
@@ -186,7 +190,7 @@ class Selector:
         rows = view.once(self.rows)
         if self.kind in {"kernels", "collectives", "device_ops"}:
             return largest(view, rows)
-        if self.kind == "ops":
+        if self.kind == "ops" and not rows.is_empty():
             own = _own(view, rows).select("id", "start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
             rows = own.join(rows.select("id", "name"), on="id")
         if self.exposed or self.idle:

@@ -63,6 +63,11 @@ def test_the_time_of_the_host_counts_in_the_step_of_the_host():
     assert values(Selector("kernels", "topk"), late)["share"] == pytest.approx(0.10)
 
 
+def test_a_condition_asks_for_its_own_columns_alone():
+    assert values(Selector("ops", "^aten::", where="us > 7"))["count"] == 2
+    assert values(Selector("ops", "^aten::", where="inside > 1"))["count"] == 1
+
+
 def test_ops_and_those_right_inside_them_share_no_time():
     of = values(Selector("ops", "^aten::"))
     assert of["share"] == pytest.approx(0.40)
