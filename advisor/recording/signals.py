@@ -1,15 +1,17 @@
 r"""Signals while a program runs: what is sent to us is the program's to handle, and we stop where it stops.
 
 They are held back rather than handled, because only a signal that is waited for says who sent it: what the terminal
-sends (Ctrl-Z, Ctrl-\) has reached the program already, which is in our group.
+sends (Ctrl-Z, Ctrl-\) has reached the program already, which is in our group. macOS does not say it. There the program
+gets these twice: one signal too many does less harm than one too few.
 """
 
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 PASSED_ON: Final = frozenset(
     {
@@ -19,20 +21,27 @@ PASSED_ON: Final = frozenset(
 )
 ENDING: Final = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 _AWAITED: Final = PASSED_ON | {signal.SIGCHLD}
+_HANDLED: Final = (signal.SIGINT, signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
+_PAUSE_S: Final = 0.05
 
 
 @contextmanager
 def holding() -> Iterator[None]:
-    """In it, signals wait for `attend`; Ctrl-C is for the program alone, which the terminal sends it."""
+    """In it, signals wait for `attend`; Ctrl-C is for the program alone, which the terminal sends it.
+
+    The handlers do nothing. Unlike a signal that is ignored, they are not inherited; and macOS forgets one that waits
+    if it would be ignored.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    interrupt = signal.signal(signal.SIGINT, lambda *_: None)  # unlike one that is ignored, it is not inherited
+    handlers = {number: signal.signal(number, lambda *_: None) for number in _HANDLED}
     try:
         yield
     finally:
-        while signal.sigtimedwait(_AWAITED, 0):
+        while _arrived(0):
             pass  # sent to a program that is no more
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, interrupt)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -53,16 +62,42 @@ def released() -> None:
 
 def attend(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait for a signal and do what it asks for; whether that many seconds went by without one."""
-    arrived = signal.sigtimedwait(_AWAITED, seconds)
+    arrived = _arrived(seconds)
     if arrived is None:
         return True
-    if arrived.si_signo == signal.SIGCHLD:
+    if arrived.number == signal.SIGCHLD:
         with suppress(ChildProcessError):  # it ended
-            if os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG):
+            if _is_stopped(process):
                 _stop()
-    elif arrived.si_code <= 0:  # a process sent it
-        process.send_signal(arrived.si_signo)
+    elif arrived.is_sent:
+        process.send_signal(arrived.number)
     return False
+
+
+class _Arrived(NamedTuple):
+    number: int
+    is_sent: bool  # by a process, as far as the system says
+
+
+def _arrived(seconds: float) -> _Arrived | None:
+    """The next signal; None where none comes in that time."""
+    if hasattr(signal, "sigtimedwait"):
+        known = signal.sigtimedwait(_AWAITED, seconds)
+        return known and _Arrived(known.si_signo, known.si_code <= 0)
+    end = time.monotonic() + seconds
+    while not (waiting := signal.sigpending() & _AWAITED):
+        if time.monotonic() >= end:
+            return None
+        time.sleep(_PAUSE_S)
+    return _Arrived(signal.sigwait(waiting), is_sent=True)
+
+
+def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has just stopped. Where it has ended, this is what takes its exit code: macOS has no `waitid`."""
+    pid, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
+    if pid and not os.WIFSTOPPED(status):
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return pid != 0 and os.WIFSTOPPED(status)
 
 
 def _stop() -> None:
