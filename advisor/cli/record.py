@@ -78,16 +78,20 @@ def default_folder() -> Path:
 
 
 def _check(logdir: Path) -> None:
-    """Print the report and write the page; what keeps them from it changes no exit code of the program."""
+    """Print the report and write the page; what keeps us from it changes no exit code of the program."""
     spare_start([str(logdir)])
     from advisor.engine import check
     from advisor.options import Options
 
     try:
         report = check([str(logdir)], Options(config=config_of(None)))
-        write(logdir / "report.html", content(report, "html"))
     except AdvisorError as error:
         typer.echo(f"advisor: not checked: {error}", err=True)
         return
     sys.stdout.write(rendered(report, "terminal", verbose=False))
-    typer.echo(f"advisor: the page is {logdir / 'report.html'}", err=True)
+    try:
+        write(page := logdir / "report.html", content(report, "html"))
+    except AdvisorError as error:
+        typer.echo(f"advisor: no page: {error}", err=True)
+    else:
+        typer.echo(f"advisor: the page is {page}", err=True)

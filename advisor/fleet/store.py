@@ -22,7 +22,7 @@ import polars as pl
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
 from advisor.inputs.storage import is_url, tidy
-from advisor.system.silence import without_stderr
+from advisor.system.silence import panics_as_errors
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
@@ -311,14 +311,10 @@ class Store:
         from deltalake.exceptions import DeltaError
 
         try:
-            with without_stderr():  # where Rust prints that it panics
+            with panics_as_errors():
                 yield
         except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
             raise self._unusable(name, str(error)) from error
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":  # Rust's, which each library has its own of
-                raise
-            raise self._unusable(name, "a damaged file") from error
 
     def _unusable(self, name: str | None, why: str) -> StoreError:
         which = f"its table {name}: " if name else ""

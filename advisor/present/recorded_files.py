@@ -1,6 +1,7 @@
 """What became of a recording, in words: where the files are, what a step takes, or why there is no file."""
 
 import errno
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -113,7 +114,7 @@ def _failure(event: Mapping[str, Any]) -> str:
     if event.get("number") == errno.ENOSPC:
         return "the disk of the log folder is full; free some space, or give another folder with -o"
     if event.get("number"):
-        return f"the log folder cannot be written ({errno.errorcode.get(event['number'], event['number'])})"
+        return f"the log folder cannot be written: {os.strerror(event['number'])}"
     return f"advisor failed in the program, which ran on ({one_line(str(event.get('kind')), _LONGEST)})"
 
 

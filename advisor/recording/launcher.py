@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -83,10 +83,14 @@ def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
     if any(next(logdir.glob(pattern), None) for pattern in _PROFILES):
         raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
     config = asdict(options) | {"logdir": str(logdir.resolve())}
+    is_new = not logdir.exists()
     try:
         logdir.mkdir(parents=True, exist_ok=True)
         folder = hooked(logdir, config)
     except OSError as error:
+        if is_new:
+            with suppress(OSError):
+                logdir.rmdir()
         raise UsageError(f"-o {logdir}: cannot be written: {error.strerror}; give another folder") from None
     try:
         yield folder

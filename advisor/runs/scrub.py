@@ -1,6 +1,7 @@
 """A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
 
 import gzip
+import io
 import os
 import shutil
 import sqlite3
@@ -21,8 +22,10 @@ from advisor.inputs.readers.kineto.fields import Header
 from advisor.inputs.readers.nsys.tables import PRIVATE
 from advisor.inputs.secrets import IN_JSON, OWNERS_IN_JSON, hints, masked, naming
 from advisor.system.file_size import most_bytes, too_large
+from advisor.system.silence import panics_as_errors
 
 _MEMORY_PER_BYTE: Final = 4.0
+_MEMORY_PER_VALUE: Final = 64.0  # of a Parquet table: as many bytes as there may be values
 _LEVEL: Final = 6  # of gzip
 _DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
 _RECORDING: Final = "a file, or a folder of Parquet tables"
@@ -247,30 +250,41 @@ def _quoted(name: str) -> str:
 def _parquet(path: Path, target: Path) -> None:
     """The tables of a parquetdir export."""
     target.mkdir()
+    tables = {file.stem: file for file in sorted(path.glob("*.parquet"))}
+    private = [_rows(tables[name]) for name in _NAMING_TABLES if name in tables]
+    columns = [rows.filter(pl.sql_expr(_HOSTS))["value"] for rows in private if {"name", "value"} <= {*rows.columns}]
+    hosts = [value.encode() for values in columns for value in values.drop_nulls().cast(pl.String)]
+    clean = partial(masked, more=naming(hosts))
+    gone = {
+        number
+        for name, ids in _STREAMS.items()
+        if name in tables
+        for column, numbers in _rows(tables[name]).to_dict().items()
+        if column in ids
+        for number in numbers
+    }
+    for name, file in tables.items():
+        rows = _rows(file)
+        if name in PRIVATE:
+            rows = rows.head(0)
+        if name == "StringIds":
+            rows = rows.with_columns(value=pl.when(pl.col("id").is_in([*gone])).then(pl.lit("")).otherwise("value"))
+        written = io.BytesIO()  # polars' own error does not say that the disk is full
+        _with_masks(rows, clean).write_parquet(written)
+        (target / file.name).write_bytes(written.getvalue())
+
+
+def _rows(file: Path) -> pl.DataFrame:
+    """A table, unless it has more values than fit into the memory: few bytes of a file can hold many."""
+    most = most_bytes(_MEMORY_PER_VALUE)
     try:
-        tables = {file.stem: file for file in sorted(path.glob("*.parquet"))}
-        private = [pl.read_parquet(tables[name], glob=False) for name in _NAMING_TABLES if name in tables]
-        columns = [
-            rows.filter(pl.sql_expr(_HOSTS))["value"] for rows in private if {"name", "value"} <= {*rows.columns}
-        ]
-        hosts = [value.encode() for values in columns for value in values.drop_nulls().cast(pl.String)]
-        clean = partial(masked, more=naming(hosts))
-        gone = {
-            number
-            for name, ids in _STREAMS.items()
-            if name in tables
-            for column in {*ids} & {*pl.read_parquet_schema(tables[name])}
-            for number in pl.read_parquet(tables[name], columns=[column], glob=False)[column].to_list()
-        }
-        for name, file in tables.items():
-            rows = pl.read_parquet(file, glob=False)
-            if name in PRIVATE:
-                rows = rows.head(0)
-            if name == "StringIds":
-                rows = rows.with_columns(value=pl.when(pl.col("id").is_in([*gone])).then(pl.lit("")).otherwise("value"))
-            _with_masks(rows, clean).write_parquet(target / file.name)
-    except pl.exceptions.PolarsError:
-        raise ReadError(_DAMAGED, path) from None
+        with panics_as_errors():
+            table = pl.scan_parquet(file, glob=False)
+            if table.select(pl.len()).collect().item() * len(table.collect_schema()) > most:
+                raise too_large(str(file), most)
+            return table.collect()
+    except (pl.exceptions.PolarsError, OSError):
+        raise ReadError(_DAMAGED, file) from None
 
 
 def _with_masks(rows: pl.DataFrame, clean: Callable[[bytes], bytes]) -> pl.DataFrame:

@@ -24,6 +24,18 @@ def without_stderr() -> Iterator[None]:
         _unmute()
 
 
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """In it, a panic of a library in Rust, as over a damaged file, is an OSError, and prints nothing."""
+    try:
+        with without_stderr():
+            yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # each library has its own class of that name
+            raise
+        raise OSError("a damaged file") from error
+
+
 def _mute() -> None:
     with _lock:
         _muted.append(_muted[0] if _muted else os.dup(_STDERR))

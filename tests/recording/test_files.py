@@ -39,8 +39,12 @@ def test_two_jobs_in_one_folder_overwrite_nothing(tmp_path: Path):
     assert [json.loads(gzip.decompress(Path(path).read_bytes()))["advisor"]["job"] for path in paths] == [1, 2]
 
 
-def test_a_trace_cut_by_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path):
+@pytest.mark.parametrize("left", ["trace.json", "trace.json.tmp"])
+def test_a_trace_cut_by_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, left: str):
+    def cut(path: str) -> None:
+        Path(path).with_name(left).write_text('{"traceEvents": [{"ph"')
+
     with pytest.raises(OSError, match="No space left") as error:
-        compressed(str(tmp_path), "rank0", write('{"traceEvents": [{"ph"'), {})
+        compressed(str(tmp_path), "rank0", cut, {})
     assert error.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []

@@ -5,13 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 from advisor.errors import UsageError
 from advisor.present.recorded_files import sentences, under_way
+from advisor.recording import launcher
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
+
+FIXTURE = Path(__file__).parents[2] / "fixtures/simulated-input-bound-v100"
 
 
 def record(tmp_path: Path, *command: str, **options: object) -> Outcome:
@@ -126,6 +130,19 @@ def test_of_several_nodes_each_says_where_its_files_are():
     assert "2 of 4 ranks are here (rank0.pt.trace.json.gz and rank1.pt.trace.json.gz)" in said
     assert "median step, less its waits for other programs: 12 ms before the recording, 14 ms in it" in said
     assert "a step ends with a call of Adam.step" in said
+
+
+def test_a_page_that_cannot_be_written_takes_no_report_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def recorded(_: object, logdir: Path, *__: object) -> Outcome:
+        copytree(FIXTURE, tmp_path / logdir)
+        (tmp_path / logdir / "report.html").mkdir()  # in the place of the page
+        return Outcome(5, ({"event": "result", "process": "a", "path": "x"},))
+
+    monkeypatch.setattr(launcher, "run", recorded)
+    done = advisor("record", "-o", "log", "--", "python", cwd=tmp_path)
+    assert done.returncode == 5
+    assert "num_workers" in done.stdout
+    assert "advisor: no page: -o log/report.html: cannot be written: Is a directory\n" in done.stderr
 
 
 def test_a_full_disk_is_named():

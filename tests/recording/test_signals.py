@@ -170,4 +170,4 @@ def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(launcher.shutil, "copyfile", full)
     with pytest.raises(UsageError, match=r"-o .*log: cannot be written: No space left on device; "):
         run([sys.executable, "-c", ""], tmp_path / "log", Options())
-    assert list((tmp_path / "log").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import sys
 from typing import Any, Callable
 
@@ -27,10 +28,10 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
     Raises:
         OSError: it cannot be written; nothing is left over then.
     """
-    os.makedirs(folder, exist_ok=True)
-    plain = os.path.join(folder, ".%s.%d.json" % (name, os.getpid()))
-    packed = plain + ".gz"
+    place = os.path.join(folder, ".%s.%d" % (name, os.getpid()))  # profilers leave files of their own behind
+    plain, packed = os.path.join(place, "trace.json"), os.path.join(place, "trace.json.gz")
     try:
+        os.makedirs(place, exist_ok=True)
         export(plain)
         _require_end(plain)
         with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
@@ -45,9 +46,7 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
             target.write(_unnamed(source.read()))
         return _placed(packed, folder, name)
     finally:
-        for path in (plain, packed):
-            if os.path.exists(path):
-                os.remove(path)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _unnamed(text: bytes) -> bytes:
@@ -56,11 +55,14 @@ def _unnamed(text: bytes) -> bytes:
 
 
 def _require_end(path: str) -> None:
-    """Kineto writes to a full disk without a word: a trace that has no end is as bad as none."""
-    with open(path, "rb") as stream:
-        stream.seek(max(0, os.path.getsize(path) - _TAIL))
-        if not stream.read().rstrip().endswith(b"}"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    """Kineto says nothing of a full disk: its trace has no end then, or is not there."""
+    end = b""
+    if os.path.exists(path):
+        with open(path, "rb") as stream:
+            stream.seek(max(0, os.path.getsize(path) - _TAIL))
+            end = stream.read()
+    if not end.rstrip().endswith(b"}"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def _placed(packed: str, folder: str, name: str) -> str:

@@ -168,6 +168,17 @@ def test_a_damaged_recording_is_no_half_copy(tmp_path: Path, kind: str):
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
+def test_a_damaged_table_is_no_half_copy(tmp_path: Path, capfd):
+    source = parquet(tmp_path)
+    table = source / "StringIds.parquet"
+    data = table.read_bytes()
+    table.write_bytes(data[:4] + data[-8 - int.from_bytes(data[-8:-4], "little") :])
+    with pytest.raises(AdvisorError, match=r"StringIds\.parquet: damaged"):
+        scrub(source, tmp_path / "clean")
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+    assert capfd.readouterr().err == ""
+
+
 def test_a_report_is_to_be_exported_first(tmp_path: Path):
     (tmp_path / "a.nsys-rep").touch()
     done = advisor("scrub", "a.nsys-rep", "-o", "b.nsys-rep", cwd=tmp_path)

@@ -22,6 +22,7 @@ from polars.datatypes import DataTypeClass
 from advisor.errors import ReadError
 from advisor.inputs.secrets import secret_variables
 from advisor.system.file_size import too_large
+from advisor.system.silence import panics_as_errors
 
 Types = Mapping[str, DataTypeClass]
 
@@ -161,7 +162,8 @@ class _Folder:
 
     def columns(self, table: str) -> frozenset[str]:
         file = self._folder / f"{table}.parquet"
-        return frozenset(pl.read_parquet_schema(file)) if file.is_file() else frozenset()
+        with panics_as_errors():
+            return frozenset(pl.read_parquet_schema(file)) if file.is_file() else frozenset()
 
     def select(self, table: str, types: Types, where: str | None) -> pl.DataFrame:
         rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)
@@ -169,11 +171,16 @@ class _Folder:
             raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file
         if where:
             rows = rows.filter(pl.sql_expr(where))
-        return rows.select(pl.col(column).cast(dtype, strict=False) for column, dtype in types.items()).collect()
+        return _collected(rows.select(pl.col(column).cast(dtype, strict=False) for column, dtype in types.items()))
 
 
 def _height(rows: pl.LazyFrame) -> int:
-    return int(rows.select(pl.len()).collect().item())
+    return int(_collected(rows.select(pl.len())).item())
+
+
+def _collected(rows: pl.LazyFrame) -> pl.DataFrame:
+    with panics_as_errors():
+        return rows.collect()
 
 
 @contextmanager

@@ -656,6 +656,17 @@ def test_a_folder_of_parquet_files_tells_the_same(tmp_path: Path):
     assert one.lacks == other.lacks
 
 
+def test_a_parquet_file_without_its_middle_is_one_error_and_no_text_of_rust(tmp_path: Path, capfd, monkeypatch):
+    monkeypatch.delenv("ADVISOR_DEBUG", raising=False)
+    folder = write_parquet(tmp_path / "report_pqtdir", training(4))
+    file = folder / f"{KERNEL}.parquet"
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + data[-8 - int.from_bytes(data[-8:-4], "little") :])  # what it describes is gone
+    with pytest.raises(ReadError, match=r"report: .* damaged"):
+        nsys.read(folder, "report")
+    assert capfd.readouterr().err == ""
+
+
 def test_without_gpu_work_there_is_nothing_to_tell(read_):
     says = [{"severity": severity, "text": text} for severity, text in MESSAGES]
     with pytest.raises(ReadError, match=r'in it, and Nsight Systems says "CUDA driver is too old", so .*--trace=cuda'):
