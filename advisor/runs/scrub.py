@@ -33,6 +33,12 @@ _REPORTS: Final = (".nsys-rep", ".qdrep")
 _VIEWERS: Final = "highres-ticks"  # what tells the trace viewer's copy of an XPlane profile
 _STREAMS: Final = {"ProcessStreams": ("filenameId", "contentId"), "ANALYSIS_FILE": ("contentId",)}  # texts' ids
 _HOSTS: Final = "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'EXPORT_HOST', 'PROCESS_0:USER_NAME')"
+_PAGE_BYTES: Final = 1024  # a large first page would be moved far back as soon as it is full of names
+_TYPES: Final = frozenset({b"INTEGER", b"REAL", b"TEXT", b"BLOB"})
+_MASKED: Final = (
+    "CASE typeof({0}) WHEN 'text' THEN CAST(masked(CAST({0} AS BLOB)) AS TEXT) WHEN 'blob' THEN masked({0}) "
+    "ELSE {0} END"
+)
 _NAMING_TABLES: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 Fields: TypeAlias = Mapping[int, Any]
@@ -193,54 +199,68 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _database(path: Path, target: Path) -> None:
-    """A database that is written anew without the private rows: no free page holds what was there."""
-    work = target.with_name(f"{target.name}.work")
+    """A new database with the rows that are not private: of what else a file may hold, nothing comes along."""
+    target.touch(exist_ok=False)
     try:
-        shutil.copyfile(path, work)
-        with closing(sqlite3.connect(work, isolation_level=None)) as base:
-            _clean(base)
-            base.execute("VACUUM INTO ?", (str(target),))
-    except sqlite3.Error as error:
+        with closing(sqlite3.connect(target.resolve().as_uri(), uri=True, isolation_level=None)) as base:
+            base.execute("ATTACH ? AS source", (f"{path.resolve().as_uri()}?mode=ro&immutable=1",))
+            _copy_tables(base)
+    except (sqlite3.Error, UnicodeError) as error:
         if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
             raise OSError(28, "No space left on device") from None
         raise ReadError(_DAMAGED, path) from None
-    finally:
-        for file in (work, work.with_name(f"{work.name}-journal")):
-            file.unlink(missing_ok=True)
 
 
-def _clean(base: sqlite3.Connection) -> None:
-    base.execute("PRAGMA trusted_schema = OFF")
-    base.execute("PRAGMA journal_mode = MEMORY")
+def _copy_tables(base: sqlite3.Connection) -> None:
+    """Every table of `source`, without views, triggers, indexes, defaults and computed columns."""
     base.text_factory = bytes
-    schema = [(kind.decode(), name.decode()) for kind, name in base.execute("SELECT type, name FROM sqlite_master")]
-    for name in (name for kind, name in schema if kind == "trigger"):
-        base.execute(f"DROP TRIGGER {_quoted(name)}")
-    columns = {
-        name: [column[1].decode() for column in base.execute(f"PRAGMA table_info({_quoted(name)})")]
-        for kind, name in schema
-        if kind == "table" and not name.startswith("sqlite_")
-    }
-    hosts = [
-        row[0]
-        for name in _NAMING_TABLES
-        if {"name", "value"} <= {*columns.get(name, ())}
-        for row in base.execute(f"SELECT CAST(value AS BLOB) FROM {name} WHERE {_HOSTS}")  # noqa: S608 - our words
-    ]
-    for name, ids in _STREAMS.items():
-        for column in {*ids} & {*columns.get(name, ())}:
-            chosen = f"SELECT {column} FROM {name}"  # noqa: S608 - our words
-            base.execute(f"UPDATE StringIds SET value = '' WHERE id IN ({chosen})")  # noqa: S608 - as above
-    for name in {*PRIVATE} & {*columns}:
-        base.execute(f"DELETE FROM {name}")  # noqa: S608 - as above
-    clean = partial(masked, more=naming(filter(None, hosts)))
+    for pragma in (
+        f"main.page_size = {_PAGE_BYTES}",
+        "trusted_schema = OFF",
+        "journal_mode = OFF",
+        "synchronous = OFF",
+    ):
+        base.execute(f"PRAGMA {pragma}")
+    stored = "SELECT name FROM source.sqlite_master WHERE type = 'table' AND rootpage > 0 AND name NOT GLOB 'sqlite_*'"
+    names = [name.decode() for (name,) in base.execute(stored).fetchall()]
+    tables = {name: _columns(base, name) for name in sorted(names, key=lambda name: name != "StringIds")}
+    clean = partial(masked, more=naming(_hosts(base, tables)))
     base.create_function("masked", 1, clean, deterministic=True)
-    for name, of in columns.items():
-        for column in map(_quoted, of):
-            base.execute(
-                f"UPDATE {_quoted(name)} SET {column} = CAST(masked(CAST({column} AS BLOB)) AS TEXT) "  # noqa: S608 - quoted
-                f"WHERE typeof({column}) = 'text' AND masked(CAST({column} AS BLOB)) <> CAST({column} AS BLOB)"
-            )
+    new = {name: "main." + _quoted(clean(name.encode()).decode()) for name in tables}
+    for name, columns in tables.items():  # all before any row: a database is known by the first names in it
+        kinds = ", ".join(f"{_quoted(clean(column.encode()).decode())} {kind}" for column, kind in columns.items())
+        base.execute(f"CREATE TABLE {new[name]} ({kinds})")
+    for name, columns in tables.items():
+        if name not in PRIVATE:
+            values = ", ".join(_MASKED.format(_quoted(column)) for column in columns)
+            base.execute(f"INSERT INTO {new[name]} SELECT {values} FROM {_public(name, tables)}")  # noqa: S608 - quoted
+
+
+def _columns(base: sqlite3.Connection, table: str) -> dict[str, str]:
+    """Names of the stored columns, each with the type by which its values are compared, or as the number of a row."""
+    rows = base.execute(f"PRAGMA source.table_xinfo({_quoted(table)})").fetchall()
+    keys = [name for _, name, kind, _, _, key, _ in rows if key]
+    return {
+        name.decode(): f"{known} PRIMARY KEY" if known == "INTEGER" and keys == [name] else known
+        for _, name, kind, _, _, _, is_computed in rows
+        for known in [kind.decode().upper() if kind.upper() in _TYPES else ""]
+        if not is_computed
+    }
+
+
+def _hosts(base: sqlite3.Connection, tables: Mapping[str, Mapping[str, str]]) -> list[bytes]:
+    named = [name for name in _NAMING_TABLES if {"name", "value"} <= {*tables.get(name, ())}]
+    chosen = [f"SELECT CAST(value AS BLOB) FROM source.{name} WHERE {_HOSTS}" for name in named]  # noqa: S608 - our words
+    return [host for query in chosen for (host,) in base.execute(query) if host]
+
+
+def _public(name: str, tables: Mapping[str, Mapping[str, str]]) -> str:
+    """The rows of a table; of the texts those that are no output of the program."""
+    streams = [(table, id_) for table, ids in _STREAMS.items() for id_ in ids if id_ in tables.get(table, ())]
+    if name != "StringIds" or not streams or "id" not in tables[name]:
+        return f"source.{_quoted(name)}"
+    gone = " UNION ".join(f"SELECT {id_} FROM source.{table} WHERE {id_} IS NOT NULL" for table, id_ in streams)  # noqa: S608 - our words
+    return f"source.StringIds WHERE id NOT IN ({gone})"
 
 
 def _quoted(name: str) -> str:

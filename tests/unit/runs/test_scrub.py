@@ -36,6 +36,16 @@ PRIVATE: dict[str, list[dict[str, Any]]] = {
     "DIAGNOSTIC_EVENT": [{"text": TEXT}],
 }
 
+HIDDEN = (
+    "CREATE TRIGGER boom BEFORE DELETE ON ProcessStreams BEGIN SELECT RAISE(ABORT, 'no'); END",
+    f"CREATE VIEW v AS SELECT 'HF_TOKEN={SECRET}' AS x",
+    f'CREATE TABLE "of HF_TOKEN={SECRET}" ("a HF_TOKEN={SECRET}" BLOB, b TEXT DEFAULT \'HF_TOKEN={SECRET}\')',
+    f"INSERT INTO \"of HF_TOKEN={SECRET}\" VALUES (CAST('HF_TOKEN={SECRET}' AS BLOB), NULL)",  # noqa: S608 - ours
+    f"CREATE TABLE keys (a TEXT UNIQUE CHECK (a LIKE '%hf%'), c TEXT AS ('HF_TOKEN={SECRET}') STORED)",
+    f"INSERT INTO keys VALUES ('{SECRET}0'), ('{SECRET}1')",  # noqa: S608 - alike once they are masked
+)
+"""Other places in a database that hold texts, and what keeps them from being changed."""
+
 
 def kineto(folder: Path) -> Path:
     source = next((FIXTURES / "simulated-input-bound-v100").glob("*.json.gz"))
@@ -78,13 +88,11 @@ def xplane(folder: Path) -> Path:
 
 def nsys(folder: Path) -> Path:
     path = write(folder / "report.sqlite", FULL | PRIVATE)
-    with closing(sqlite3.connect(path)) as base:  # a page that was freed
-        base.execute("CREATE TABLE gone (value TEXT)")
+    with closing(sqlite3.connect(path, isolation_level=None)) as base:
+        for sql in ("CREATE TABLE gone (value TEXT)", *HIDDEN, "PRAGMA page_size = 1024", "VACUUM"):
+            base.execute(sql)
         base.executemany("INSERT INTO gone VALUES (?)", [(TEXT * 50,)] * 20)
-        base.commit()
-        base.execute("DROP TABLE gone")
-        base.execute("CREATE TRIGGER boom BEFORE DELETE ON ProcessStreams BEGIN SELECT RAISE(ABORT, 'no'); END")
-        base.commit()
+        base.execute("DROP TABLE gone")  # its pages are free, and hold what they did
     return path
 
 
