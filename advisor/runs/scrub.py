@@ -56,6 +56,7 @@ _SPACE: Final[Fields] = {1: _PLANE, 2: True, 3: True}  # openxla/xprof, xplane.p
 _HOST_NAMES: Final = 4
 _LENGTHS: Final = {1: 8, 5: 4}  # of fixed fields, by wire type
 _VARINT, _BYTES = 0, 2
+_VARINT_BYTES: Final = 10  # of 64 bits
 
 
 def scrub(path: Path, target: Path) -> None:
@@ -186,13 +187,13 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+    value = 0
+    for place in range(_VARINT_BYTES):
+        byte = data[at + place]
+        value |= (byte & 127) << 7 * place
         if byte < 128:  # noqa: PLR2004 - the last one of a number
-            return value, at
+            return value, at + place + 1
+    raise IndexError  # a longer one would take quadratic time
 
 
 # ---------------------------------------------------------------------------------------------- Nsight Systems

@@ -73,7 +73,8 @@ def _spoil(table: Path, random: Random) -> None:
             case 1 if file.exists():
                 file.write_bytes(spoilt(file.read_bytes(), random))
             case _:
-                file.write_bytes(random.choice(files).read_bytes() if random.random() < 0.5 else b"")
+                other = random.choice(files)
+                file.write_bytes(other.read_bytes() if other.exists() and random.random() < 0.5 else b"")
 
 
 def _report(path: Path) -> dict[str, Any]:

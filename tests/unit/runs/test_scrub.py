@@ -176,6 +176,13 @@ def test_a_damaged_recording_is_no_half_copy(tmp_path: Path, kind: str):
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
+def test_a_number_of_more_than_64_bits_is_damage(tmp_path: Path):
+    source = xplane(tmp_path)
+    source.write_bytes(source.read_bytes() + b"\x08" + b"\xff" * 10 + b"\x01")  # of millions of bytes it takes minutes
+    with pytest.raises(AdvisorError, match="damaged"):
+        scrub(source, tmp_path / "clean.xplane.pb")
+
+
 def test_a_damaged_table_is_no_half_copy(tmp_path: Path, capfd):
     source = parquet(tmp_path)
     table = source / "StringIds.parquet"
