@@ -274,8 +274,9 @@ def test_input_and_launching_as_tensorflow_told_them_when_it_still_did():
     slowest = judged("tf-gpu-multi-worker").frames["run"].row(0, named=True)
     ms = slowest["step_mean_ms"]
     assert ms == pytest.approx(step["step_time_ms"], abs=1e-6)
-    assert slowest["input_share"] * ms == pytest.approx(step["host_wait_input_ms"], abs=5e-3)
-    assert slowest["launch_share"] * ms == pytest.approx(step["host_prepare_ms"], abs=1e-3)
+    # theirs counts 7 us of transfers as input, whose names begin like its own: IteratorGetNextAsOptional_5/_47:_Recv
+    assert slowest["input_share"] * ms == pytest.approx(step["host_wait_input_ms"], abs=1e-2)
+    assert slowest["launch_share"] * ms == pytest.approx(step["host_prepare_ms"], abs=1e-2)
     assert (slowest["compute_share"] + slowest["memcpy_share"]) * ms == pytest.approx(
         step["device_compute_ms"], abs=5e-3
     )

@@ -172,6 +172,7 @@ def test_figures_that_contradict_the_name_rule_it_out(figures: dict[str, Any]) -
         (None, 191.98, 304, 9.4, "mi300x"),
         ("AMD Radeon Graphics", 63.98, 104, 9.0, "mi210 or mi250-gcd"),  # the same die
         ("AMD Radeon Graphics", 63.98, 110, 9.0, "mi250x-gcd"),
+        ("", 14.75, 40, 7.5, "t4"),
         ("Nvidia GPU (Volta)", 15.78, 80, 7.0, "v100-sxm2-16gb or v100-dgxs-16gb or v100-pcie-16gb"),
         ("", 79.18, 132, 9.0, "h100-sxm5-80gb or h800-sxm5-80gb"),
         ("AMD Radeon Graphics", 79.18, 132, 9.0, None),  # not AMD's figures

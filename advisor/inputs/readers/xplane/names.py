@@ -66,6 +66,7 @@ _KINDS: Final = [
     (r"^EagerLocalExecute: (?:_|Iterator|\w*(?:Dataset|Iterator))", "annotation"),  # functions; those they ask for data
     (EAGER_OP, "op"),
     (_COMPILING, "compile"),
+    (r":_(?:Host)?(?:Send|Recv)$", "op"),  # transfers: they bear the name of the op whose output they move
     (r"^(?:[^:\s]+/)?IteratorGetNext", "input"),  # asked for in the step: the wait for input
     (ITERATOR, "pipeline"),
     (r"^(?:Prefetch|MapAndBatch|ParallelMap|ParallelInterleave|ParallelBatch)\w*(?:Produce|Consume)$", "pipeline"),

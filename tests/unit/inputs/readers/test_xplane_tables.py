@@ -241,6 +241,7 @@ def test_kinds_of_host_ops():
     assert kinds(
         event("IteratorGetNextOp::DoCompute", 0),
         event("IteratorGetNext:IteratorGetNext", 0),
+        event("IteratorGetNext/_2:_Send", 0),
         event("Iterator::Root::Prefetch", 1),
         event("PrefetchProduce", 2),
         event("model/dense/MatMul:MatMul", 3),
@@ -265,6 +266,7 @@ def test_kinds_of_host_ops():
     ) == {
         "IteratorGetNextOp::DoCompute": "input",
         "IteratorGetNext:IteratorGetNext": "input",
+        "IteratorGetNext/_2:_Send": "op",  # moves what was asked for
         "Iterator::Root::Prefetch": "pipeline",
         "PrefetchProduce": "pipeline",
         "model/dense/MatMul:MatMul": "op",
