@@ -13,6 +13,11 @@ from advisor.rules.pools import Share
 from advisor.vocabulary.severities import SEVERITIES
 
 _NO_FRAMEWORK: Final = "cuda"
+_SITES: Final = {
+    "https://docs.pytorch.org/": "pytorch",
+    "https://www.tensorflow.org/": "tensorflow",
+    "https://docs.jax.dev/": "jax",
+}
 
 
 def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun) -> Finding:
@@ -167,13 +172,19 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
             framework=fix.framework,
             do=" ".join(_filled(fix.do, candidate).split()),
             code=fix.code and _filled(fix.code, candidate),
-            **fix.model_dump(include={"link", "numerics", "choice", "cannot_show", "records"}),
+            **fix.model_dump(include={"numerics", "choice", "cannot_show", "records"}),
+            link=fix.link if _is_for(framework, fix.link or "") else None,
             patch=_patch(fix.trial, candidate),
             is_estimated=fix.estimated,
         )
         for fix in eligible
         if fix not in unfit
     )
+
+
+def _is_for(framework: str | None, link: str) -> bool:
+    """Whether a page is not of another framework's documentation, where the job's is known."""
+    return framework is None or all(framework == of for site, of in _SITES.items() if link.startswith(site))
 
 
 def _patch(trial: Mapping[str, bool | int | str] | None, candidate: Candidate) -> Patch | None:
