@@ -9,7 +9,7 @@ from advisor.config import Config
 from advisor.errors import RuleError, UsageError
 from advisor.model.notes import Note
 from advisor.rules.judge import Suppression
-from advisor.rules.rule_file import Rule, RuleFile, load
+from advisor.rules.rule_file import Rule, RuleFile, files, load
 from advisor.system.resources import rules_folder
 from advisor.text import did_you_mean
 
@@ -66,7 +66,7 @@ def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:
 def replaced(config: Config) -> list[Note]:
     """A note on each shipped rule that one of the user's replaces, and on each earlier name in the user's files."""
     own = load(config.rules, cases=False) if config.rules else {}
-    names = load([rules_folder()], cases=False).keys() & own.keys() if own else ()
+    names = own.keys() & {path.stem for path in files(rules_folder())} if own else ()
     of_rules = [note for rule in own.values() for note in rule.renamed]
     return [*(Note("own_rule", rule=name) for name in sorted(names)), *config.notes, *of_rules]
 
