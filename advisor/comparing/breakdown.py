@@ -35,7 +35,7 @@ def _parts_ms(run: Run, ranks: frozenset[int]) -> dict[str, float]:
     worker = pace(run, ranks)
     if worker == steps.worker and steps.unprofiled_ms is None:
         parts = run.accounting.parts if run.accounting else ()
-        return {part.part: part.share * steps.step_mean_ms for part in parts if steps.step_mean_ms}
+        return {part.part: part.share * steps.length_ms for part in parts if steps.length_ms}
     rows = [row for row in run.metrics.get("device", ()) if row.get("worker") == worker]
     slowest = max(rows, key=lambda row: number(row, "step_mean_ms"), default={})
     own = [row for row in run.metrics.get("accounting", ()) if _place(row) == _place(slowest)]

@@ -15,8 +15,7 @@ _KERNELS: Final = ["kernel", "collective"]
 _FIRST_CALLS: Final = (
     r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
 )
-_NOTICEABLE: Final = 0.05  # of the recording: less changes no number that a reader sees
-_NEARLY_ALL: Final = 0.95  # of what is done once: a kernel that is first used late does not end the start-up
+_NOTICEABLE: Final = 0.05  # of the time: less changes no number that a reader sees
 _MOST_WORK: Final = 0.5  # of the kernels' time: what repeats is never the smaller part
 
 
@@ -59,7 +58,10 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
 
 
 def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:
-    """When nearly all that is done once before most of the work has ended; 0 where that idles the device for little."""
+    """When what is done once ends before most of the work: the rest of it idles the device for little of the time left.
+
+    0 where it does so from the recording's start on.
+    """
     once = host.filter(pl.col("kind").is_in(ONCE)).sort(END_NS)
     ends = once.select(END_NS).to_series().to_numpy()
     total = np.append(0, np.cumsum(kernels["dur_ns"].to_numpy()))
@@ -68,11 +70,11 @@ def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) ->
     if not is_before.any():
         return 0
     idle = _spans(once.filter(pl.Series(is_before))) - _spans(device)
-    moments = pl.concat([rows.select("start_ns", end=END_NS) for rows in (host, device)])
-    recorded_ns = moments.select(pl.max("end") - pl.min("start_ns")).item()
-    if idle.total < _NOTICEABLE * recorded_ns:
-        return 0
-    return int(ends[np.argmax(idle.before(ends) >= _NEARLY_ALL * idle.total)])
+    first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
+    end_ns = int(device.select(END_NS.max()).item())
+    cuts = np.append(first_ns, ends[is_before])
+    is_rest_little = idle.total - idle.before(cuts) < _NOTICEABLE * (end_ns - cuts)
+    return int(cuts[np.argmax(is_rest_little)]) if is_rest_little.any() and not is_rest_little[0] else 0
 
 
 def _spans(rows: pl.DataFrame) -> Intervals:

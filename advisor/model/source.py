@@ -31,6 +31,7 @@ class StepLength(Frozen):
 class Steps(Frozen):
     """How many steps the numbers of `worker` rest on: the one that sets the job's pace.
 
+    `whole_mean_ms` is the mean with uneven steps, null where these hardly add to it; savings and accounting are of it.
     `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
     are of that step, with the shares of the recorded one.
     `unprofiled_steps_ms` are the steps that it is typical of, `unprofiled_delay_ms` what one of them waited for a CPU
@@ -46,6 +47,7 @@ class Steps(Frozen):
     used: int
     step_ms: float | None
     step_mean_ms: float | None
+    whole_mean_ms: float | None = None
     unprofiled_ms: float | None = None
     unprofiled_steps_ms: tuple[float, ...] = ()
     unprofiled_delay_ms: float | None = None
@@ -61,6 +63,11 @@ class Steps(Frozen):
     @property
     def length_ms(self) -> float | None:
         """The step that all times of a report are of: without the profiler where that was timed, else as recorded."""
+        return self.usual_ms if self.whole_mean_ms is None or self.unprofiled_ms is not None else self.whole_mean_ms
+
+    @property
+    def usual_ms(self) -> float | None:
+        """The same without uneven steps."""
         return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms
 
 

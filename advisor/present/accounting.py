@@ -72,7 +72,7 @@ def _in_brief(run: Run, known: Accounting) -> str:
 def _usual(run: Run) -> str:
     """That the bar is of a usual step, where an action shortens long ones."""
     length_ms = run.source.steps.length_ms
-    if length_ms is None or not any(action.with_long_steps for action in run.actions):
+    if length_ms is None or run.source.steps.whole_mean_ms or not any(action.with_long_steps for action in run.actions):
         return ""
     return f"The bar is a usual step of {ms(length_ms)}, without the long ones."
 

@@ -126,6 +126,7 @@ def _steps(steps: Steps) -> str:
     if steps.step_mean_ms is None or not steps.used:
         return used
     recorded = f"{ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
+    recorded += f", {ms(steps.whole_mean_ms)} with the long ones" if steps.whole_mean_ms else ""
     if steps.unprofiled_ms is None:
         return f"{used}, {recorded}{_lengths(steps)}"
     return f"{used}, {ms(steps.unprofiled_ms)} without the profiler (median), {ms(steps.step_mean_ms)} recorded (mean)"

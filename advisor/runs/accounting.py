@@ -7,8 +7,9 @@ from typing import Final
 from advisor.model.finding import Finding, NotEvaluable
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Part, Row
+from advisor.model.source import Steps
 from advisor.vocabulary import parts
-from advisor.vocabulary.parts import DELAYED, PARTS, SKEW, WORK
+from advisor.vocabulary.parts import DELAYED, LONG, PARTS, SKEW, WORK
 
 _DELAY: Final = "other_programs"
 _TRANSFERS: Final = frozenset({"memcpy", "memset", "collective", SKEW})
@@ -17,8 +18,7 @@ _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about a
 
 def account(
     rows: Sequence[Row],
-    worker: int | None,
-    step_ms: float | None,
+    steps: Steps,
     findings: Iterable[Finding],
     unjudged: Sequence[NotEvaluable],
 ) -> Accounting | None:
@@ -26,14 +26,17 @@ def account(
 
     Args:
         rows: The worker's rows of the table `accounting`: part, share, range and range_share.
-        worker: The one that sets the job's pace.
-        step_ms: Its step, which savings are of too.
+        steps: Those of the worker that sets the job's pace. What uneven ones add to the mean step is a part of it.
         findings: The job's. One that holds for this worker explains its loss, whichever worker's numbers it shows;
             what others of its workers save is not of this step.
         unjudged: The rules that could not be judged.
     """
-    if not rows or not step_ms:
+    worker, step_ms, usual_ms = steps.worker, steps.length_ms, steps.usual_ms
+    if not rows or not step_ms or not usual_ms:
         return None
+    rows = [{**row, "share": float(row["share"] or 0) * usual_ms / step_ms} for row in rows]
+    if step_ms > usual_ms:
+        rows.append({"part": LONG, "share": 1 - usual_ms / step_ms})
     of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
     by_part = {str(row["part"]): row for row in rows}

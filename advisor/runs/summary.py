@@ -30,6 +30,7 @@ from advisor.runs.accounting import account, undelayed
 from advisor.text import bytes_, count, one_line, plain, runs_of
 from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.left_out import LEFT_OUT
+from advisor.vocabulary.parts import LONG
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _WORTH_A_NOTE: Final = 0.05
@@ -93,7 +94,7 @@ def _concluded(run: Run, rows: Sequence[Mapping[str, Value]]) -> Run:
     """The entry with what its findings and numbers come to: the accounting from its rows, and the verdict."""
     steps = run.source.steps
     rows = rows if steps.unprofiled_ms is None else undelayed(rows)
-    known = account(rows, steps.worker, steps.length_ms, run.findings, run.not_evaluable)
+    known = account(rows, steps, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
     run = run.model_copy(update={"findings": in_order(run.findings, run.actions)})
     return run.model_copy(update={"verdict": verdict(run)})
@@ -132,7 +133,8 @@ def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_fil
         }
     )
     parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
-    return _concluded(fresh, [part.model_dump(include={"part", "share"}) for part in parts])
+    usual_ms = sum(part.ms for part in parts if part.part != LONG)
+    return _concluded(fresh, [{"part": part.part, "share": part.ms / usual_ms} for part in parts if part.part != LONG])
 
 
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
@@ -343,6 +345,7 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         used=view.steps.height if view.has_marks else 0,
         step_ms=row["step_ms"],
         step_mean_ms=row["step_mean_ms"],
+        whole_mean_ms=row.get("whole_step_mean_ms"),
         unprofiled_ms=row.get("unprofiled_step_ms"),
         unprofiled_steps_ms=unprofiled_steps_ms(view),
         unprofiled_delay_ms=view.process.get("unprofiled_delay_ms"),

@@ -38,6 +38,9 @@ POOLS: Final[Mapping[str, str]] = {
 mean of all, the others are the job's. `callback`, `host_ops` and `host_work` are of a worker without a device.
 """
 
+LONG: Final = "long_steps"
+"""The part of the mean step that uneven steps add."""
+
 SKEW: Final = "skew"
 """Of these, what ranks lose because they are not equally long."""
 
@@ -185,6 +188,7 @@ PARTS: Final = {
         ),
         Part("own_processes", "own processes", "waiting for a CPU that the job itself keeps busy", Look(_SYNC, "x")),
         Part("between", "outside of ops", "host time outside of the framework's ops", Look(_HOST, "·"), ("host_work",)),
+        Part(LONG, "long steps", "what uneven steps take longer than the others", Look(_GC, "!"), ("outliers",)),
         Part("operators", "ops", "ops at work on the CPU", Look(_COMPUTE, "█"), ("host_ops",), is_useful=True),
     )
 }
@@ -197,10 +201,6 @@ WORK: Final = frozenset(pool for part in PARTS.values() if part.is_useful for po
 """Pools of useful work: a model says how much faster it can be. Of the others the recording shows the time itself."""
 
 
-_BESIDE: Final = {"outliers": "long steps"}
-"""Pools that are no part of a usual step, in one or two words."""
-
-
 def part_short(code: str) -> str:
     """A part of the period in one or two words; a code of another version stands for itself."""
     return PARTS[code].short if code in PARTS else code
@@ -208,7 +208,7 @@ def part_short(code: str) -> str:
 
 def pool_short(pool: str) -> str:
     """The part of the bar that savings of a pool come out of, in one or two words."""
-    return next((part.short for part in PARTS.values() if pool in part.pools), _BESIDE.get(pool, pool))
+    return next((part.short for part in PARTS.values() if pool in part.pools), pool)
 
 
 def part_gloss(code: str) -> str:

@@ -16,6 +16,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals, above
 from advisor.model.profile import END_NS, Profile, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.limits import SLOW_CALL_NS
 
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"
@@ -109,6 +110,17 @@ class DeviceView:
     def complete(self) -> pl.DataFrame:
         """The used and the uneven steps together."""
         return pl.concat([self.steps, self.outliers]).sort("start_ns", maintain_order=True)
+
+    @cached_property
+    def lasting(self) -> pl.DataFrame:
+        """The steps that the mean step is of: the used and the uneven ones, without those that start up.
+
+        A step that compiles before the first that is used does so once.
+        """
+        first = self.steps["start_ns"].min() if self.steps.height else None
+        left_out, early = pl.col("left_out"), pl.col("start_ns") < pl.lit(first, pl.Int64)
+        starts = left_out.is_in(START_UP) | ((left_out == "compiled") & early)
+        return self.complete.filter(~starts.fill_null(value=False))
 
     @cached_property
     def total_ns(self) -> int:

@@ -1,4 +1,4 @@
-"""What of the recording is in no used step: before the first, after the last, between them, and in long ones."""
+"""What of the recording is in no step that counts: before the first, after the last, between them, and in start-up."""
 
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ _START_UP: Final = "start-up"
 
 
 class LeftOut(NamedTuple):
-    """Time in no used step, in ns, by what it is; the largest first."""
+    """Time in no step that counts, in ns, by what it is; the largest first."""
 
     total_ns: int
     parts: dict[str, int]
@@ -26,10 +26,10 @@ def left_out(view: DeviceView) -> LeftOut:
     length = view.complete["dur_ns"].to_numpy()
     first, last = int(start[0]), int((start + length).max())
     is_from_start = view.process.get("work_start_ns") is not None
-    in_steps = int(length.sum())
+    in_steps, lasting = int(length.sum()), int(view.lasting["dur_ns"].sum())
     parts = {
         _START_UP if is_from_start else "before the first step" if view.has_marks else "before the work": first - begin,
-        "long steps": in_steps - view.total_ns,
+        "first steps": in_steps - lasting,
         "between steps": last - first - in_steps,
         "after the last step" if view.has_marks else "after the work": end - last,
     }
@@ -52,6 +52,6 @@ measure("left_out_share", _share).says(
 )
 measure("left_out_parts", _words, unit="text").says(
     "What of the recording is in none of the used steps.",
-    "the time before the first step, after the last, between steps, and of steps left out for their length; those of "
+    "the time before the first step, after the last, between steps, and of first steps that start up; those of "
     "1 % of the recording or more, the largest first",
 )

@@ -1,5 +1,7 @@
 """How long the steps take, and how even they are."""
 
+from typing import Final
+
 import numpy as np
 import polars as pl
 
@@ -7,10 +9,17 @@ from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.missing import Missing
 
+_LONG_SHARE: Final = 0.05  # of the used steps: what leaves out more is shown with them
+
 
 def _step_cv(view: DeviceView) -> Value:
     times = view.steps["dur_ns"].to_numpy()
     return float(times.std(ddof=1) / times.mean()) if len(times) > 1 else None
+
+
+def _whole_ms(view: DeviceView) -> float | None:
+    whole_ms, used_ms = (float(of["dur_ns"].to_numpy().mean()) / 1e6 for of in (view.lasting, view.steps))
+    return whole_ms if whole_ms >= (1 + _LONG_SHARE) * used_ms else None
 
 
 def _mark_ms(view: DeviceView) -> Value:
@@ -56,6 +65,10 @@ measure("mark_ms", _mark_ms).says(
 measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_numpy().mean() / 1e6)).says(
     "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
     "sum of the complete steps / their number",
+)
+measure("whole_step_mean_ms", _whole_ms).says(
+    "Mean step time with the uneven steps, if these add 5 % or more to it: shares and savings are parts of it then.",
+    "sum of the used and uneven steps, without a first one that starts up, / their number",
 )
 measure("step_cv", _step_cv, unit="ratio").says(
     "Unevenness of the steps.", "sample standard deviation / mean of the step times"

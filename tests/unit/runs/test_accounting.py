@@ -8,10 +8,12 @@ from advisor.model.finding import Finding, NotEvaluable, Reach, Saving
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting
+from advisor.model.source import Steps
 from advisor.runs.accounting import account, undelayed
 from advisor.vocabulary.parts import PARTS, POOLS
 from tests.render_samples import INPUT_BOUND, changed
 
+STEPS = Steps(marked=True, count=9, used=8, step_ms=100.0, step_mean_ms=100.0, left_out=(), worker=0)
 ROWS = [{"part": "compute", "share": 0.5}, {"part": "memcpy", "share": 0.3}, {"part": "host_busy", "share": 0.2}]
 
 
@@ -30,7 +32,7 @@ def finding(rule: str, of: str | None = None, told_of: int = 0, loss: str | None
 def known(
     *findings: Finding, unjudged: tuple[NotEvaluable, ...] = (), rows: list[dict[str, object]] = ROWS
 ) -> Accounting:
-    found = account(rows, 0, 100.0, findings, unjudged)
+    found = account(rows, STEPS, findings, unjudged)
     assert found
     return found
 
@@ -121,8 +123,22 @@ def test_what_shortens_the_ops_of_a_cpu_explains_no_time_outside_of_them():
 
 
 def test_without_time_there_is_nothing_to_account_for():
-    assert account((), 0, 100.0, (), ()) is None
-    assert account(ROWS, 0, None, (), ()) is None
+    assert account((), STEPS, (), ()) is None
+    assert account(ROWS, changed(STEPS, step_mean_ms=None), (), ()) is None
+
+
+def test_what_uneven_steps_add_is_a_part_of_the_mean_step():
+    """100 ms a usual step, 125 ms with the uneven ones, which a finding shortens by 20."""
+    whole = account(ROWS, changed(STEPS, whole_mean_ms=125.0), [finding("a", "outliers", outliers=20)], ())
+    assert whole
+    assert whole.step_ms == 125
+    assert {part.part: (part.ms, part.share) for part in whole.parts} == {
+        "compute": (50, 0.4),
+        "memcpy": (30, 0.24),
+        "host_busy": (20, pytest.approx(0.16)),
+        "long_steps": (pytest.approx(25), pytest.approx(0.2)),
+    }
+    assert (whole.parts[-1].saved_ms, whole.parts[-1].findings) == (20, ("a",))
 
 
 @given(
