@@ -250,8 +250,8 @@ def _columns(base: sqlite3.Connection, table: str) -> dict[str, str]:
 
 
 def _hosts(base: sqlite3.Connection, tables: Mapping[str, Mapping[str, str]]) -> list[bytes]:
-    named = [name for name in _NAMING_TABLES if {"name", "value"} <= {*tables.get(name, ())}]
-    chosen = [f"SELECT CAST(value AS BLOB) FROM source.{name} WHERE {_HOSTS}" for name in named]  # noqa: S608 - our words
+    sources = [name for name in _NAMING_TABLES if {"name", "value"} <= {*tables.get(name, ())}]
+    chosen = [f"SELECT CAST(value AS BLOB) FROM source.{name} WHERE {_HOSTS}" for name in sources]  # noqa: S608 - our words
     return [host for query in chosen for (host,) in base.execute(query) if host]
 
 
