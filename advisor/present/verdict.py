@@ -36,8 +36,8 @@ def headline(run: Run) -> str:
         return _too_little(run)
     if known.code == "finding":
         first = run.findings[0]
-        is_told = first.lacks_work or run.is_mostly_once
-        loss_of = first_sentence(first.says) if is_told else largest_loss(run)
+        of_recording = first.lacks_work or run.is_mostly_once
+        loss_of = first_sentence(first.says) if of_recording else largest_loss(run)
         worth = saving(_led(first, run), run.source.steps) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":

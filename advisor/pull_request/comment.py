@@ -25,7 +25,7 @@ MOST: Final = 4_000
 """Characters of a comment: what is read in the review of a change; the link leads to the rest."""
 
 _MOST_EARLIER: Final = 10
-_KEPT: Final = 3  # verdicts before the last one
+_EARLIER: Final = 3  # verdicts before the last one
 _LONGEST_VERDICT: Final = 160
 _ATTEMPTS: Final = 3
 _MOST_NOTES: Final = 20_000
@@ -215,7 +215,7 @@ def _earlier(state: _State | None, now: Entry) -> tuple[Entry, ...]:
     if state is None:
         return ()
     same = now.commit is not None and state.now.commit == now.commit
-    return (*(() if same else (state.now,)), *state.earlier)[:_KEPT]
+    return (*(() if same else (state.now,)), *state.earlier)[:_EARLIER]
 
 
 def _history(earlier: Sequence[Entry]) -> str:

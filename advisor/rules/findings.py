@@ -90,9 +90,9 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         return None
     outliers_ms = share.parts.get(OUTLIERS, 0.0)
     of = OUTLIERS if outliers_ms > share.high_ms / 2 else candidate.pool or rule.saving.of
-    whole = "complete_step_mean_ms" if of == OUTLIERS else "whole_step_mean_ms"
-    is_whole = of == OUTLIERS or candidate.row.get("unprofiled_step_ms") is None
-    step_ms = (candidate.row.get(whole) if is_whole else None) or candidate.row["step_mean_ms"]
+    mean = "complete_step_mean_ms" if of == OUTLIERS else "whole_step_mean_ms"
+    recorded = of == OUTLIERS or candidate.row.get("unprofiled_step_ms") is None
+    step_ms = (candidate.row.get(mean) if recorded else None) or candidate.row["step_mean_ms"]
     if not isinstance(step_ms, float) or not step_ms:
         return None
     unprofiled_ms = candidate.row.get("unprofiled_step_ms")  # shares have the profiler's cost, what a job saves has not

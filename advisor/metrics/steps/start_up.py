@@ -57,12 +57,12 @@ def _once(view: DeviceView) -> Intervals:
 def _work(view: DeviceView) -> str:
     """The three ranges, calls and names of it with the most time, as far as they lie in it."""
     once = view.once(_once)
-    named, begin_ns = _done_once(view), _begin_ns(view) or 0
+    calls_once, begin_ns = _done_once(view), _begin_ns(view) or 0
     early = view.host.filter(begin_ns >= END_NS)
     ranges = outermost(early.filter(pl.col("kind") == "annotation"))
     calls = early.filter(pl.col("kind").is_in(DRIVER_CALLS))
-    calls = calls.join(named, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
-    rows = pl.concat([named, ranges, calls], how="diagonal_relaxed")
+    calls = calls.join(calls_once, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
+    rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed")
     start = rows["start_ns"].to_numpy()
     spent = once.within(start, start + rows["dur_ns"].to_numpy())
     names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()

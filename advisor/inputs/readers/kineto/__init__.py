@@ -135,9 +135,9 @@ def _profile(
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
-    found = phases.work(host, device)
+    extent = phases.work(host, device)
     tables = {
-        "workers": found.on(
+        "workers": extent.on(
             _workers(header, info, pid, name, worker).with_columns(producer=pl.lit(_producer(header, columns)))
         ),
         "devices": _with_devices_of(_devices(header), device),

@@ -187,10 +187,10 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
-    found = phases.work(host, device)
+    extent = phases.work(host, device)
     filled = {
         **tables,
-        "workers": found.on(_worker(worker, host, device).with_columns(zero_ns=pl.lit(0, pl.Int64))),
+        "workers": extent.on(_worker(worker, host, device).with_columns(zero_ns=pl.lit(0, pl.Int64))),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(host, device, step_rows),

@@ -173,9 +173,9 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
     step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.steps)
     host = with_loads(host)
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
-    found = phases.work(host, ops)
+    extent = phases.work(host, ops)
     tables = {
-        "workers": found.on(_workers(parts, host, ops, name)),
+        "workers": extent.on(_workers(parts, host, ops, name)),
         "devices": described,
         "steps": step_rows,
         "device_ops": _with_load(aligned.unlinked(ops), described),
