@@ -25,6 +25,7 @@ from advisor.model.profile import join
 MOST_PLACES: Final = 10
 _MOST: Final = 1 << 63
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
+_COLLECTIVES: Final = ("host_collective", "exposed_communication")  # of a worker's steps, on the host and the device
 NOTHING: Final = Missing("nothing_to_compute_from")
 
 _Of = TypeVar("_Of", DeviceView, Job)
@@ -280,10 +281,12 @@ def _stacked(parts: Sequence[Mapping[str, pl.DataFrame]]) -> dict[str, pl.DataFr
 def pace_of(worker: pl.DataFrame) -> int:
     """The worker that sets the job's pace: whose step takes longest by itself.
 
-    Where clocks do not tell who waits for whom, it is the one with the longest step outside of host collectives.
+    Where clocks do not tell who waits for whom, it is the one with the longest step outside of collectives: members
+    transfer for equally long, so that who is in them for less waits less.
     """
     own = worker.get_column("own_step_ms", default=pl.Series([None], dtype=pl.Float64))
-    outside = worker.select(pl.col("step_mean_ms").fill_null(0) - pl.col("host_collective_ms").fill_null(0)).to_series()
+    step, *collectives = (pl.col(f"{name}_ms").fill_null(0) for name in ("step_mean", *_COLLECTIVES))
+    outside = worker.select(step - pl.sum_horizontal(collectives)).to_series()
     steps = own if own.count() else outside
     return int(worker["worker"].gather([steps.arg_max() or 0]).item())
 

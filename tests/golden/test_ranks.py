@@ -120,6 +120,29 @@ def measured(fixture: str, rank: int = 0) -> Part:
     return files.parts(recording, Options())[0][rank]
 
 
+# ------------------------------------------------------------ four V100, three steps, rank 2 lacks a collective
+
+FORWARD = DLRM.with_name("dlrm-forward-4rank-v100")
+
+
+@pytest.mark.skipif(not FORWARD.is_dir(), reason=f"{FORWARD} is not there")
+def test_the_rank_that_the_others_wait_for_sets_the_pace():
+    """Read off its JSON: rank 2 comes last to 9 of 12 exchanges, and its host records nothing for 1 s of each step.
+
+    One of the nine takes rank 2 for 35 us, and ends 23 us apart while the others are in it for 293 us at most.
+    """
+    job = job_of([rank for part in profiles.measured(FORWARD).parts for rank in part.ranks])
+    met = job.calls.filter("trusted", pl.col("rank") == 2)
+    assert (met.height, met.filter(pl.col("last") == 2).height) == (11, 8)
+    run = profiles.check(FORWARD).runs[0]
+    assert run.source.steps.worker == 2
+    first = run.findings[0]
+    assert (first.rule, first.scope.workers) == ("host-stalls", (2,))
+    assert {"collective-waiting", "straggler-rank"} <= {symptom.rule for symptom in first.symptoms}
+    assert 950 <= first.saving.high_ms <= 1000
+    assert not {"communication-bound", "communication-exposed"} & {finding.rule for finding in run.findings}
+
+
 # ---------------------------------------------------------------------------------------- simulated faults
 
 FAULTS = {

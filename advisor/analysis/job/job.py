@@ -1,7 +1,7 @@
 """All ranks of a job together: one clock, the collectives that they met in, and who waited for whom.
 
-Collectives are matched by the group's sequence number where all ranks bear one, else by their order within the step; a
-send is matched with its receive by the two ranks and the order between them.
+Collectives are matched by the group's sequence number where all ranks bear one, else by their order back from the end
+of the step; a send is matched with its receive by the two ranks and the order between them.
 Members of a collective leave it together: where the ends of a match do not coincide, or its shortest member does not
 span the time from the last arrival to the end, the match is wrong and nothing is said about it (the self-check of
 ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right, 0.25 to 0.91 where it is not).
@@ -30,7 +30,8 @@ _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V1
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
 _CLOSE_SPACING: Final = 0.01  # or by this part of the time between two of its kind: by chance 2 % of ends do
 _CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much
-_CLOSE_ON_HOST: Final = 0.25  # or, of calls on the host, by this part of the longest: threads wait for a CPU
+_CLOSE_LONGEST: Final = 0.01  # or by this part of its longest: no call of a rank's queue ends while that one waits
+_CLOSE_ON_HOST: Final = 0.25  # the same of calls on the host: threads wait for a CPU
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
@@ -281,7 +282,8 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
         & pl.col("sequence").is_not_null().all().over(family)
         & pl.struct("rank", "sequence").is_unique().all().over(family)
     )
-    order = pl.int_range(pl.len()).over("rank", "step", *family, order_by="start_ns")
+    # from the last one back: a recording that begins within a collective lacks the first
+    order = pl.int_range(pl.len()).over("rank", "step", *family, order_by="start_ns", descending=True)
     keyed = keyed.with_columns(
         by_number=pl.when(numbered).then("sequence"),
         by_step=pl.when(~numbered).then(pl.col("step").fill_null(-1)),
@@ -345,8 +347,8 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     spacing = pl.col("end_ns").sort().diff().median().over(pl.col("rank"), *family)
     calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
     sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
-    unsteady = pl.when("on_host").then(length.max().over("instance") * _CLOSE_ON_HOST).otherwise(0)
-    close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse, unsteady).cast(pl.Int64)
+    waited = length.max().over("instance") * pl.when("on_host").then(_CLOSE_ON_HOST).otherwise(_CLOSE_LONGEST)
+    close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse, waited).cast(pl.Int64)
     checked = calls.with_columns(
         met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
         coincides=known & (spread <= close) & ((span - shortest).abs() <= close),

@@ -36,6 +36,15 @@ def test_else_by_their_order_within_the_step():
     assert len(set(found)) == 3
 
 
+def test_the_last_of_a_step_are_one_where_a_recording_lacks_the_first():
+    """Rank 1 began to record within the first collective, so that the second of rank 0 is its first."""
+    first = rank(0, [call(0, 10), call(20, 130), call(140, 260)])
+    late = rank(1, [call(100, 130), call(210, 260)])
+    made = job(first, late)
+    assert instances(made)[1:3] == instances(made)[3:]
+    assert made.calls.filter(pl.col("rank") == 0)["wait_ns"].to_list() == [None, 80_000, 70_000]
+
+
 def test_numbers_that_repeat_are_no_numbers():
     """NCCL's sequence counts per communicator: without its name two of them may share it."""
     first = rank(0, [call(0, 10, sequence=1), call(20, 30, sequence=1)])
@@ -137,6 +146,16 @@ def test_ends_may_lie_apart_by_a_hundredth_of_the_time_between_two(every: float,
     first = [call(every * i, every * i + 100) for i in range(10)]
     other = [call(every * i + late, every * i + 100 + late) for i in range(10)]
     made = job(rank(0, first), rank(1, other[:5] + [call(every * i, every * i + 100) for i in range(5, 10)]))
+    assert made.calls["trusted"].any() is believed
+
+
+@pytest.mark.parametrize(("late", "believed"), [(30, True), (40, False)])
+def test_ends_may_lie_apart_by_a_hundredth_of_the_longest_wait(late: float, believed: bool):  # noqa: FBT001 - a case
+    """Rank 0 waits 3.5 ms, of which 1 % are 35 us, for a rank whose part takes 8 us, as in an exchange of counts."""
+    waits = [call(4_000 * i, 4_000 * i + 3_500) for i in range(5)]
+    comes = [call(4_000 * i + 3_492 + late, 4_000 * i + 3_500 + late) for i in range(5)]
+    steady = [call(4_000 * i + 3_492, 4_000 * i + 3_500) for i in range(5)]  # else all of `late` is the clock's
+    made = job(rank(0, waits), rank(1, [*comes[:2], *steady[2:]]))
     assert made.calls["trusted"].any() is believed
 
 

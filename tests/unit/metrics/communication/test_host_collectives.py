@@ -81,3 +81,18 @@ def test_the_rank_that_waits_the_least_bounds_the_transfer():
     rows = measured(profile([], host, steps)).rows("worker").sort("worker")
     assert rows["host_transfer_most_ms"].to_list() == pytest.approx([0.02, 0.02, 0.006])
     assert pace_of(rows.with_columns(own_step_ms=None)) == 2  # the least time in collectives
+
+
+def test_without_a_common_clock_the_rank_that_is_in_collectives_for_least_sets_the_pace():
+    """Steps of 100, 102 and 101 ms, of which 90 and 92 and 10 are collectives that no kernel hides: 10, 10 and 91."""
+    rows = pl.DataFrame(
+        {
+            "worker": [0, 1, 2],
+            "step_mean_ms": [100.0, 102.0, 101.0],
+            "host_collective_ms": [0.0, None, 0.0],
+            "exposed_communication_ms": [90.0, 92.0, 10.0],
+        }
+    )
+    assert pace_of(rows) == 2
+    assert pace_of(rows.with_columns(exposed_communication_ms=None)) == 1
+    assert pace_of(rows.with_columns(own_step_ms=pl.Series([100.0, 99.0, 98.0]))) == 0
