@@ -12,14 +12,14 @@ _NAME: Final = (
     rb"|(?:api|access|secret|private|account|signing|ssh)[_-]?key)(?:[_-][\w-]{0,40})?"
     rb"|(?<=_)(?:KEY|PAT|PASS|AUTH|DSN)(?![\w-]))"
 )
-_NUMBER: Final = rb"(?![\d.]{1,12}(?![\w.]))"  # `next_token=4096` is no secret
+_PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
-_VALUE: Final = rb"(" + _NUMBER + _CHARACTER + rb"{3,})"
+_VALUE: Final = rb"(" + _PLAIN + _CHARACTER + rb"{3,})"
 _QUOTE: Final = rb"[\\\"']{0,4}"
 _SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
 _ASSIGNED: Final = re.compile(rb"(?<![A-Za-z])" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic) )?" + _VALUE)
 _OPTION: Final = re.compile(
-    rb"--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + rb"(" + _NUMBER + _CHARACTER + rb"+)"
+    rb"--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + rb"(" + _PLAIN + _CHARACTER + rb"+)"
 )
 _LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200})@")
 _KNOWN: Final = re.compile(

@@ -34,7 +34,7 @@ def account(
     worker, step_ms, usual_ms = steps.worker, steps.length_ms, steps.usual_ms
     if not rows or not step_ms or not usual_ms:
         return None
-    rows = [{**row, "share": float(row["share"] or 0) * usual_ms / step_ms} for row in rows]
+    rows = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows]
     if step_ms > usual_ms:
         rows.append({"part": LONG, "share": 1 - usual_ms / step_ms})
     of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]

@@ -133,8 +133,8 @@ def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_fil
         }
     )
     parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
-    usual_ms = sum(part.ms for part in parts if part.part != LONG)
-    return _concluded(fresh, [{"part": part.part, "share": part.ms / usual_ms} for part in parts if part.part != LONG])
+    usual = 1 - sum(part.share for part in parts if part.part == LONG)
+    return _concluded(fresh, [{"part": part.part, "share": part.share / usual} for part in parts if part.part != LONG])
 
 
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:

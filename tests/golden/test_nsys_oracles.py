@@ -195,7 +195,6 @@ def test_pageable_copies_before_the_first_kernel_are_start_up(trace: str):
     assert (pageable.height, pageable["bytes"].sum()) == (292, 13_627_402_240)
     (view,) = select_steps(made).views
     assert pageable.select((pl.col("start_ns") + pl.col("dur_ns")).max()).item() < view.starts[0]
-    assert made.salvaged[0].words.endswith("; it copies 12.7 GiB")
 
 
 def test_graph_launches_keep_the_device_busy():

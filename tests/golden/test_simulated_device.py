@@ -14,6 +14,7 @@ from advisor.metrics import measure
 from advisor.model.finding import Finding
 from advisor.model.profile import Profile
 from advisor.rules.judge import judge
+from advisor.rules.rule_file import selected
 from tests import profiles
 from tests.effort import every, soak
 
@@ -43,8 +44,8 @@ def simulated(fault: str, gpu: str, seed: int) -> tuple[dict[str, Finding], floa
 
 
 def judged(profile: Profile) -> dict[str, Finding]:
-    book = profiles.book()
-    findings = judge(measure(select_steps(profile)), {rule: book[rule] for rule in RULES}, {}).findings
+    rules = {rule: profiles.book()[rule] for rule in RULES}
+    findings = judge(measure(select_steps(profile), selected(rules.values())), rules, {}).findings
     return {finding.rule: finding for finding in findings}
 
 

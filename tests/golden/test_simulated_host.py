@@ -13,6 +13,7 @@ from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.finding import Finding
 from advisor.rules.judge import judge
+from advisor.rules.rule_file import selected
 from tests import profiles
 from tests.effort import soak
 
@@ -47,9 +48,9 @@ AGAIN = {
 def simulated(fault: str, gpu: str, seed: int) -> tuple[list[Finding], float]:
     """The group's findings, and what the repair saves in ms."""
     made = profiles.case(fault, gpu, seed)
-    found = measure(select_steps(kineto.read(io.BytesIO(made.faulty.kineto()), fault)))
-    book = profiles.book()
-    return list(judge(found, {rule: book[rule] for rule in RULES}, {}).findings), made.saved_ms
+    rules = {rule: profiles.book()[rule] for rule in RULES}
+    found = measure(select_steps(kineto.read(io.BytesIO(made.faulty.kineto()), fault)), selected(rules.values()))
+    return list(judge(found, rules, {}).findings), made.saved_ms
 
 
 @pytest.mark.parametrize(("fault", "gpu", "seed", "rule"), soak(JOBS, unless=lambda job: job[0] in AGAIN))

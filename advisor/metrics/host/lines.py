@@ -74,7 +74,8 @@ measure("known_line_share", lambda view: view.once(_top)["share"] if view.once(_
     "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
 )
 measure("line_place", lambda view: _place(top) if "line" in (top := view.once(_top)) else "", unit="text").says(
-    "That line and what it calls.", "file and line, and the call that most of the samples were in"
+    "The line that takes the most time, and what it calls.",
+    "file and line, and the call that most of the samples were in",
 )
 measure("line_words", lambda view: kind.words if (kind := view.once(_kind)) else "", unit="text").says(
     "What that line does, where its calls are known.", "by the calls in its stacks and `inputs/names/host_calls.yaml`"

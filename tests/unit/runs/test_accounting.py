@@ -135,7 +135,7 @@ def test_what_uneven_steps_add_is_a_part_of_the_mean_step():
     assert {part.part: (part.ms, part.share) for part in whole.parts} == {
         "compute": (50, 0.4),
         "memcpy": (30, 0.24),
-        "host_busy": (20, pytest.approx(0.16)),
+        "host_busy": (pytest.approx(20), pytest.approx(0.16)),
         "long_steps": (pytest.approx(25), pytest.approx(0.2)),
     }
     assert (whole.parts[-1].saved_ms, whole.parts[-1].findings) == (20, ("a",))

@@ -222,7 +222,9 @@ def test_secrets_are_told_by_their_names_and_their_forms(text: str):
 
 
 def test_variables_are_told_by_their_names():
-    text = b'HF_TOKEN=abcd\nTOKENS=4096\nEMPTY_TOKEN=\n"MY_KEY": "abcd", SSH_AUTH_SOCK=/tmp/x MONKEY=abcd'
+    text = (
+        b'HF_TOKEN=abcd\nTOKENS=4096\nEMPTY_TOKEN=\nRANGE_KEY=false "MY_KEY": "abcd", SSH_AUTH_SOCK=/tmp/x MONKEY=abcd'
+    )
     assert secret_variables(text) == ["HF_TOKEN", "MY_KEY"]
 
 

@@ -13,8 +13,8 @@ from tests.render_samples import RESNET, drawn, report
     [("terminal", "▲ GRAVE"), ("markdown", "▲&nbsp;grave"), ("html", "</svg>grave</li>")],
 )
 def test_another_word_reaches_every_medium(monkeypatch, medium, words):
-    assert words not in drawn(report(RESNET), medium)
+    assert words not in drawn(report(RESNET), medium, verbose=True)
     monkeypatch.setitem(GRADES, "high", replace(GRADES["high"], word="grave"))
     made = drawn(report(RESNET, RESNET), medium)
-    assert words in drawn(report(RESNET), medium)
+    assert words in drawn(report(RESNET), medium, verbose=True)
     assert "2 grave" in made
