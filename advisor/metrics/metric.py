@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast
 
 import polars as pl
@@ -70,10 +70,6 @@ class Metric:
             object.__setattr__(self, text, with_limits(getattr(self, text)))
         if self.unit is _BY_NAME:
             object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
-
-    def called(self, name: str) -> Metric:
-        """The same by another name."""
-        return replace(self, name=name, unit=self.unit)
 
     @property
     def scope(self) -> Scope:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -87,7 +87,7 @@ class Selector:
         if rows.is_empty():  # as of most rules
             return rows
         if self.besides:
-            rows = rows.filter(~_is_like(ByName(rows["name"]), self.besides, rows.height))
+            rows = rows.filter(~_among(ByName(rows["name"]).like(self.besides), rows.height))
         if self.where:
             rows = with_inner(view, rows) if self._asks("inside") else rows
             columns = rows.select(**{name: of for name, of in OF_KIND[self.kind].columns.items() if self._asks(name)})
@@ -123,13 +123,11 @@ class Selector:
         of_kind = kind.rows or _none
         rows = view.once(of_kind)
         patterns = ((kind.name_column, self.names), ("op_name", self.op))
-        like = (
-            _is_like(view.once(_Names(of_kind, column)), reasons, rows.height)
-            for column, reasons in patterns
-            if reasons
-        )
+        found = [view.once(_Names(of_kind, column)).like(pattern) for column, pattern in patterns if pattern]
+        if any(of.is_empty() for of in found):  # as of most rules
+            return rows.clear()
         of_families = pl.col("family").cast(pl.String).is_in(self.families) if self.families else pl.lit(value=True)
-        return rows.filter(*like, of_families)
+        return rows.filter(*(_among(of, rows.height) for of in found), of_families)
 
     def _around(self, view: DeviceView, rows: pl.DataFrame, *, of_host: bool) -> pl.Series:
         """Whether each of the rows starts, or if it is the device's was launched, while this selection goes on."""
@@ -188,9 +186,11 @@ class Selector:
     def in_words(self, view: DeviceView) -> str:
         """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels the ops that launched them."""
         rows = view.once(self.rows)
+        if rows.is_empty():
+            return ""
         if self.kind in {"kernels", "collectives", "device_ops"}:
             return largest(view, rows)
-        if self.kind == "ops" and not rows.is_empty():
+        if self.kind == "ops":
             own = _own(view, rows).select("id", "start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
             rows = own.join(rows.select("id", "name"), on="id")
         if self.exposed or self.idle:
@@ -226,7 +226,7 @@ class Selector:
         return tuple(dict.fromkeys((*(need for each in self._all() for need in OF_KIND[each.kind].needs), *own)))
 
     def _asks(self, column: str) -> bool:
-        return re.search(rf"\b{column}\b", self.where) is not None
+        return bool(self.where) and column in re.findall(r"\w+", self.where)
 
     def unknown(self, view: DeviceView) -> Missing | None:
         """Why it cannot be told of a view, if so."""
@@ -242,20 +242,26 @@ class Selector:
 
     def metrics(self, name: str) -> Iterator[Metric]:
         """The metrics of the selection, those of ENDS that its kind has: `<name>_share`, `<name>_ms` and so on."""
-        words = OF_KIND[self.kind].words
+        kind, words, needs = OF_KIND[self.kind].words, self.words, self.needs
         for end, give in _GIVES.items():
             if self.kind in (give.kinds or KINDS):
                 yield Metric(
                     f"{name}_{end}",
-                    give.meaning.format(words=words),
-                    give.formula.replace("{words}", self.words),
+                    give.meaning.format(words=kind),
+                    give.formula.replace("{words}", words),
                     of=Measured(self, end),
                     unit=give.unit,
-                    needs=self.needs,
+                    needs=needs,
                     where=self.places if end == "share" else None,
                     topic="selections",
                     unknown=self.unknown,
                 )
+
+
+@lru_cache(maxsize=4_096)
+def one(*of: Any, **conditions: Any) -> Selector:  # noqa: ANN401 - those of a selector
+    """The one selector that is so: what several rules select is computed once (`DeviceView.once` goes by identity)."""
+    return Selector(*of, **conditions)
 
 
 def _unsized(view: DeviceView) -> Missing | None:
@@ -421,10 +427,10 @@ ENDS: Final = tuple(_GIVES)
 """What the names of a selection's metrics end in."""
 
 
-def _is_like(names: ByName, pattern: str, height: int) -> pl.Series:
-    """Which of so many rows have a name that matches."""
+def _among(found: pl.Series, height: int) -> pl.Series:
+    """Which of so many rows have one of these numbers."""
     among = np.zeros(height, bool)
-    among[names.like(pattern).to_numpy()] = True
+    among[found.to_numpy()] = True
     return pl.Series(among, dtype=pl.Boolean)
 
 

@@ -107,10 +107,13 @@ class Rule(Strict):
         """Rows of metrics, with those of the rule's selections by the names that they have in the rule."""
         if not self.measure:
             return rows
-        unknown = pl.Series([None] * rows.height)
-        return rows.with_columns(
-            rows.get_column(metric.name, default=unknown).cast(metric.dtype).alias(name)
-            for name, metric in self.selected.items()
+        unknown, measured = pl.Series([None] * rows.height), {*rows.columns}
+        return rows.hstack(
+            [
+                rows.get_column(metric.name, default=unknown).cast(metric.dtype).rename(name)
+                for name, metric in self.selected.items()
+                if metric.name in measured or name in self.words
+            ]
         )
 
     @property
@@ -326,7 +329,8 @@ def selected(rules: Iterable[Rule]) -> list[Metric]:
 
 
 def _text(path: Path) -> str:
-    if path.parent != rules_folder() and leads_out(path, path.parent):  # installers may link the shipped ones
+    is_own = path.parent != rules_folder()  # installers may link the shipped ones
+    if is_own and path.is_symlink() and leads_out(path, path.parent):
         raise FormError("a link that leads out of its folder; put the rule itself there")
     return decoded(content_of(path))
 

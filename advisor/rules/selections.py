@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
 import polars as pl
@@ -13,7 +15,7 @@ from advisor.inputs.names.shared import alternatives
 from advisor.metrics import Metric
 from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
 from advisor.metrics.selection_kinds import KINDS, OF_KIND, Idle, Kind
-from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread
+from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread, one
 from advisor.rules.expressions import as_sql
 from advisor.rules.thresholds import Strict, Text, number
 from advisor.text import did_you_mean
@@ -22,10 +24,15 @@ MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
 _DEEPEST: Final = 4
 _MOST_NAMES: Final = 5
+_PLAIN: Final = re.compile(r"(?:[\w :,/^$|]|[.][*+]?)*")
+"""Patterns that compile for certain: names, their alternatives and ends, and what may stand between."""
 _OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies", "collectives", "device_ops")
 
 
+@lru_cache(maxsize=4_096)
 def _compiles(pattern: str) -> str:
+    if _PLAIN.fullmatch(pattern):
+        return pattern
     try:
         pl.Series([""]).str.contains(pattern)
     except pl.exceptions.PolarsError:
@@ -154,7 +161,7 @@ class Selection(Strict):
         if any(each.kind != kind for each in of):
             raise ValueError(f"any: {', '.join(self.several)} are of different kinds")
         self._fits(kind)
-        return Selector(
+        return one(
             kind,
             "" if of or self.copies is not None else getattr(self, self.kind),
             of,
@@ -270,10 +277,11 @@ class Selections:
         Raises:
             ValueError: as for `selector`; or a change is of what runs on the device, and the selection is not.
         """
-        metrics = [metric for name in self._own for metric in self.selector(name).metrics(name)]
+        before = f"{self._rule}."
+        metrics = [metric for name in self._own for metric in self.selector(name).metrics(before + name)]
         for name, (way, rest) in gains.items():
             selector = self.selector(name)
             if way in OF_DEVICE and selector.is_of_host:
                 raise ValueError(f"{way} is of what runs on the device; {name} is of {selector.kind}")
-            metrics += Better(selector, way, rest).metrics(name)
-        return {metric.name: metric.called(f"{self._rule}.{metric.name}") for metric in metrics}
+            metrics += Better(selector, way, rest).metrics(before + name)
+        return {metric.name.removeprefix(before): metric for metric in metrics}

@@ -6,11 +6,11 @@ its length.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from jinja2 import StrictUndefined, Template, TemplateError, meta, nodes, pass_context
+from jinja2 import StrictUndefined, Template, TemplateError, nodes, pass_context
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -117,17 +117,25 @@ def names(template: str) -> set[str]:
     if "{" not in template:
         return set()
     try:
-        tree = _environment().parse(template)
-        _require_flat(tree)
-        for node in tree.find_all(nodes.Node):
-            if not isinstance(node, _ALLOWED):
-                raise ValueError(f"{type(node).__name__}: a sentence has numbers, conditions and arithmetic only")  # noqa: TRY004, TRY301 - one answer to all
-        _compiled(template)
-        return meta.find_undeclared_variables(tree)
+        return set(_named(template))
     except (TemplateError, ValueError) as error:
         raise ValueError(text.one_line(str(error), 200)) from None
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def _named(template: str) -> Iterator[str]:
+    """The names in a template that has no more than a sentence needs."""
+    environment = _environment()
+    for node in _nodes(environment.parse(template)):
+        if not isinstance(node, _ALLOWED):
+            raise ValueError(f"{type(node).__name__}: a sentence has numbers, conditions and arithmetic only")  # noqa: TRY004 - one answer to all
+        if isinstance(node, nodes.Filter) and node.name not in environment.filters:
+            raise ValueError(f"No filter named {node.name!r}.")
+        if isinstance(node, nodes.Test) and node.name not in environment.tests:
+            raise ValueError(f"No test named {node.name!r}.")
+        if isinstance(node, nodes.Name):
+            yield node.name
 
 
 def say(template: str, values: Mapping[str, object]) -> str:
@@ -175,10 +183,11 @@ def _rendered(template: str, values: Mapping[str, object]) -> str:
         raise ValueError(text.one_line(str(error), 200)) from None
 
 
-def _require_flat(tree: nodes.Node) -> None:
-    """Nothing; of a tree so deep that Python compiles it slowly or not at all, a ValueError."""
+def _nodes(tree: nodes.Node) -> Iterator[nodes.Node]:
+    """Every node; of a tree so deep that Python compiles it slowly or not at all, a ValueError."""
     level: list[nodes.Node] = [tree]
     for _ in range(_MOST_NESTED):
+        yield from level
         level = [child for node in level for child in node.iter_child_nodes()]
     if level:
         raise ValueError(f"nested more than {_MOST_NESTED} levels deep; make several sentences of it")

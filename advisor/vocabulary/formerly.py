@@ -24,10 +24,11 @@ METRICS: Final[dict[str, str]] = {
 
 def lines_of(text: str, names: dict[str, str]) -> dict[str, str]:
     """The earlier names that a YAML or TOML file has outside of comments, with their lines: `3, 5`."""
-    lines = enumerate(text.splitlines(), start=1) if names else ()
+    words = _words(names)
+    lines = enumerate(text.splitlines(), start=1) if names and words.search(text) else ()
     at = defaultdict[str, dict[int, None]](dict)
     for number, line in lines:
-        for name in _words(names).findall(line.partition("#")[0]):
+        for name in words.findall(line.partition("#")[0]):
             at[name][number] = None
     return {name: ", ".join(map(str, numbers)) for name, numbers in at.items()}
 

@@ -68,6 +68,6 @@ _WORDS: Final = {
 
 def with_limits(text: str) -> str:
     """A formula or a rule's text in which `{launch_gap}`, `{slow_call}` and the like stand for these limits."""
-    for name, limit in _WORDS.items():
+    for name, limit in _WORDS.items() if "{" in text else ():
         text = text.replace(name, limit)
     return text

@@ -35,13 +35,14 @@ class ByName:
         rows = names.rename("name").to_frame().with_row_index("row").group_by("name").agg("row")
         self._names, self._rows = rows["name"].cast(pl.String), rows["row"]
         self._none = pl.Series("row", dtype=pl.UInt32)
+        self._known: dict[str, pl.Series] = {}
 
     def like(self, pattern: str) -> pl.Series:
         """The numbers of the rows whose name matches the regular expression, ascending."""
-        hits = self._names.str.contains(pattern)
-        if not hits.any():  # most patterns are of another framework
-            return self._none
-        return self._rows.filter(hits).explode().sort()
+        if pattern not in self._known:
+            hits = self._names.str.contains(pattern)  # most patterns are of another framework
+            self._known[pattern] = self._rows.filter(hits).explode().sort() if hits.any() else self._none
+        return self._known[pattern]
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +200,8 @@ class DeviceView:
 
     def used_like(self, pattern: str, *kinds: str) -> pl.DataFrame:
         """Those of them in `used_host`."""
-        return self._like(self.windowed, pattern, kinds).filter(pl.col("window").is_not_null())
+        rows = self._like(self.windowed, pattern, kinds)
+        return rows if rows.is_empty() else rows.filter(pl.col("window").is_not_null())
 
     def _like(self, host: pl.DataFrame, pattern: str, kinds: tuple[str, ...]) -> pl.DataFrame:
         rows = self._host_by_name.like(pattern)

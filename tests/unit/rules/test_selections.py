@@ -29,6 +29,12 @@ def test_a_shared_selection_has_the_name_that_the_rule_gives_it():
     assert selections({"gemm": "gemm"}, shared).selector("gemm") == Selector("kernels", "gemm")
 
 
+def test_what_two_rules_select_alike_is_one_selector_and_so_computed_once():
+    one, other = (selections({"x": {"ops": "a", "within": "loop"}, "loop": {"ranges": "c"}}) for _ in range(2))
+    assert one.selector("x") is other.selector("x")
+    assert one.selector("x").within[0] is other.selector("loop")
+
+
 def test_a_selection_is_of_several_others_of_a_kind():
     both = {"a": {"kernels": "a"}, "b": {"kernels": "b"}, "c": {"ops": "c"}, "x": {"any": ["a", "b"], "longer_us": 2}}
     expected = Selector("kernels", of=(Selector("kernels", "a"), Selector("kernels", "b")), where="us > 2")
