@@ -29,6 +29,15 @@ def test_the_book_is_right():
     assert lint(rules_folder(), NAMES, BOOK, documented=True) == []
 
 
+def test_no_line_of_a_rule_is_longer_than_an_editor_shows():
+    lines = (
+        (path.name, number, line)
+        for path in rules_folder().glob("*.yaml")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+    )
+    assert [(name, number) for name, number, line in lines if len(line) > 120] == []
+
+
 def mutants(rule):
     """The rule with one threshold or one sign changed, by what was changed."""
     for name, value in rule.params.items():
