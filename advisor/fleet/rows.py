@@ -16,7 +16,7 @@ from advisor.fleet.columns import OF_FINDING, OF_RUN, values
 from advisor.metrics import METRICS, Measurements, Metric, dtypes
 from advisor.metrics.metric import Scope
 from advisor.metrics.selection_kinds import Kind
-from advisor.metrics.selectors import Measured
+from advisor.metrics.selection_numbers import Measured
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.finding import Place, Value
 from advisor.model.missing import Missing

@@ -1,4 +1,4 @@
-"""What a rule selects by names: the rows of one kind, and the metrics of each selection."""
+"""What a rule selects by names: the rows of one kind, their time, and what they are called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -18,8 +18,8 @@ from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.unknowns import undirected_copies, unknown_waits
 from advisor.analysis.device.view import ByName, DeviceView, inside, spans, spent_ns
-from advisor.metrics.metric import Metric, Rows, Unit, Value
-from advisor.metrics.selection_kinds import IDLE, KINDS, OF_INPUTS, OF_KIND, Idle, Kind, with_inner
+from advisor.metrics.metric import Rows
+from advisor.metrics.selection_kinds import IDLE, OF_INPUTS, OF_KIND, Idle, Kind, with_inner
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
@@ -240,23 +240,6 @@ class Selector:
         reasons += [unknown_waits] if self.idle else []
         return next((why for of in reasons if of and (why := view.once(of))), None)
 
-    def metrics(self, name: str) -> Iterator[Metric]:
-        """The metrics of the selection, those of ENDS that its kind has: `<name>_share`, `<name>_ms` and so on."""
-        kind, words, needs = OF_KIND[self.kind].words, self.words, self.needs
-        for end, give in _GIVES.items():
-            if self.kind in (give.kinds or KINDS):
-                yield Metric(
-                    f"{name}_{end}",
-                    give.meaning.format(words=kind),
-                    give.formula.replace("{words}", words),
-                    of=Measured(self, end),
-                    unit=give.unit,
-                    needs=needs,
-                    where=self.places if end == "share" else None,
-                    topic="selections",
-                    unknown=self.unknown,
-                )
-
 
 @lru_cache(maxsize=4_096)
 def one(*of: Any, **conditions: Any) -> Selector:  # noqa: ANN401 - those of a selector
@@ -299,132 +282,6 @@ _CONDITIONS: Final[dict[str, tuple[str, Callable[..., str]]]] = {
     "idle": ("while the device idles: {}", " or ".join),
 }
 """What a formula says of each condition that is given."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One number of a selection; a value of its own, so that it travels to other processes."""
-
-    selector: Selector
-    end: str
-
-    def __call__(self, view: DeviceView) -> Value:
-        """The number of this view."""
-        return _GIVES[self.end].of(self.selector, view)
-
-
-def _share(of: Selector, view: DeviceView) -> Value:
-    return _part(of, view, view.once(of.spans))
-
-
-def _whole_share(of: Selector, view: DeviceView) -> Value:
-    return _part(of, view, view.once(of.open))
-
-
-def _part(of: Selector, view: DeviceView, when: Intervals) -> Value:
-    steps = view.once(of.steps)
-    return (when & steps).total / steps.total if steps.total else None
-
-
-def _ms(of: Selector, view: DeviceView) -> Value:
-    return view.per_step_ms((view.once(of.spans) & view.once(of.steps)).total)
-
-
-def _per_step(of: Selector, view: DeviceView) -> Value:
-    return view.once(of.rows).height / view.steps.height
-
-
-def _count(of: Selector, view: DeviceView) -> Value:
-    return view.once(of.rows).height
-
-
-def _median_us(of: Selector, view: DeviceView) -> Value:
-    rows = view.once(of.rows)
-    return float(np.median(rows["dur_ns"].to_numpy())) / 1e3 if rows.height else 0.0
-
-
-def _steps_share(of: Selector, view: DeviceView) -> Value:
-    return view.once(of.rows)["window"].n_unique() / view.steps.height if view.has_marks else Missing("no_marks")
-
-
-def _runs_per_step(of: Selector, view: DeviceView) -> Value:
-    return view.once(of.rows)["run"].n_unique() / view.steps.height
-
-
-def _repeats(of: Selector, view: DeviceView) -> Value:
-    rows = view.once(of.rows)
-    return rows.height / max(1, rows.select("name", "shapes").n_unique())
-
-
-def _bytes_per_step(of: Selector, view: DeviceView) -> Value:
-    rows = view.once(of.rows)
-    return Missing("no_copy_sizes") if rows["bytes"].null_count() else float(rows["bytes"].sum()) / view.steps.height
-
-
-class _Give(NamedTuple):
-    """A metric of a selection: its value, and what it is; `kinds` are those that have it, all where none is given."""
-
-    of: Callable[[Selector, DeviceView], Value]
-    unit: Unit
-    meaning: str
-    formula: str
-    kinds: tuple[Kind, ...] = ()
-
-
-_GIVES: Final[dict[str, _Give]] = {
-    "share": _Give(
-        _share,
-        "share",
-        "Part of the step in the {words} that the rule selects.",
-        "union of the time of {words}, in the used steps (of ops their own, without ops right inside) / step time",
-    ),
-    "ms": _Give(_ms, "ms", "Time per step in the {words} that the rule selects.", "the same time of {words} / steps"),
-    "whole_share": _Give(
-        _whole_share,
-        "share",
-        "Part of the step in the {words} that the rule selects, with all within them.",
-        "union of the ranges of {words}, in the used steps / step time",
-        ("ops",),
-    ),
-    "per_step": _Give(_per_step, "number", "Selected {words} per step.", "number of {words} / steps"),
-    "runs_per_step": _Give(
-        _runs_per_step,
-        "number",
-        "Selected {words} per step, those counted once that follow each other.",
-        "runs of {words} in a row on a stream over equally many elements / steps",
-        ("kernels",),
-    ),
-    "repeats": _Give(
-        _repeats,
-        "number",
-        "How often each of the selected {words} runs with inputs of one size.",
-        "number of {words} / different names and shapes of them; 0 without any",
-        ("ops",),
-    ),
-    "bytes_per_step": _Give(
-        _bytes_per_step,
-        "number",
-        "Bytes per step of the {words} that the rule selects.",
-        "sum of the bytes of {words} / steps",
-        ("copies",),
-    ),
-    "steps_share": _Give(
-        _steps_share,
-        "share",
-        "Part of the steps that have {words} that the rule selects.",
-        "steps with {words} / steps",
-    ),
-    "count": _Give(_count, "count", "Selected {words} in all used steps.", "number of {words}"),
-    "median_us": _Give(
-        _median_us,
-        "us",
-        "Median length of the {words} that the rule selects.",
-        "median of the durations of {words}; 0 without any",
-    ),
-    "names": _Give(Selector.in_words, "text", "Which {words} the rule selects.", "those of {words} with the most time"),
-}
-ENDS: Final = tuple(_GIVES)
-"""What the names of a selection's metrics end in."""
 
 
 def _among(found: pl.Series, height: int) -> pl.Series:

@@ -18,7 +18,8 @@ from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import classify
 from advisor.metrics.metric import Metric, Value
 from advisor.metrics.selection_kinds import Kind
-from advisor.metrics.selectors import Measured, Selector
+from advisor.metrics.selection_numbers import Measured
+from advisor.metrics.selectors import Selector
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing

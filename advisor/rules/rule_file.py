@@ -43,7 +43,7 @@ class Rule(Strict):
     scope: Literal["worker", "run"] = "worker"
     applies: Applies = Applies()
     measure: Annotated[Mapping[Name, Selection], Field(max_length=MOST_SELECTIONS)] = {}
-    """What it measures by names; each entry gives the metrics of `selectors.ENDS`."""
+    """What it measures by names; each entry gives the metrics of `selection_numbers.ENDS`."""
     parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
     when: str | bool
     severity: Levels | None = None

@@ -15,6 +15,7 @@ from advisor.inputs.names.shared import alternatives
 from advisor.metrics import Metric
 from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
 from advisor.metrics.selection_kinds import KINDS, OF_KIND, Idle, Kind
+from advisor.metrics.selection_numbers import metrics as metrics_of
 from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread, one
 from advisor.rules.expressions import as_sql
 from advisor.rules.thresholds import Strict, Text, number
@@ -278,7 +279,7 @@ class Selections:
             ValueError: as for `selector`; or a change is of what runs on the device, and the selection is not.
         """
         before = f"{self._rule}."
-        metrics = [metric for name in self._own for metric in self.selector(name).metrics(before + name)]
+        metrics = [metric for name in self._own for metric in metrics_of(self.selector(name), before + name)]
         for name, (way, rest) in gains.items():
             selector = self.selector(name)
             if way in OF_DEVICE and selector.is_of_host:

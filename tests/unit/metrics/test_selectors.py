@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.metrics.selection_gains import WAYS, Better
-from advisor.metrics.selectors import ENDS, Selector
+from advisor.metrics.selection_numbers import ENDS, metrics
+from advisor.metrics.selectors import Selector
 from advisor.model.missing import Missing
 from tests.tables import kernel, on_device, on_host, pageable, profile, step, view
 
@@ -42,7 +43,7 @@ def seen() -> Any:
 
 def values(selector: Selector, of: Any = None) -> dict[str, Any]:
     of = of or seen()
-    return {metric.name.removeprefix("x_"): metric.value(of) for metric in selector.metrics("x")}
+    return {metric.name.removeprefix("x_"): metric.value(of) for metric in metrics(selector, "x")}
 
 
 def test_an_op_s_time_is_its_own_and_its_names_have_as_much_in_all():
@@ -135,7 +136,7 @@ def test_what_overlaps_counts_once():
 
 
 def test_places_are_the_longest():
-    share = next(iter(Selector("ops", "aten").metrics("x")))
+    share = next(iter(metrics(Selector("ops", "aten"), "x")))
     assert share.where is not None
     rows = share.where(seen())
     assert rows["name"][0] == "aten::topk"
@@ -169,14 +170,14 @@ def test_formulas_name_every_condition():
         "kernels whose name matches a{2} where stream = 0 AND us > 2 within ranges of the program whose name matches "
         "loop while the device runs nothing else"
     )
-    assert all(of.words in metric.formula for metric in of.metrics("x"))
+    assert all(of.words in metric.formula for metric in metrics(of, "x"))
 
 
 def test_they_travel_to_other_processes():
-    metrics = [*Selector("ops", "topk").metrics("x"), *Better(Selector("kernels"), "faster", (0.5, 0.25)).metrics("x")]
-    sent = pickle.loads(pickle.dumps(metrics))  # noqa: S301 - our own
-    assert [metric.value(seen()) for metric in sent] == [metric.value(seen()) for metric in metrics]
-    assert {f"x_{end}" for end in ENDS} - {metric.name for metric in metrics} == {"x_runs_per_step", "x_bytes_per_step"}
+    every = [*metrics(Selector("ops", "topk"), "x"), *Better(Selector("kernels"), "faster", (0.5, 0.25)).metrics("x")]
+    sent = pickle.loads(pickle.dumps(every))  # noqa: S301 - our own
+    assert [metric.value(seen()) for metric in sent] == [metric.value(seen()) for metric in every]
+    assert {f"x_{end}" for end in ENDS} - {metric.name for metric in every} == {"x_runs_per_step", "x_bytes_per_step"}
 
 
 NARROWER = st.sampled_from(

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from advisor.metrics.selection_gains import Better
-from advisor.metrics.selectors import ENDS, Selector
+from advisor.metrics.selection_numbers import ENDS, metrics
+from advisor.metrics.selectors import Selector
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.missing import Missing
 from tests.tables import kernel, on_host, profile, step, view
@@ -79,7 +80,7 @@ def test_an_op_s_time_is_its_own_and_that_of_two_threads_counts_once():
 )
 def test_names_answer_as_the_recording_does(selector: Selector):
     of, names = seen(), names_of(seen())
-    for metric in selector.metrics("x"):
+    for metric in metrics(selector, "x"):
         if metric.name in {"x_share", "x_ms", "x_per_step", "x_count"}:
             assert answer(metric, names) == pytest.approx(metric.value(of)), metric.name
 
@@ -96,7 +97,7 @@ def test_names_answer_as_the_recording_does(selector: Selector):
     ids=lambda selector: selector.words,
 )
 def test_what_names_do_not_tell_is_unknown(selector: Selector):
-    share = next(metric for metric in selector.metrics("x") if metric.name == "x_share")
+    share = next(metric for metric in metrics(selector, "x") if metric.name == "x_share")
     assert answer(share, names_of(seen())) == UNKNOWN
 
 
@@ -106,13 +107,13 @@ def test_names_of_the_host_count_in_its_own_steps():
     assert of["ops"].times_ns == [10_000, 20_000 + 15_000]
     assert of["kernels"].times_ns == [20_000, 30_000, 20_000]  # all of the last kernel lies in the device's step
     for selector in (Selector("ops", "topk"), Selector("kernels", "gemm")):
-        share = next(metric for metric in selector.metrics("x") if metric.name == "x_share")
+        share = next(metric for metric in metrics(selector, "x") if metric.name == "x_share")
         assert answer(share, of) == pytest.approx(share.value(late))
 
 
 def test_a_saving_and_a_median_are_not_in_the_names():
     names = names_of(seen())
-    (median,) = (metric for metric in Selector("ops", "topk").metrics("x") if metric.name == "x_median_us")
+    (median,) = (metric for metric in metrics(Selector("ops", "topk"), "x") if metric.name == "x_median_us")
     for metric in (median, *Better(Selector("ops", "topk"), "without").metrics("x")):
         assert answer(metric, names) == UNKNOWN
     assert "median_us" in ENDS
