@@ -5,6 +5,7 @@ milliseconds now and then, its thread did not run meanwhile. These ops are a sam
 """
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,18 @@ _LEAST_RUN_NS: Final = 200_000  # a scheduler lets a thread run for longer: ops 
 _STANDARD_ERRORS: Final = 2
 
 
+class Workless(NamedTuple):
+    """Workless ops of the used steps: how many are long, these in all and the longest, and the others in all, in ns."""
+
+    waits: int = 0
+    waits_ns: int = 0
+    longest_ns: int = 0
+    run_ns: int = 0
+
+
+NO_SAMPLE: Final = Workless()
+
+
 class CpuWaits(NamedTuple):
     """What the workless ops tell: how many waited, the longest in ns, and the least share.
 
@@ -34,23 +47,34 @@ class CpuWaits(NamedTuple):
     least_share: float
 
 
-def cpu_waits(view: DeviceView) -> CpuWaits | None:
-    """Waits for a CPU in the used steps; None where the recorder noted them, or too few ops tell.
+def workless(view: DeviceView) -> Workless:
+    """The view's workless ops; none where the recorder noted the waits for a CPU."""
+    if view.process.get("run_delay_ms") is not None:
+        return NO_SAMPLE
+    length = view.used_like(_WORKLESS, "op")["dur_ns"].to_numpy()
+    if not len(length):
+        return NO_SAMPLE
+    long = length[length > max(_LONG_NS, _LONG * float(np.median(length)))]
+    return Workless(len(long), int(long.sum()), int(long.max(initial=0)), int(length.sum() - long.sum()))
+
+
+def pooled(samples: Sequence[Workless]) -> CpuWaits | None:
+    """The waits for a CPU of threads that share some; None where too few ops tell.
 
     The share is waits / (waits + run time) of these ops, with as few waits as two standard errors of a Poisson count
     allow, each as long as the mean of all but the longest.
     """
-    if view.process.get("run_delay_ms") is not None:
+    waits, waits_ns, run_ns = (sum(getattr(of, name) for of in samples) for name in ("waits", "waits_ns", "run_ns"))
+    if waits < _FEWEST or run_ns < _LEAST_RUN_NS * waits:
         return None
-    length = view.used_like(_WORKLESS, "op")["dur_ns"].to_numpy()
-    long = length[length > max(_LONG_NS, _LONG * float(np.median(length)))] if len(length) else length
-    run_ns = int(length.sum() - long.sum())
-    if len(long) < _FEWEST or run_ns < _LEAST_RUN_NS * len(long):
-        return None
-    longest = int(long.max())
-    mean = (int(long.sum()) - longest) / (len(long) - 1)
-    least = mean * (len(long) - _STANDARD_ERRORS * math.sqrt(len(long)))
-    return CpuWaits(len(long), longest, least / (least + run_ns))
+    longest = max(of.longest_ns for of in samples)
+    least = (waits_ns - longest) / (waits - 1) * (waits - _STANDARD_ERRORS * math.sqrt(waits))
+    return CpuWaits(waits, longest, least / (least + run_ns))
+
+
+def cpu_waits(view: DeviceView) -> CpuWaits | None:
+    """Waits for a CPU in the used steps; None where the recorder noted them, or too few ops tell."""
+    return pooled([view.once(workless)])
 
 
 def delay_share(view: DeviceView) -> float:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from advisor.analysis.device.cpu_waits import NO_SAMPLE, Workless, workless
 from advisor.analysis.device.host_work import BACKWARD, running
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.hardware import Gpu
@@ -56,6 +57,7 @@ class Rank:
     work: Intervals
     kernels: pl.DataFrame
     used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
+    workless: Workless = NO_SAMPLE  # ops that show whether its threads had a CPU
     trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
 
     @property
@@ -80,6 +82,7 @@ def rank_of(view: DeviceView) -> Rank:
         calls=_calls(view),
         work=work,
         kernels=_kernels(view),
+        workless=view.once(workless),
         trains=trains(view),
     )
 
