@@ -143,6 +143,20 @@ def test_the_rank_that_the_others_wait_for_sets_the_pace():
     assert not {"communication-bound", "communication-exposed"} & {finding.rule for finding in run.findings}
 
 
+MEGATRON = DLRM.with_name("megatron-tp8-a100")
+
+
+@pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"{MEGATRON} is not there")
+def test_eight_ranks_on_two_cores_lack_cpus_and_none_of_them_is_the_straggler():
+    """Read off its JSON: each thread runs 25 % of the time, and the devices need 182 to 203 ms of 603."""
+    run = profiles.check(MEGATRON).runs[0]
+    first = run.findings[0]
+    assert (first.rule, first.scope.workers) == ("hosts-share-cpus", tuple(range(8)))
+    assert first.saving.low_ms < 400 < first.saving.high_ms <= 421
+    assert run.metrics["run"][0]["host_delay_share"] == pytest.approx(0.59, abs=0.01)  # at least; in truth 0.75
+    assert not {"straggler-rank", "host-stalls", "launch-bound"} & {finding.rule for finding in run.findings}
+
+
 # ---------------------------------------------------------------------------------------- simulated faults
 
 FAULTS = {
