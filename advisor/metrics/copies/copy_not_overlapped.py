@@ -35,6 +35,10 @@ def _exposed(view: DeviceView, copies: pl.DataFrame) -> Intervals:
     return spans(copies) - view.device_spans("kernel", "collective")
 
 
+def _computing(view: DeviceView) -> pl.DataFrame:
+    return view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+
+
 def _exposed_ns(view: DeviceView) -> int:
     return _exposed(view, view.once(_copies)).total
 
@@ -83,7 +87,9 @@ def _around(view: DeviceView) -> pl.DataFrame:
 def _gains(view: DeviceView) -> Interval:
     copies, exposed_ns = view.once(_copies), view.once(_exposed_ns)
     unplaced_ns = _exposed(view, copies.filter(pl.col("launch").is_null())).total
-    return saved(view, overlapped(copies, (_EXPOSED_PART, 0.0)).beyond(unplaced_ns).at_most(exposed_ns))
+    hiding_ns = (spans(_computing(view)) - spans(copies)).total
+    change = overlapped(copies, (_EXPOSED_PART, 0.0)).beyond(unplaced_ns)
+    return saved(view, change.at_most(min(exposed_ns, hiding_ns)))
 
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"), unknown=undirected_copies)
@@ -122,7 +128,8 @@ measure.saving("copy", _gains).says(
     "copying ahead",
     "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
     "replay of the recorded steps without those copies, and on top all of those whose launch was not "
-    "recorded: no replay holds them; exposed_copy_ms where that is less, or none can be trusted",
+    "recorded: no replay holds them; at most exposed_copy_ms and the "
+    "time of kernels and collectives beside which no such copy runs yet",
     "own choice: how much is hidden depends on how far ahead the host is",
     "",
 )

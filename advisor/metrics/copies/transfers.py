@@ -1,4 +1,4 @@
-"""Copies between host and device: how much, from which memory, and how much of it nothing hides."""
+"""Copies between host and device: how much, from which memory, what nothing hides, and what the link would allow."""
 
 from typing import Final
 
@@ -8,8 +8,10 @@ from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.missing import Missing
+from advisor.whatif import NOTHING, WORDS, Change, faster
 
 _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
+_LEAST_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -34,14 +36,45 @@ def _bytes_per_step(view: DeviceView) -> Value:
     return total if isinstance(total, Missing) else total / view.steps.height
 
 
+def _gbs(view: DeviceView) -> Value:
+    total = _bytes(view)
+    return total if isinstance(total, Missing) else total / max(1, view.once(_pageable)["dur_ns"].sum())
+
+
+def _pcie_gbs(view: DeviceView) -> float | Missing:
+    return view.gpu.pcie_gbs if view.gpu and view.gpu.pcie_gbs else Missing("pcie_rate_unknown")
+
+
+def _at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
+    """The copies with `link_ns`: what each takes from or to pinned memory, if the link gives what the device can."""
+    rate = _pcie_gbs(view)
+    if isinstance(rate, Missing):
+        return rate if copies.height else copies.with_columns(link_ns="dur_ns")
+    if copies["bytes"].null_count():
+        return Missing("no_copy_sizes")
+    at_rate = pl.col("bytes") / (_PCIE_EFFICIENCY * rate)  # GB/s is bytes per ns
+    return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
+
+
+def _pageable_at_link(view: DeviceView) -> pl.DataFrame | Missing:
+    return _at_link(view, view.once(_pageable))
+
+
 def _pinned_ms(view: DeviceView) -> Value:
-    pageable, total = view.once(_pageable), _bytes(view)
-    if not pageable.height or isinstance(total, Missing):
-        return total
-    if view.gpu is None or view.gpu.pcie_gbs is None:
-        return Missing("pcie_rate_unknown")
-    pinned_ns = total / (_PCIE_EFFICIENCY * view.gpu.pcie_gbs)  # GB/s is bytes per ns
-    return view.per_step_ms(view.once(_exposed_ns) * min(1.0, pinned_ns / max(1, int(pageable["dur_ns"].sum()))))
+    copies = view.once(_pageable_at_link)
+    if isinstance(copies, Missing):
+        return copies
+    return view.per_step_ms(view.once(_exposed_ns) * copies["link_ns"].sum() / max(1, copies["dur_ns"].sum()))
+
+
+def _unhidden_ms(view: DeviceView) -> Value:
+    """The link has a way for each direction, and pinned copies run beside kernels: the longest of the three remains."""
+    copies = view.once(_pageable_at_link)
+    if isinstance(copies, Missing):
+        return copies
+    ways = copies.group_by("copy_kind").agg(pl.sum("link_ns"))["link_ns"]
+    computing_ns = view.device_spans("kernel", "collective").within(view.starts, view.ends).sum()
+    return view.per_step_ms(min(view.once(_exposed_ns), max([0.0, *(ways - computing_ns)])))
 
 
 def _to_host_part(view: DeviceView) -> float:
@@ -49,6 +82,30 @@ def _to_host_part(view: DeviceView) -> float:
     brought, total = view.once(_pageable).select(brought=dur.filter(to_host).sum(), total=dur.sum()).row(0)
     return float(brought / max(1, total))
 
+
+def _large(view: DeviceView) -> pl.DataFrame:
+    """Copies between host and device that hardly anything but the link can slow down."""
+    pinned = (pl.col("source_memory") == "pinned") | (pl.col("target_memory") == "pinned")
+    return view.once(_copies).filter(
+        pinned, pl.col("copy_kind").is_in(["HtoD", "DtoH"]), pl.col("bytes") >= _LEAST_BYTES
+    )
+
+
+def _large_at_link(view: DeviceView) -> pl.DataFrame | Missing:
+    return _at_link(view, view.once(_large))
+
+
+def _unlinked(view: DeviceView) -> Missing | None:
+    copies = view.once(_large_at_link)
+    return copies if isinstance(copies, Missing) else None
+
+
+def _full_link(view: DeviceView) -> Change:
+    copies = view.once(_large_at_link)
+    return NOTHING if isinstance(copies, Missing) else faster(copies, pl.col("dur_ns"), pl.col("link_ns"))
+
+
+_MEASURED: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
 
 measure = of_devices(__name__, needs=("device_ops",))
 
@@ -63,14 +120,24 @@ measure(
 measure("pageable_copy_bytes_per_step", _bytes_per_step).says(
     "Bytes per step copied from or to pageable host memory.", "sum of the bytes of those copies / steps"
 )
+measure("pageable_copy_gbs", _gbs, unit="number").says(
+    "Rate of the copies from or to pageable host memory, in GB/s.",
+    "sum of the bytes of those copies / sum of their times; 0 where there are none",
+)
 measure("pageable_copy_exposed_ms", lambda view: view.per_step_ms(view.once(_exposed_ns))).says(
     "Time per step in which a copy from or to pageable memory runs and no kernel or collective hides it.",
     "(union of those copies - its overlap with kernels and collectives) / steps",
 )
 measure("pageable_copy_pinned_ms", _pinned_ms).says(
     "What is left of the exposed time of pageable copies if the same bytes came from pinned memory.",
-    "pageable_copy_exposed_ms x min(1, (bytes / (0.88 x PCIe rate)) / copy time)",
-    "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)",
+    "pageable_copy_exposed_ms x sum over the copies of min(copy time, bytes / (0.88 x pcie_gbs)) / copy time",
+    _MEASURED,
+)
+measure("pageable_copy_unhidden_ms", _unhidden_ms).says(
+    "What is left of that time if copies of both directions also run at once, and beside all kernels.",
+    "max over the directions of (sum over the copies of min(copy time, bytes / (0.88 x pcie_gbs))) - time of kernels "
+    "and collectives, at least 0, at most pageable_copy_exposed_ms",
+    _MEASURED,
 )
 measure("pageable_to_host_part", _to_host_part).says(
     "How much of the time of pageable copies brings values to the host.",
@@ -78,4 +145,12 @@ measure("pageable_to_host_part", _to_host_part).says(
 )
 measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
     "Copy time per step, hidden or not.", "union of the copies / steps"
+)
+measure("pcie_gbs", _pcie_gbs, unit="number").says(
+    "Rate of the device's PCIe link in one direction with 16 lanes, in GB/s.", "from the table of GPUs"
+)
+measure.gain("full_link", _full_link, unknown=_unlinked).says(
+    "Step time saved at most if pinned copies took what the device's link allows.",
+    "copies of at least 1 MB from or to pinned memory take min(copy time, bytes / (0.88 x pcie_gbs))" + WORDS["faster"],
+    _MEASURED,
 )

@@ -77,10 +77,68 @@ def test_per_step_means_per_step_used():
     assert (row["pageable_copy_exposed_ms"], row["pageable_copy_bytes_per_step"]) == (pytest.approx(0.005), 4)
 
 
+def back(start: float, end: float, memory: str = "pageable", **columns: object) -> dict[str, object]:
+    columns = {"copy_kind": "DtoH", "source_memory": "device", "target_memory": memory, **columns}
+    return on_device("memcpy", start, end, **columns)
+
+
+def test_without_kernels_pinned_copies_hide_only_behind_those_of_the_other_direction():
+    # us: in 40 and back 30, one after the other; at the link's rate 10 and 20, of which the longer remains
+    there = pageable(0, 40, bytes=round(10_000 * PINNED_NS), copy_kind="HtoD")
+    row = values(profile([there, back(40, 70, bytes=round(20_000 * PINNED_NS))], steps=STEP))
+    assert row["pageable_copy_gbs"] == pytest.approx(PINNED_NS * 30 / 70, rel=1e-4)
+    assert row["pageable_copy_pinned_ms"] == pytest.approx(0.030, rel=1e-4)
+    assert row["pageable_copy_unhidden_ms"] == pytest.approx(0.020, rel=1e-4)
+
+
+@pytest.mark.parametrize(("kernel_us", "left_us"), [(10, 20), (25, 5), (40, 0)])
+def test_pinned_copies_hide_behind_kernels_as_long_as_these_run(kernel_us: float, left_us: float):
+    there = pageable(0, 40, bytes=round(30_000 * PINNED_NS))
+    row = values(profile([there, kernel(50, 50 + kernel_us)], steps=STEP))
+    assert row["pageable_copy_unhidden_ms"] == pytest.approx(left_us / 1e3, rel=1e-3)
+
+
+def pinned(start: float, end: float, **columns: object) -> dict[str, object]:
+    columns = {"copy_kind": "HtoD", "source_memory": "pinned", "target_memory": "device", "bytes": 10**6, **columns}
+    return on_device("memcpy", start, end, **columns)
+
+
+MEGABYTE_US = 1e3 / PINNED_NS  # 72 of a step of 1000 us
+
+
+@pytest.mark.parametrize(
+    ("copies", "gained_us"),
+    [
+        ([pinned(0, 400)], 400 - MEGABYTE_US),
+        ([pinned(0, 400), back(400, 700, "pinned", bytes=10**6)], 700 - 2 * MEGABYTE_US),
+        ([pinned(0, 60)], 0),  # faster than the link of the table: an NVLink to the host
+        ([pinned(0, 400, bytes=999_999)], 0),
+        ([pinned(0, 400, copy_kind="DtoD", source_memory="device")], 0),
+        ([pageable(0, 400, bytes=10**6)], 0),
+    ],
+    ids=["in", "in and back", "fast", "small", "within the device", "pageable"],
+)
+def test_pinned_copies_gain_what_they_take_beyond_the_rate_of_the_link(copies, gained_us):
+    row = values(profile(copies, steps=[step(1, 0, 1000)]))
+    assert row["full_link_gain_ms"] == pytest.approx(gained_us / 1e3, abs=1e-5)
+
+
+def test_the_link_is_known_of_known_devices_alone():
+    assert values(profile([pinned(0, 400)], steps=STEP))["pcie_gbs"] == 15.75
+    row = values(profile([pinned(0, 40)], steps=STEP, devices=[]))
+    assert isinstance(row["pcie_gbs"], Missing)
+    assert isinstance(row["full_link_gain_ms"], Missing)
+    assert isinstance(
+        values(profile([pageable(0, 40, bytes=8)], steps=STEP, devices=[]))["pageable_copy_unhidden_ms"], Missing
+    )
+
+
 def test_without_pageable_copies_there_is_nothing_to_gain():
     row = values(profile([kernel(0, 10)], steps=STEP))
     names = ("pageable_copy_share", "pageable_copy_bytes_per_step", "pageable_copy_exposed_ms", "memcpy_ms")
-    assert {row[name] for name in (*names, "pageable_copy_pinned_ms", "pageable_to_host_part")} == {0.0}
+    assert {
+        row[name] for name in (*names, "pageable_copy_pinned_ms", "pageable_copy_unhidden_ms", "full_link_gain_ms")
+    } == {0.0}
 
 
 def test_what_was_not_recorded_is_missing():
@@ -90,6 +148,7 @@ def test_what_was_not_recorded_is_missing():
     unsized = values(profile([pageable(0, 10, bytes=8), pageable(20, 30)], steps=STEP))
     assert isinstance(unsized["pageable_copy_pinned_ms"], Missing)
     assert isinstance(unsized["pageable_copy_bytes_per_step"], Missing)
+    assert isinstance(unsized["pageable_copy_gbs"], Missing)
     assert unsized["pageable_copy_exposed_ms"] == pytest.approx(0.02)
     assert values(profile([pageable(0, 10)], steps=[step(1, 0, 100, incomplete="cut")]))["memcpy_ms"] is None
 
