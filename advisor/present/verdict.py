@@ -186,7 +186,7 @@ def _saved_of_loss(run: Run) -> str:
     if part is None or all(finding.severity == "low" for finding in run.findings):
         return ""
     saved = f"up to {percent(part.saved_ms / part.ms)}" if part.saved_ms else "none"
-    return f"The {'findings save' if len(run.findings) > 1 else 'finding saves'} {saved} of it."
+    return f"The {'findings save' if len(run.findings) > 1 else 'finding saves'} {saved} of that time."
 
 
 def title(finding: Finding, run: Run) -> str:

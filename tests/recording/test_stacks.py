@@ -212,3 +212,13 @@ def test_shares_of_four_phases_are_within_five_points(where: str, tmp_path: Path
     total, sampled = sum(took.values()), sum(seen.values())
     for phase, ns in took.items():
         assert abs(ns / total - seen.get(phase, 0) / sampled) < 0.05, (phase, took, seen)
+
+
+def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Sampler):
+    """From Python 3.11 on `f_lineno` may be None."""
+    code = described.__code__
+    frame = SimpleNamespace(f_code=code, f_lasti=0, f_lineno=None, f_back=None)
+    sampler.start()
+    sampler._sample(0, frame)  # noqa: SLF001 - as the signal's handler is called
+    sampler.stop()
+    assert sum(each["samples"] for each in sampler.stacks()) >= 1

@@ -18,6 +18,7 @@ _SIGMAS: Final = 2
 _MOST_LINES: Final = 3
 _LITTLE: Final = 0.02
 _RECORDED: Final = 0.5
+_MODULE: Final = "<module>"
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -38,9 +39,9 @@ def _kind(view: DeviceView) -> Kind | None:
 
 
 def _place(line: dict[str, Any]) -> str:
-    """``train.py:41 `json.dumps(...)` in `log` ``."""
+    """``train.py:41 `json.dumps(...)` in `log` ``: a signal comes after a call, so the line may be the one after it."""
     call = f" `{line['call']}(...)`" if line["call"] else ""
-    function = f" in `{line['function']}`" if line["lines"] > 1 else ""
+    function = f" in `{line['function']}`" if (line["function"] or _MODULE) != _MODULE else ""
     return f"{line['line']}{call}{function}"
 
 

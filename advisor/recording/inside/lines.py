@@ -45,7 +45,7 @@ def described(stack: Stack) -> Dict[str, Any]:
 
 def call_of(frame: Any) -> Any:
     """The name that a frame calls just now; None where that has none."""
-    return _call(frame.f_code, frame.f_lasti, frame.f_lineno)
+    return _call(frame.f_code, frame.f_lasti, frame.f_lineno or frame.f_code.co_firstlineno)
 
 
 @functools.lru_cache(maxsize=4096)

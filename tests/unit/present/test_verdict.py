@@ -118,18 +118,19 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
         "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no "
-        "sizes. The finding saves none of it."
+        "sizes. The finding saves none of that time."
     )
     assert verdict(losing(0.62)).endswith("No rule knows a cause of it.")
     assert headline(run) == "62 % of each step is communication that no computation overlaps."
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
     assert (
-        verdict(untold) == "62 % of each step is idle time whose cause was not recorded. The finding saves none of it."
+        verdict(untold)
+        == "62 % of each step is idle time whose cause was not recorded. The finding saves none of that time."
     )
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
     assert verdict(busy) == (
         "62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine. The finding saves "
-        "none of it."
+        "none of that time."
     )
 
 
@@ -138,7 +139,7 @@ def test_beside_a_loss_without_a_cause_the_verdict_says_what_the_findings_save_o
     (first,) = run.findings
     some = changed(run.accounting, parts=(part("compute", 0.38), part("collective", 0.62, saved_ms=11.0)))
     two = changed(run, accounting=some, findings=(first, changed(first, severity="low")))
-    assert qualified(two) == "No rule knows a cause of it. The findings save up to 10 % of it."  # 11 of 110 ms
+    assert qualified(two) == "No rule knows a cause of it. The findings save up to 10 % of that time."  # 11 of 110 ms
     assert qualified(changed(two, findings=two.findings[1:])) == "No rule knows a cause of it."
 
 

@@ -35,7 +35,7 @@ def test_a_line_that_saves_a_file_has_its_share_and_the_advice_for_it():
     saves = stack("train.py:12", "model.save_weights", "keras/src/saving/saving_api.py: save_weights", samples=40)
     values = metrics_of(trace(BACKWARD, saves))
     assert values["line_share"] == pytest.approx(0.4)
-    assert values["line_place"] == "train.py:12 `model.save_weights(...)`"
+    assert values["line_place"] == "train.py:12 `model.save_weights(...)` in `main`"
     assert values["line_words"] == "saves a file"
     assert values["line_fix"].startswith("Save every 1,000 steps")
     assert values["line_least_gain_ms"] == pytest.approx(0.4 - 2 * (0.4 * 0.6 / 100) ** 0.5)
@@ -61,7 +61,7 @@ def test_lines_of_a_loop_that_trains_count_one_by_one():
     others = (stack(f"train.py:{line}", "f", samples=samples) for line, samples in ((3, 30), (4, 10)))
     values = metrics_of(trace(loop, *others))
     assert values["line_share"] == pytest.approx(0.3)
-    assert values["other_lines"] == "train.py:4 `f(...)` (10 %)"
+    assert values["other_lines"] == "train.py:4 `f(...)` in `main` (10 %)"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_recorded_function_is_named_by_the_line_of_the_program_that_calls_it()
     caller = on_host("python", 30, 80, name="train.py(31): report", thread=2, id=0)
     log = LOG | {"parent": 0}
     values = metrics_of(view(profile(DEVICE, [caller, log], STEPS)))
-    assert values["line_place"] == "train.py:31 `debug(...)`"
+    assert values["line_place"] == "train.py:31 `debug(...)` in `report`"
     assert (values["line_least_gain_ms"], values["line_gain_ms"]) == pytest.approx((0.015, 0.030))
 
 
