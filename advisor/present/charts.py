@@ -75,6 +75,8 @@ def _steps(run: Run) -> Chart | None:
         for part in _parts(parts[row["step"],], number(row, "step_ms"))
     ]
     crosses = _left_out(run, rows)
+    if not bars and not crosses:
+        return None
     out = f"; {_CROSS} marks {count(len(crosses), 'step')} left out" if crosses else ""
     of = f" of {owner(run, rows[0])}" if len(run.source.workers) > 1 else ""
     says = f"Time of each step{of} by part, colours as above{out}."

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from advisor.errors import contained, failure
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.comparison import Amount, Comparison, WorkChange
 from advisor.model.finding import Value
@@ -61,9 +62,13 @@ def _payload(run: Run) -> Payload:
 
 
 def drawings(value: object) -> dict[str, dict[str, str]]:
-    """The charts of every article that has any, by its id and their names, as SVG."""
+    """The charts of every article that has any, by its id and their names, as SVG; a bug costs its chart alone."""
     runs = value.runs if isinstance(value, Report) else ()
-    return {f"run-{n}": {chart.name: drawing(chart) for chart in charts(run)} for n, run in enumerate(runs, 1)}
+    return {f"run-{n}": {chart.name: _drawn(chart) for chart in charts(run)} for n, run in enumerate(runs, 1)}
+
+
+def _drawn(chart: Chart) -> str:
+    return contained(lambda: drawing(chart), lambda kind: f"<p>Not drawn: {failure(kind)}.</p>")
 
 
 def _of_chart(chart: Chart) -> dict[str, object]:

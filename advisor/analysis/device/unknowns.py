@@ -29,12 +29,18 @@ def no_frames(view: DeviceView) -> Missing | None:
     return Missing(f"no_python_calls_{framework}" if framework in _FRAMEWORKS else "no_python_calls")
 
 
+def unknown_kernels(view: DeviceView) -> Missing | None:
+    """Why it is unknown when kernels ran, or None where it is known."""
+    launches = view.host.filter(launched()).height if view.once(lacks_kernels) else 0
+    return Missing("kernels_not_recorded", launches=launches) if launches else None
+
+
 def unknown_waits(view: DeviceView) -> Missing | None:
     """Why it is unknown what the device waited for, or None where it is known."""
     if view.device is None or not view.total_ns:
         return None
-    if view.once(lacks_kernels):
-        return Missing("kernels_not_recorded", launches=view.host.filter(launched()).height)
+    if why := unknown_kernels(view):
+        return why
     if not view.ops["launch"].count():
         return Missing("no_launches_tpu" if (view.facts.get("name") or "").startswith("TPU") else "no_cuda_calls")
     return view.once(unknown_idle)

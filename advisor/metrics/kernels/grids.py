@@ -59,7 +59,7 @@ def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
     rows = few.with_row_index("row").select("row", "stream", "start_ns", "dur_ns")
     covered = [pl.DataFrame(schema={"row": pl.UInt32, "others": pl.Boolean})]
     for (stream,), of_stream in rows.group_by("stream") if running["stream"].n_unique() > 1 else ():
-        others = spans(running.filter(pl.col("stream") != stream))
+        others = spans(running.filter(pl.col("stream").ne_missing(stream)))
         start, dur = of_stream["start_ns"].to_numpy(), of_stream["dur_ns"].to_numpy()
         is_beside = pl.Series("others", 2 * others.within(start, start + dur) >= dur)
         covered.append(of_stream.select("row").with_columns(is_beside))

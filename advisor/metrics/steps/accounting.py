@@ -19,7 +19,7 @@ from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
 from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.tf_data import builds
-from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle
+from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle, unknown_kernels
 from advisor.analysis.device.unrecorded_work import lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
@@ -159,7 +159,7 @@ def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]
 
 
 # of TensorFlow and JAX more than memcpy_share where the call that copies returns only when it is done
-of_devices(__name__, needs=("device_ops",))(
+of_devices(__name__, needs=("device_ops",), unknown=unknown_kernels)(
     "exposed_memcpy_share", lambda view: int(view.once(_parts)["memcpy"].sum()) / view.total_ns
 ).says(
     "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",

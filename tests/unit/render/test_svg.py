@@ -10,7 +10,7 @@ from advisor.errors import UsageError
 from advisor.model.report import Run
 from advisor.present import document_of
 from advisor.present.charts import Chart, charts
-from advisor.render import html, svg
+from advisor.render import html, payload, svg
 from advisor.vocabulary.parts import PARTS, variable
 from tests.render_samples import RESNET, SAMPLES, changed
 
@@ -60,6 +60,21 @@ def test_bars_of_steps_are_to_scale():
     assert [rect.attrib["fill"] for rect in bars] == ["var(--part-compute)"] * 2 + ["var(--part-memcpy)"]
     assert "<title>step 2: 50 ms (kernels 20, copies 30)</title>" in drawing
     assert drawing.count('class="faint"') == 1
+
+
+def test_steps_of_no_known_part_have_no_chart():
+    rows = tuple({"step": step, "step_ms": 10.0} for step in (1, 2))
+    steps = changed(RESNET.source.steps, left_out=())
+    bare = changed(RESNET, metrics={"recorded_step": rows}, source=changed(RESNET.source, steps=steps))
+    assert "steps" not in {each.name for each in charts(bare)}
+
+
+def test_a_chart_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch):
+    whole = payload.drawings(SAMPLES["resnet"])["run-1"]
+    monkeypatch.setitem(svg._DRAWS, "steps", lambda _: 1 / 0)  # noqa: SLF001 - a bug in one of them
+    drawn = payload.drawings(SAMPLES["resnet"])["run-1"]
+    assert drawn.pop("steps") == "<p>Not drawn: advisor failed on it (ZeroDivisionError); please report this.</p>"
+    assert drawn == {name: each for name, each in whole.items() if name != "steps"}
 
 
 def test_many_steps_are_drawn_as_means_of_a_few():

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.metrics.metric import METRICS
 from advisor.metrics.steps.accounting import accounting, step_parts
+from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import kernel, metrics_of, on_device, on_host, pageable, profile, step, view
 
@@ -88,6 +90,14 @@ def test_long_gaps_before_a_launch_are_the_hosts():
 def test_where_too_much_is_unknown_no_cause_is_told():
     made = profile([kernel(0, 20, 0), kernel(30, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])
     assert parts(made) == {"compute": 70, "unknown": 30}
+
+
+def test_where_kernels_were_not_recorded_no_copy_is_known_to_be_exposed():
+    made = profile(
+        [on_device("memcpy", 0, 20)], [on_host("runtime", 0, 5, name="cudaLaunchKernel")], steps=[step(1, 0, 100)]
+    )
+    assert parts(made) == {}
+    assert METRICS["exposed_memcpy_share"].value(view(made)) == Missing("kernels_not_recorded", launches=1)
 
 
 def test_waits_for_a_cpu_are_no_work_of_the_ops_that_they_lengthen():
