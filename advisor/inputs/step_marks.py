@@ -68,8 +68,8 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     There are at least three of them, inside no other range that repeats; they launched ten device ops or more on
     average, or CUDA graphs, and at least 80 % of what kept the device busy between the first of them and the last. In a
     job without a device, its ops count like that.
-    None are ranges whose names count layers or are a loader's, nor those that lie in one range around them which
-    launched much beside them and is no epoch: they are parts of one pass.
+    None are ranges whose names count layers or are a loader's. Nor are those right inside one other range, unless they
+    are called steps or make up 80 % of all that kept the device busy: they are parts of one pass.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
     where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
     `hint` are more facts for the note on them. `fewest` is in place of the ten: compiled programs have few ops.
@@ -85,9 +85,10 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
         steps = as_steps(ranges)
         if steps.height < _REPEATS:
             continue
-        covered, between, enough = _coverage(steps, work, fewest, _around(str(label), ranges, host))
+        covered, between, enough = _coverage(steps, work, fewest)
         rank = (re.search(WARM_UP, str(label)) is None, covered)
-        if enough and covered and rank > most and covered >= _ENOUGH_SHARE * between:
+        whole = everything if _are_in_one(str(label), ranges, host) else between
+        if enough and covered and rank > most and covered >= _ENOUGH_SHARE * whole:
             shares = {"inside": covered / between}
             if percent(shares["inside"]) != percent(covered / everything):
                 shares["of_all"] = covered / everything
@@ -129,26 +130,22 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
-def _around(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """The one range of people's own right around all of these, as a row; none around what is called a step."""
+def _are_in_one(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:
+    """Whether one range of people's own is right around all of these, and they are not called steps."""
     around = ranges["parent"].unique()
     if len(around) > 1 or around.null_count() or re.search(_STEPS, label):
-        return host.clear()
-    return host.filter(pl.col("id") == around[0], pl.col("kind").is_in(RANGES), ~matches(FRAMEWORK_RANGE))
+        return False
+    is_own = pl.col("kind").is_in(RANGES) & ~matches(FRAMEWORK_RANGE)
+    return not host.filter(pl.col("id") == around[0], is_own).is_empty()
 
 
-def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int, around: pl.DataFrame) -> tuple[int, int, bool]:
-    """Busy time from launches inside the ranges, and from all between the first and the last or `around` them, in ns.
+def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int) -> tuple[int, int, bool]:
+    """Busy time from launches inside the ranges, and from all between the first and the last, in ns.
 
     And whether the ranges launched enough to be steps.
     """
-    spans = pl.concat(
-        [
-            steps.select(start="host_start_ns", end=pl.col("host_start_ns") + pl.col("host_dur_ns")),
-            around.select(start="start_ns", end=END_NS),
-        ]
-    )
-    first, last = spans.select(pl.min("start"), pl.max("end")).row(0)
+    end = pl.col("host_start_ns") + pl.col("host_dur_ns")
+    first, last = steps.select(pl.min("host_start_ns"), end.max().alias("end")).row(0)
     inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
     between = work.filter((work["call_start"] >= first) & (work["call_end"] <= last))
     graphs = inside["graph"].count() >= steps.height

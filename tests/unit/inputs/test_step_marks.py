@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import polars as pl
+import pytest
+
 from advisor.inputs.step_marks import marks
 from advisor.model.notes import Note
 from tests.tables import Row, kernel, on_host, profile, span
@@ -76,3 +79,29 @@ def test_ranges_of_a_job_without_a_device_hold_its_ops():
 def test_two_optimizers_step_in_one_step():
     batches = [on_host("input", 100 * i, 100 * i + 10) for i in range(4)]
     assert told(*batches, *(optimizer(50 * i + 30) for i in range(8)))[0] == [0, 100, 200, 300]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_inside", "backward_us", "steps"),
+    [
+        ("block forward", True, 1000, 0),
+        ("block forward", True, 0, 4),
+        ("block forward", False, 1000, 4),
+        ("train step", True, 1000, 4),
+    ],
+)
+def test_ranges_right_inside_one_other_are_no_steps_beside_other_work(name, is_inside, backward_us: int, steps: int):
+    """Four ranges launch ten kernels of 6 us each. A longer kernel follows the range around them."""
+    starts = range(0, 400, 100)
+    launches = [at + i for at in starts for i in range(5, 95, 9)] + [450] * (backward_us > 0)
+    kernels = [
+        kernel(at + 2, at + (8 if at < 400 else backward_us))
+        | {"call": {"kind": "runtime", "name": "cudaLaunchKernel"} | span(at, at + 1)}
+        for at in launches
+    ]
+    ranges = [on_host("annotation", at, at + 98, name=name) for at in starts]
+    made = profile(kernels, [on_host("annotation", -10, 410, name="forward pass"), *ranges])
+    named = made.host_ops.with_columns(pl.col("name").cast(pl.String))
+    parent = named.filter(name="forward pass")["id"][0] if is_inside else None
+    host = named.with_columns(parent=pl.when(pl.col("name") == name).then(parent).otherwise("parent"))
+    assert marks(host, made.device_ops, None).steps.height == steps
