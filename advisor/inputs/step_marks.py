@@ -20,12 +20,14 @@ WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
 """Names of ranges for what is done once, before the work that counts."""
 _PARTS: Final = (
     r"(?i)(?:layer|block|stage|expert|head|bucket|chunk|shard)s?[ _.:/\[(-]*#"  # a model counts what it is made of
+    r"|(?:layer|block)\b"  # or names it
     r"|\bDALI\b|data[ _]?load|prefetch|RunCPU|RunMixed"  # a loader's batches are ahead of the steps
 )
 _STEPS: Final = r"(?i)step|iter|batch|epoch|request"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
+_LEAST_SHARE: Final = 0.2  # own choice: of all of the device's work, of ranges that may be parts of one pass
 _ALIKE: Final = 0.8  # of the calls: a loop logs now and then
 FEWEST_OPS: Final = 10  # device ops per range: fewer are no training step, unless a CUDA graph is among them
 _OF_ENGINE: Final = "step of a serving engine"
@@ -69,7 +71,7 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     average, or CUDA graphs, and at least 80 % of what kept the device busy between the first of them and the last. In a
     job without a device, its ops count like that.
     None are ranges whose names count layers or are a loader's. Nor are those right inside one other range, unless they
-    are called steps or make up 80 % of all that kept the device busy: they are parts of one pass.
+    are called steps or make up 20 % of all that kept the device busy: they are parts of one pass.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
     where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
     `hint` are more facts for the note on them. `fewest` is in place of the ten: compiled programs have few ops.
@@ -87,8 +89,8 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
             continue
         covered, between, enough = _coverage(steps, work, fewest)
         rank = (re.search(WARM_UP, str(label)) is None, covered)
-        whole = everything if _are_in_one(str(label), ranges, host) else between
-        if enough and covered and rank > most and covered >= _ENOUGH_SHARE * whole:
+        least = max(_ENOUGH_SHARE * between, _LEAST_SHARE * everything * _are_in_one(str(label), ranges, host))
+        if enough and covered and rank > most and covered >= least:
             shares = {"inside": covered / between}
             if percent(shares["inside"]) != percent(covered / everything):
                 shares["of_all"] = covered / everything

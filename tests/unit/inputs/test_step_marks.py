@@ -84,10 +84,11 @@ def test_two_optimizers_step_in_one_step():
 @pytest.mark.parametrize(
     ("name", "is_inside", "backward_us", "steps"),
     [
-        ("block forward", True, 1000, 0),
-        ("block forward", True, 0, 4),
-        ("block forward", False, 1000, 4),
-        ("train step", True, 1000, 4),
+        ("forward", True, 2000, 0),
+        ("forward", True, 0, 4),
+        ("forward", False, 2000, 4),
+        ("block forward", True, 0, 0),
+        ("train step", True, 2000, 4),
     ],
 )
 def test_ranges_right_inside_one_other_are_no_steps_beside_other_work(name, is_inside, backward_us: int, steps: int):
