@@ -188,6 +188,7 @@ REASONS: Final = {
     "jax_only": "JAX profiles only",
     "no_reductions": "no reduction of known type was recorded",
     "workers_unknown": "the profile does not show how many worker processes load (`advisor record` notes it)",
+    "first_request_only": "one request for a batch was recorded, and worker processes start in the first",
     "no_loader": "no DataLoader of PyTorch was recorded",
     "no_tf_data": "no iterator of tf.data was recorded",
     "machine_unknown": "the profile does not describe the machine (`advisor record` notes its cores)",

@@ -151,7 +151,14 @@ def _needed(view: DeviceView) -> int | Missing | None:
     return view.once(_workers) if view.once(_is_ready) else _processes(view.once(_loading_ms), view.once(_rest_ms))
 
 
-def _factor(view: DeviceView) -> float | None:
+def _first_requests(view: DeviceView) -> int:
+    """How fast workers load shows from the second request on: in the first they start."""
+    return int(view.host_like(WORKERS_LOADING, "input").height == 1 and not view.process.get("loader_workers"))
+
+
+def _factor(view: DeviceView) -> float | Missing | None:
+    if view.once(_first_requests):
+        return Missing("first_request_only")
     waiting = view.once(_workers_share)
     return 1.0 if view.once(_is_ready) else 1 / (1 - waiting) if waiting < 1 else None
 
@@ -247,8 +254,14 @@ measure("workers_needed", lambda view: view.once(_needed), unit="count").says(
 )
 measure("workers_factor", _factor, unit="ratio").says(
     "How many times as many worker processes keep up with the rest of the step.",
-    "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed",
+    "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed; "
+    "unknown where first_requests_only",
     "the range that PyTorch's DataLoader records when num_workers is above 0",
+)
+measure("first_requests_only", _first_requests, unit="count").says(
+    "1 where the one request for a batch of worker processes that was recorded may hold their start; else 0.",
+    "whether one enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ was recorded, and not by advisor record",
+    "worker processes start before the first batch; advisor record starts after a warm-up",
 )
 measure("workers_advised", lambda view: view.once(_advised), unit="count").says(
     "Loader processes that the advice names.",

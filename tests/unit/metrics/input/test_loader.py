@@ -32,13 +32,20 @@ def test_the_loader_s_functions_say_who_loads(name: str, alone: float, waiting: 
 
 
 def test_workers_load_in_processes_of_their_own():
-    host = [on_host("input", 2_000, 7_000, name=WITH_WORKERS)]
+    host = [on_host("input", 2_000, 7_000, name=WITH_WORKERS), on_host("input", 9_000, 9_500, name=WITH_WORKERS)]
     device = [kernel(0, 3_000, 0), kernel(8_000, 10_000, 8_000)]
     values = metrics_of(view(profile(device, host, [step(1, 0, 10_000)])))
     assert values["single_process_input_share"] == 0
     assert values["worker_input_share"] == pytest.approx(0.4)
     assert values["workers_factor"] == pytest.approx(1 / 0.6)
     assert {values[metric] for metric in ("loader_workers", "workers_needed")} == {Missing("workers_unknown")}
+
+
+def test_one_request_to_workers_does_not_tell_how_many_keep_up():
+    host = [on_host("input", 2_000, 7_000, name=WITH_WORKERS)]
+    values = metrics_of(view(profile([kernel(8_000, 10_000, 8_000)], host, [step(1, 0, 10_000)])))
+    assert (values["first_requests_only"], values["workers_factor"]) == (1, Missing("first_request_only"))
+    assert values["worker_input_share"] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
