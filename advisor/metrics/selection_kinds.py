@@ -65,6 +65,12 @@ def _no_ops(view: DeviceView) -> Missing | None:
     return None if is_known else Missing("no_host_op")
 
 
+def _no_ranges(view: DeviceView) -> Missing | None:
+    """Why it is unknown what the program marks, where nothing that it does on the host was recorded."""
+    is_known = view.device is None or view.is_of_nsight or view.host["kind"].is_in(OF_KIND["host_ops"].host).any()
+    return None if is_known else Missing("no_host_event")
+
+
 def _no_calls(view: DeviceView) -> Missing | None:
     """Why it is unknown what was called, or None where it is known; without a device there may be no calls."""
     is_known = view.device is None or view.host["kind"].is_in(DRIVER_CALLS).any()
@@ -128,6 +134,7 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
         _OF_HOST,
         host=("annotation", "module", "input"),
         needs=("host_ops",),
+        unknown=_no_ranges,
     ),
     "copies": OfKind(
         "copies",

@@ -17,7 +17,7 @@ from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.unknowns import undirected_copies, unknown_waits
-from advisor.analysis.device.view import ByName, DeviceView, inside, spans, spent_ns
+from advisor.analysis.device.view import ByName, DeviceView, inside, positions, spans, spent_ns
 from advisor.metrics.metric import Rows
 from advisor.metrics.selection_kinds import IDLE, OF_INPUTS, OF_KIND, Idle, Kind, with_inner
 from advisor.model.intervals import EMPTY, Intervals
@@ -48,13 +48,13 @@ class Selector:
 
     It is among the rows that one of `of` selects, where any are given, all of its kind. `names` is a regular
     expression of polars (Rust's: linear time, no look-around) that a name has to contain, `besides` one that it must
-    not. `where` is a condition in SQL over the columns of the kind. Of what runs on the device, `op` is a pattern of
-    the op that launched it, and of kernels `families` are what their names say that they compute; `call` is a pattern
-    of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`. `thread` is of what runs on the host: that of
-    the steps, or any other; so is `right_inside`, which asks what is around it. What is `within` another selection
-    starts while that goes on; a device op, when it is launched. What `follows` another is the next op of its stream
-    after one of that. `exposed` leaves of their time only that in which the device runs nothing else (without a device
-    no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes.
+    not. `where` is a condition in SQL over the columns of the kind. Of what runs on the device, `op` is a pattern of an
+    op that launched it, or of one around that, and of kernels `families` are what their names say that they compute;
+    `call` is a pattern of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`. `thread` is of what runs
+    on the host: that of the steps, or any other; so is `right_inside`, which asks what is around it. What is `within`
+    another selection starts while that goes on; a device op, when it is launched. What `follows` another is the next op
+    of its stream after one of that. `exposed` leaves of their time only that in which the device runs nothing else
+    (without a device no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes.
     """
 
     kind: Kind
@@ -122,8 +122,8 @@ class Selector:
         kind = OF_KIND[self.kind]
         of_kind = kind.rows or _none
         rows = view.once(of_kind)
-        patterns = ((kind.name_column, self.names), ("op_name", self.op))
-        found = [view.once(_Names(of_kind, column)).like(pattern) for column, pattern in patterns if pattern]
+        found = [view.once(_Names(of_kind, kind.name_column)).like(self.names)] if self.names else []
+        found += [_launched_by(view, of_kind, self.op)] if self.op else []
         if any(of.is_empty() for of in found):  # as of most rules
             return rows.clear()
         of_families = pl.col("family").cast(pl.String).is_in(self.families) if self.families else pl.lit(value=True)
@@ -272,7 +272,7 @@ _CONDITIONS: Final[dict[str, tuple[str, Callable[..., str]]]] = {
     "families": ("that compute {}", " or ".join),
     "call": ("called as {}", str),
     "where": ("where {}", str),
-    "op": ("launched by ops whose name matches {}", str),
+    "op": ("launched by ops whose name matches {}, or within such", str),
     "thread": ("on {}", {"steps": "the threads of the steps", "others": "other threads"}.__getitem__),
     "within": ("within {}", _words_of),
     "outside": ("outside of {}", _words_of),
@@ -282,6 +282,23 @@ _CONDITIONS: Final[dict[str, tuple[str, Callable[..., str]]]] = {
     "idle": ("while the device idles: {}", " or ".join),
 }
 """What a formula says of each condition that is given."""
+
+
+def _launched_by(view: DeviceView, of_kind: Rows, pattern: str) -> pl.Series:
+    """The numbers of the device's rows with such an op, or within one, when they were launched."""
+    own, ops = view.once(_Names(of_kind, "op_name")).like(pattern), view.host_like(pattern, "op")
+    if ops.is_empty():
+        return own
+    is_such = np.zeros(view.host.height + 1, bool)  # the last is no op: what lies around the outermost ones
+    is_such[positions(view.host, ops["id"])] = True
+    around = np.append(positions(view.host, view.host["parent"]), -1)
+    at = positions(view.host, view.once(of_kind)["op"])
+    is_within = is_such[at]
+    while (at >= 0).any():
+        at = around[at]
+        is_within |= is_such[at]
+    is_within[own.to_numpy()] = True
+    return pl.Series(np.flatnonzero(is_within), dtype=pl.UInt32)
 
 
 def _among(found: pl.Series, height: int) -> pl.Series:

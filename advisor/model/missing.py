@@ -157,6 +157,7 @@ REASONS: Final = {
     ),
     "no_framework_op": "no framework op was recorded in these steps",
     "no_host_op": "no framework op was recorded on the host",
+    "no_host_event": "no op, range or function was recorded on the host",
     "no_python_calls_tensorflow": (
         'TensorFlow records no Python calls (`with tf.profiler.experimental.Trace("metrics"):` records a part of the '
         "loop or of a Keras callback)"

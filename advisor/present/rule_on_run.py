@@ -12,11 +12,13 @@ from advisor.rules.judge import Judgement, judge, unmet
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.python import used_metrics
 from advisor.rules.rule_file import Rule
-from advisor.text import UNKNOWN, count, interval, listing, ms, one_line, percent, quantity
+from advisor.text import UNKNOWN, count, interval, listing, ms, number, one_line, percent, quantity
 from advisor.vocabulary.severities import GRADES
 
 _WIDEST: Final = 400  # characters of a value: names of kernels are long
 _CUT: Final = 1.01
+_SIGNS: Final = {"share": (100, " %"), "ms": (1, " ms"), "us": (1, " \N{MICRO SIGN}s"), "bytes": (1, " B")}
+"""How a number of a unit is written with any number of digits: times what, and before what."""
 
 
 def rule_on_run(rule: Rule, name: str, run: MeasuredRun) -> str:
@@ -88,9 +90,23 @@ def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
         values = [_value(rule, side, row) for side in (first, second)]
         holds = _value(rule, f"{first} {sign} {second}", row)
         unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")
-        sides = f"{quantity(values[0], unit)} {sign} {quantity(values[1], unit)}"
+        sides = f" {sign} ".join(told_apart(values, unit))
         lines.append((f"{first} {sign} {second}", f"{sides}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
     return _columns(lines)
+
+
+def told_apart(values: list[Value], unit: str) -> list[str]:
+    """Values that are compared: shares with three digits, and with as many more as they differ by."""
+    numbers = [value for value in values if isinstance(value, float)]
+    factor, sign = _SIGNS.get(unit, (1, ""))
+    texts = [
+        f"{number(factor * value)}{sign}" if unit == "share" and isinstance(value, float) else quantity(value, unit)
+        for value in values
+    ]
+    if len({*texts}) == len({*values}) or len(numbers) < len(values):
+        return texts
+    more = ([f"{factor * value:.{digits}g}{sign}" for value in numbers] for digits in range(4, 18))
+    return next((sides for sides in more if len({*sides}) > 1), texts)
 
 
 def _value(rule: Rule, text: str, row: Mapping[str, Value]) -> Value:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import polars as pl
 
@@ -15,10 +15,12 @@ from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.boundaries import Types, at_limits
 from advisor.rules.evaluation import Verdict, fixes_in_order, verdicts
+from advisor.rules.expressions import comparisons
 from advisor.rules.rule_file import Rule, RuleFile, files
 from advisor.rules.rule_form import Case
 from advisor.vocabulary.formerly import RULES
 
+_NUMBER: Final = re.compile(r"\d+(?:\.\d*)?")
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
 
@@ -95,6 +97,7 @@ def _problems(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool) 
     yield from _name_problems(rule, metrics, of_sentence)
     for name in sorted(of_fixes - {*metrics, *rule.params}):
         yield ("fixes",), f"unknown metric or parameter {name!r}"
+    yield from _unit_problems(rule)
     yield from _severity_problems(rule)
     yield from _about_problems(rule, metrics, ids)
     yield from _part_problems(rule)
@@ -148,11 +151,25 @@ def _name_problems(rule: Rule, metrics: Collection[str], of_sentence: set[str]) 
     for name in rule.selected.keys() & METRICS.keys():
         yield ("measure",), f"{name} is a metric of all rules: call the selection otherwise"
     for key, title in ((("title",), rule.title), (("confidence", "title"), rule.certainty.title)):
-        if rule.id in (title or ""):
+        if "-" in rule.id and re.search(rf"(?<![\w-]){rule.id}(?![\w-])", title or ""):  # one word is the title's too
             yield key, "leave out the rule's id: reports write it after the title"
     for index, name in enumerate(rule.shows):
         if name not in metrics:
             yield ("shows", index), f"unknown metric {name!r}"
+
+
+def _unit_problems(rule: Rule) -> Iterator[Problem]:
+    """Shares that are held against a number above 1: it is in percent, and its unit is left out."""
+    for key, text in rule.texts.items():
+        for first, _, second in comparisons(str(text)):
+            for name, limit in ((first, second), (second, first)):
+                if not name.endswith("_share") or not rule.has_metric(name) or rule.metric(name).unit != "share":
+                    continue
+                parameter, write = rule.parameters.get(limit), f"{name} is a part of 1: write"
+                if parameter and parameter.unit == "number" and parameter.value > 1:
+                    yield ("params", limit), f"{write} `{parameter.value:g} %`"
+                elif _NUMBER.fullmatch(limit) and float(limit) > 1:
+                    yield tuple(key.split(".")), f"{write} `{limit} %` under `params`, and name that here"
 
 
 def _severity_problems(rule: Rule) -> Iterator[Problem]:

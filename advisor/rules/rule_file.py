@@ -23,7 +23,7 @@ from advisor.rules.rule_form import About, Applies, Case, Certainty, Fix, Levels
 from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, Selections
 from advisor.rules.thresholds import Strict, Text, Threshold
 from advisor.system.resources import rules_folder
-from advisor.text import one_line
+from advisor.text import did_you_mean, one_line
 from advisor.vocabulary import formerly
 from advisor.vocabulary.severities import SEVERITIES, Severity
 from advisor.yamltree import FormError, Place, Yaml, content_of, decoded, leads_out
@@ -242,11 +242,22 @@ class RuleFile:
             rule._shared = shared_selections(self.path.parent) if rule.measure else {}  # noqa: SLF001 - of other files
             rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:
-            raise self._error(*wrong_form(error, "no such key in a rule")) from None
+            raise self._error(*_wrong_form(error, "no such key in a rule")) from None
         except ValueError as error:
             raise self.error(("measure",), str(error)) from None
         rule._file = self  # noqa: SLF001 - it knows where it was read
         return rule
+
+
+def _wrong_form(error: ValidationError, unknown: str, form: type[Strict] = Rule) -> tuple[Place, str]:
+    """As `wrong_form`; of an unknown key of the form, or of one of a rule's selections, the one that comes closest."""
+    at, words = wrong_form(error, unknown)
+    if len(at) == 3 and at[0] == "measure":  # noqa: PLR2004 - that, the selection's name and its key
+        form = Selection
+    elif len(at) != 1:
+        return at, words
+    keys = (field.alias or name for name, field in form.model_fields.items())
+    return at, words + (did_you_mean(str(at[-1]), keys) if words.endswith(unknown) else "")
 
 
 def _list(value: Any, *keys: str) -> list[Any]:  # noqa: ANN401 - whatever a file holds
@@ -292,7 +303,7 @@ def _selection(path: Path, yaml: Yaml, name: str) -> Selection:
     try:
         return Selection.model_validate(yaml.value[name])
     except ValidationError as error:
-        at, words = wrong_form(error, "no such key in a selection")
+        at, words = _wrong_form(error, "no such key in a selection", Selection)
         raise RuleError(f"{path}:{yaml.line((name, *at))}: {name}: {words}") from None
 
 

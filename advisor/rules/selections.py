@@ -19,7 +19,7 @@ from advisor.metrics.selection_numbers import metrics as metrics_of
 from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread, one
 from advisor.rules.expressions import as_sql
 from advisor.rules.thresholds import Strict, Text, number
-from advisor.text import did_you_mean
+from advisor.text import did_you_mean, one_line
 
 MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
@@ -27,6 +27,7 @@ _DEEPEST: Final = 4
 _MOST_NAMES: Final = 5
 _PLAIN: Final = re.compile(r"(?:[\w :,/^$|]|[.][*+]?)*")
 """Patterns that compile for certain: names, their alternatives and ends, and what may stand between."""
+_TOLD: Final = re.compile(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", re.MULTILINE)
 _OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies", "collectives", "device_ops")
 
 
@@ -36,11 +37,16 @@ def _compiles(pattern: str) -> str:
         return pattern
     try:
         pl.Series([""]).str.contains(pattern)
-    except pl.exceptions.PolarsError:
-        raise ValueError(
-            f"{pattern!r} is no regular expression of Rust: it has no look-around, and a limit of size"
-        ) from None
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{pattern!r} is no regular expression of Rust: {_in_short(str(error))}") from None
     return pattern
+
+
+def _in_short(told: str) -> str:
+    """What the engine tells of a pattern in lines, with a mark below the place: `unclosed group, at character 7`."""
+    if not (match := _TOLD.search(told)):
+        return one_line(told.partition("\n")[0].removeprefix("regex error: ").rstrip("."))
+    return f"{one_line(match['why'])}, at character {len(match['before']) + 1}"
 
 
 def _one_or_several(written: object) -> object:
@@ -205,6 +211,9 @@ Gains: TypeAlias = Mapping[str, tuple[Way, tuple[float, float]]]
 """By selection what changes, and the parts of its time that are left: at the least and at the most saved."""
 
 
+_HOW_MUCH: Final = {"faster": "[2, 4]", "shorter": "[0.2, 0.5]"}
+
+
 class Saves(Strict):
     """A change to a selection, at most one of them.
 
@@ -229,6 +238,10 @@ class Saves(Strict):
         for way in changes:
             change = written[way]  # type: ignore[index]  # a mapping
             name = next(iter(change), "") if isinstance(change, Mapping) else change
+            has_ends = isinstance(change, Mapping) and all(isinstance(ends, list | tuple) for ends in change.values())
+            if way in _HOW_MUCH and not has_ends:
+                form = f"`{way}: {{{one_line(str(name), 40)}: {_HOW_MUCH[way]}}}`"
+                raise ValueError(f"say how much at least and at most: {form}")
             return {"change": name, "method": METHODS[way], **written}  # type: ignore[dict-item]  # a mapping
         return written
 
@@ -281,6 +294,9 @@ class Selections:
         before = f"{self._rule}."
         metrics = [metric for name in self._own for metric in metrics_of(self.selector(name), before + name)]
         for name, (way, rest) in gains.items():
+            if name not in self._all:
+                close = did_you_mean(name, self._own) or f"; the rule has {', '.join(self._own) or 'none'}"
+                raise ValueError(f"no selection is called {name!r}{close}")
             selector = self.selector(name)
             if way in OF_DEVICE and selector.is_of_host:
                 raise ValueError(f"{way} is of what runs on the device; {name} is of {selector.kind}")

@@ -155,6 +155,30 @@ def test_nothing_selected_is_zero_and_what_cannot_be_told_has_a_reason():
     assert inside_frames["share"] == frames["share"]
 
 
+def test_ranges_are_unknown_where_nothing_of_the_host_was_recorded():
+    calls_alone = [on_host("runtime", 11, 12, name="cudaLaunchKernel")]
+    for host in ([], calls_alone):
+        of = view(profile([kernel(20, 40)], host, STEPS))
+        assert values(Selector("ranges", "evaluate"), of)["share"] == Missing("no_host_event")
+        within = Selector("kernels", within=(Selector("ranges", "evaluate"),))
+        assert values(within, of)["share"] == Missing("no_host_event")
+    assert values(Selector("ranges", "no such range"))["share"] == 0
+
+
+def test_a_kernel_is_launched_by_every_op_around_its_launch():
+    # linear 10..40 > a range 12..38 > matmul 14..36 > mm 15..20, which launches; addmm alone launches the other
+    host = [
+        on_host("op", 10, 40, name="aten::linear"),
+        on_host("annotation", 12, 38, name="mine", parent=0),
+        on_host("op", 14, 36, name="aten::matmul", parent=1),
+        on_host("op", 15, 20, name="aten::mm", parent=2),
+        on_host("op", 50, 60, name="aten::addmm"),
+    ]
+    of = view(profile([kernel(20, 40, 16, op=3), kernel(55, 65, 52, op=4), kernel(70, 75, 52)], host, STEPS))
+    counts = {"^aten::mm$": 1, "^aten::(linear|matmul)$": 1, "^aten::linear$": 1, "mm$": 2, "mine": 0, "^aten::": 2}
+    assert {op: values(Selector("kernels", op=op), of)["count"] for op in counts} == counts
+
+
 def test_undirected_copies_are_of_no_way():
     of = view(profile([on_device("memcpy", 0, 50, copy_kind=None)], HOST, STEPS))
     assert values(Selector("copies", where="kind = 'HtoD'"), of)["share"] == Missing(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from advisor.model.finding import Value
+from advisor.present.rule_on_run import told_apart
+from advisor.vocabulary.parts import POOLS
 from tests.command import advisor
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +33,7 @@ def test_a_new_rule_passes_its_cases_and_fires(rule: Path, tmp_path: Path):
     lines = done.stdout.splitlines()
     assert lines[0] == "torch-cpu-none, 10 steps of 46 ms: fires, severity low, confidence medium"
     assert "  slow_count          10" in lines
-    assert "  slow_share > most  0.1 % > <0.1 %: yes" in lines
+    assert "  slow_share > most  0.0531 % > 0.01 %: yes" in lines
     assert "  Fixing this saves 37 µs per step, 0.1 % of it at most." in lines
     assert "  Fix: Multiply: `less`." in lines
 
@@ -106,3 +110,24 @@ def test_a_saving_out_of_a_part_that_the_step_does_not_have_says_so(rule: Path):
     rule.write_text(text)
     done = advisor("rules", "try", str(rule), FIXTURE, cwd=ROOT)
     assert "  The rule claims 37 µs, but the part `memcpy` of the step has no more." in done.stdout.splitlines()
+
+
+def test_the_page_on_rules_names_every_part_that_a_saving_comes_out_of():
+    page = (ROOT / "docs/writing-a-rule.md").read_text("utf-8")
+    _, _, parts = page.partition("`of` is one of the separate parts of a step:")
+    assert set(POOLS) <= set(re.findall(r"`(\w+)`", parts.partition("All findings")[0]))
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "texts"),
+    [
+        ([0.000761, 0.0005], "share", ["0.0761 %", "0.05 %"]),
+        ([0.09001, 0.09], "share", ["9.001 %", "9 %"]),
+        ([0.05, 0.05], "share", ["5 %", "5 %"]),
+        ([0.5204, 0.52], "ms", ["0.5204 ms", "0.52 ms"]),
+        ([None, 0.05], "share", ["could not tell", "5 %"]),
+        (["gc", "gc"], "text", ["gc", "gc"]),
+    ],
+)
+def test_numbers_that_compare_differently_read_differently(values: list[Value], unit: str, texts: list[str]):
+    assert told_apart(values, unit) == texts

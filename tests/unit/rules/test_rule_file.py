@@ -58,7 +58,7 @@ def test_a_right_rule_has_no_problems(folder):
             "memcpy_shar > limit",
             "5: when: unknown metric or parameter 'memcpy_shar'; did you mean 'memcpy_share'?",
         ),
-        ("title: Copies", "titel: Copies", "2: titel: no such key in a rule"),
+        ("title: Copies", "titel: Copies", "2: titel: no such key in a rule; did you mean 'title'?"),
         ("why: Copies do no work.\n", "", "1: why: missing"),
         ("confidence: high\n", "confidence: high\nconfidence: low\n", "8:1: this key stands here twice"),
         ("{limit: 20 %}", "{limit: 20 %, spare: 1}", "4: params.spare: this parameter is not used"),
@@ -228,6 +228,36 @@ def test_a_fix_says_how_a_recording_shows_it(folder, keys, problem):
 def test_a_title_has_no_id(folder):
     lines = RULE.replace("confidence: high", "confidence: {lower_if: memcpy_ms > 1, title: Copies (slow-copies)}")
     assert any("confidence.title: leave out the rule's id" in line for line in problems(folder(lines)))
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "is_wrong"),
+    [
+        ("slow-copies", "It is slow-copies", True),
+        ("slow-copies", "Not-so-slow-copies here", False),
+        ("date", "It updates too often", False),
+        ("copies", "Many copies", False),
+    ],
+)
+def test_a_word_of_a_title_is_no_id(folder, name, title, is_wrong):
+    text = RULE.replace("id: slow-copies", f"id: {name}").replace("title: Copies", f"title: {title}; copies")
+    assert any("leave out the rule's id" in line for line in problems(folder(text, f"{name}.yaml"))) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{limit: 20 %}", "{limit: 20}", "4: params.limit: memcpy_share is a part of 1: write `20 %`"),
+        (
+            "memcpy_share > limit",
+            "memcpy_share > limit AND 90 > memcpy_share",
+            "5: when: memcpy_share is a part of 1: write `90 %`",
+        ),
+    ],
+)
+def test_a_share_is_held_against_a_share(folder, old, new, message):
+    found = problems(folder(RULE.replace(old, new)))
+    assert any(line.startswith(f"slow-copies.yaml:{message}") for line in found), found
 
 
 def test_cases_share_metrics_until_others_are_shared(folder):

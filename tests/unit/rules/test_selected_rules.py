@@ -72,6 +72,7 @@ def test_a_rule_without_python_measures_fires_and_saves(tmp_path):
     ("old", "new", "why"),
     [
         ('{ops: "^aten::addmm$"}', '{ops: "(?=a)"}', "is no regular expression of Rust"),
+        ('{ops: "^aten::addmm$"}', '{op: "a"}', "measure.products.op: no such key in a rule; did you mean 'ops'?"),
         ("within: stepping", "within: steping", "no selection is called 'steping'; did you mean 'stepping'?"),
         ("products_share > most", "product_share > most", "did you mean 'products_share'?"),
         ("without: products", "without: product", "no selection is called 'product'"),

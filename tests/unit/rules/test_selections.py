@@ -72,8 +72,9 @@ def test_names_that_lead_nowhere(measure: dict[str, Any], why: str):
         ({"ops": "a", "kernels": "b"}, "here ops and kernels is given"),
         ({"thread": "steps"}, "here none is given"),
         ({"opps": "a"}, "Extra inputs are not permitted"),
-        ({"ops": "(?=a)"}, "is no regular expression of Rust"),
-        ({"ops": "a{1000}{1000}{1000}"}, "is no regular expression of Rust"),
+        ({"ops": "(?=a)"}, "is no regular expression of Rust: look-around, including"),
+        ({"ops": "aten::(mm"}, "'aten::(mm' is no regular expression of Rust: unclosed group, at character 7"),
+        ({"ops": "a{1000}{1000}{1000}"}, "is no regular expression of Rust: Compiled regex exceeds size limit"),
         ({"ops": "a" * 2_001}, "at most 2000 characters"),
         ({"kernels": "a", "thread": "steps"}, "thread is of what runs on the host, not of kernels"),
         ({"ops": "a", "stream": 7}, "stream is of kernels and copies, not of ops"),
@@ -96,3 +97,23 @@ def test_only_what_runs_on_the_device_is_overlapped():
 def test_a_saving_is_of_one_change():
     with pytest.raises(ValidationError, match="give one of without, faster, shorter, overlapped, merged, fused"):
         Saves.model_validate({"without": "x", "merged": "x"})
+
+
+@pytest.mark.parametrize(
+    ("written", "form"),
+    [
+        ({"faster": "slow"}, "`faster: {slow: [2, 4]}`"),
+        ({"faster": {"mine": 2}}, "`faster: {mine: [2, 4]}`"),
+        ({"shorter": "mine"}, "`shorter: {mine: [0.2, 0.5]}`"),
+    ],
+)
+def test_how_much_faster_is_asked_for(written: dict[str, Any], form: str):
+    with pytest.raises(ValidationError) as error:
+        Saves.model_validate(written)
+    assert f"say how much at least and at most: {form}" in str(error.value)
+
+
+def test_a_change_to_no_selection_names_those_of_the_rule():
+    of = selections({"slow": {"ops": "a"}, "rest": {"ops": "b"}}, {"casts": {"kernels": "a"}})
+    with pytest.raises(ValueError, match=r"no selection is called 'fast'; the rule has slow, rest$"):
+        of.metrics({"fast": ("without", (0.0, 0.0))})
