@@ -16,6 +16,10 @@ from advisor.vocabulary.formerly import RULES, lines_of
 from advisor.vocabulary.severities import Severity
 from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
 
+MOST_HOURS = 1e9
+"""GPU-hours: what 100,000 GPUs take in a year is less."""
+MOST_PRICE = 1e9
+"""Of a GPU-hour, in any currency."""
 _NAMES = ("advisor.yaml", "advisor.yml")
 _TABLE = b"[tool.advisor"
 _LONGEST_PATTERN = 1_000  # characters
@@ -57,11 +61,11 @@ class Fleet(_Strict):
     """
 
     paths: tuple[str, ...] = ()
-    prices: Mapping[str, Annotated[float, Field(ge=0)]] = {}
+    prices: Mapping[str, Annotated[float, Field(ge=0, le=MOST_PRICE)]] = {}
     currency: str = "USD"
     prices_as_of: dt.date | None = None
     prices_from: str | None = None
-    gpu_hours_per_week: Annotated[float, Field(gt=0)] | None = None
+    gpu_hours_per_week: Annotated[float, Field(gt=0, le=MOST_HOURS)] | None = None
 
     @field_validator("paths")
     @classmethod

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from advisor.config import MOST_HOURS, MOST_PRICE
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import is_report
 from advisor.inputs.storage import open_file
@@ -67,8 +68,8 @@ class Labels(BaseModel):
     commit: str | None = None
     host: str | None = None
     hosts: Mapping[int, str] = {}
-    gpu_hours: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    gpu_hours: Annotated[float, Field(ge=0, le=MOST_HOURS, allow_inf_nan=False)] | None = None
+    price: Annotated[float, Field(ge=0, le=MOST_PRICE, allow_inf_nan=False)] | None = None
     started: dt.datetime | dt.date | None = None
     trials: Mapping[str, tuple[float, float]] = {}
     other: Mapping[str, str] = {}

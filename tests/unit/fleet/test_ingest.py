@@ -315,6 +315,14 @@ def test_of_a_run_yaml_all_that_is_wrong_is_told_and_the_rest_holds(root, store)
     assert ("vision", "2026-W40", None) in rows(store).select("team", "week", "gpu_hours").rows()
 
 
+@pytest.mark.parametrize("label", ["gpu_hours", "price"])
+def test_a_label_that_no_sum_could_hold_is_refused(root, store, label):
+    (root / "a/run.yaml").write_text(f"team: vision\n{label}: 1e308\n")
+    (note,) = taken(root, store).notes
+    assert note.words.endswith(f"/a: label {label}: Input should be less than or equal to 1000000000")
+    assert ("vision", None) in rows(store).select("team", label).rows()
+
+
 def test_a_run_that_is_deleted_meanwhile_is_no_row(root, store, monkeypatch):
     digest = room._digest  # noqa: SLF001 - the first look at a file's content
 
