@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -165,9 +166,12 @@ def show(value: Value, files: dict[Path, str], kind: str, *, verbose: bool = Fal
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write beside the target, then rename: a reader never sees half a report."""
+    """Write beside the target, then rename: a reader never sees half a report. Into what is no file as a shell."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            path.write_bytes(content)
+            return
         partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:

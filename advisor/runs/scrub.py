@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import sqlite3
+import stat
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -74,10 +75,10 @@ def scrub(path: Path, target: Path) -> None:
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
         raise ReadError(rejected[0].why if rejected else f"give one recording: {_RECORDING}", path)
-    if (target.exists() and (target.samefile(path) or target.is_dir())) or target.resolve().is_relative_to(
-        path.resolve()
-    ):
-        raise UsageError(f"-o {target}: is the recording itself or a folder; give another name")
+    is_new = not os.path.lexists(target)
+    is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not target.samefile(path))
+    if not is_other or target.resolve().is_relative_to(path.resolve()):
+        raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
     if path.is_dir():
         copied = _parquet
     elif runs[0].format == "nsys":

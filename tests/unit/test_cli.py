@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.output import write
 from tests import command
 
 pytestmark = pytest.mark.usefixtures("measured_once")
@@ -389,6 +390,19 @@ def test_links_that_lead_in_circles_and_names_that_are_none_are_told_in_a_line(a
         assert done.returncode in {2, 3}
         assert done.stderr.count("\n") == 1
         assert "report this" not in done.stderr
+
+
+def test_a_pipe_is_written_into_and_a_link_stays_one(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe.json")
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    (tmp_path / "file").touch()
+    (link := tmp_path / "link").symlink_to("file")
+    for path in (pipe, link):
+        write(path, b"report")
+    assert os.read(reading, 10) == (tmp_path / "file").read_bytes() == b"report"
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    os.close(reading)
 
 
 def test_a_report_below_a_file_is_refused(advisor, tmp_path):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import polars as pl
 import pytest
 
 from advisor.engine import check
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, UsageError
 from advisor.inputs.secrets import masked, secret_variables
 from advisor.runs.scrub import scrub
 from tests.command import advisor
@@ -164,6 +167,15 @@ def test_what_cannot_be_written_is_said_and_nothing_is_left(tmp_path: Path, kind
     with pytest.raises(AdvisorError, match=says):
         scrub(source, Path(target.format(source=source)) if "{" in target else tmp_path / target)
     assert (content(source), sorted(tmp_path.rglob("*"))) == (before, files)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, partial(os.symlink, "/dev/zero")])
+def test_a_pipe_a_folder_or_a_link_is_not_replaced(tmp_path: Path, make: Callable[[Path], None]):
+    make(target := tmp_path / "target")
+    before = target.lstat()
+    with pytest.raises(UsageError, match="no regular file"):
+        scrub(kineto(tmp_path), target)
+    assert target.lstat().st_ino == before.st_ino
 
 
 @pytest.mark.parametrize("kind", ["kineto.gz", "kineto", "xplane", "nsys"])
