@@ -175,7 +175,10 @@ class Store:
         """The weeks that a table has rows of, ascending."""
         with self._reaching(name):
             table = self._open(name)
-            return sorted({part[WEEK] for part in table.partitions()}) if table else []
+            parts = table.partitions() if table else []
+            if not all(part.get(WEEK) for part in parts):
+                raise OSError("a file of no week is in its log")
+            return sorted({part[WEEK] for part in parts})
 
     def compact(self, keep_days: int = KEEP_DAYS) -> dict[str, Compacted]:
         """Few large files in place of many small ones; removes those that were replaced so many days ago.

@@ -1,5 +1,6 @@
 """Stores with missing and damaged tables: an error that names the table and the repair, never good news."""
 
+import json
 import math
 import shutil
 from datetime import date
@@ -118,6 +119,17 @@ def test_rows_that_do_not_belong_together_are_told(store):
     text = " ".join(verify(store)[1])
     assert "reports: no row of 1 run;" in text
     assert "workers: no row of 1 run;" in text
+
+
+def test_a_file_without_its_week_is_damage(store):
+    lines = [json.loads(line) for line in log(store, "runs").read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["partitionValues"] = {}
+    log(store, "runs").write_text("\n".join(map(json.dumps, lines)))
+    done = CliRunner().invoke(app, ["fleet", "report", "--store", store.uri])
+    assert isinstance(done.exception, StoreError)
+    assert "its table runs: a file of no week is in its log" in str(done.exception)
 
 
 def test_a_commit_that_is_lost_is_told(store):
