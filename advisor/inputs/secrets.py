@@ -3,6 +3,7 @@
 What is masked keeps its length, so that what refers to places in the bytes still does.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -32,13 +33,13 @@ _HINT: Final = (
     rb"(?i:token|secret|passw|passphrase|credential|authoriz|key)|_(?:PAT|PASS|AUTH|DSN)|://|/home/|Users"
     rb"|hf_|sk-|A[KS]IA|gh[pousr]_|github_pat_|glpat-|xox|eyJ"
 )
-IN_JSON: Final = re.compile(
+# Values of a JSON object by whose name they are of a job or a place, and of a user or a host.
+_IN_JSON: Final = re.compile(
     rb'(?i)"(?:trace_?(?:id|name)|job_?name|cwd|working_?dir(?:ectory)?|(?:command|cmd)_?(?:line)?|argv)"'
     rb'\s*:\s*"((?:[^"\\]|\\.)+)"'
 )
-"""A value of a JSON object by whose name it is of a job or a place."""
-OWNERS_IN_JSON: Final = re.compile(rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s*:\s*"((?:[^"\\]|\\.)+)"')
-"""The same of a user or a host."""
+_OWNERS_IN_JSON: Final = re.compile(rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s*:\s*"((?:[^"\\]|\\.)+)"')
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
@@ -50,6 +51,40 @@ def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
     for pattern in (*_TEXTS, *more):
         text = pattern.sub(_filled, text)
     return text
+
+
+def masked_json(text: bytes) -> bytes:
+    """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
+    owners = naming({_said(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)})
+    if b"\\" in text:
+        text = _STRING.sub(lambda match: _respelt(match[0], owners) if b"\\" in match[0] else match[0], text)
+    for pattern in (*_TEXTS, _IN_JSON, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
+        text = pattern.sub(lambda match: match[0] if _splits_escape(match) else _filled(match), text)
+    return text
+
+
+def _said(string: bytes) -> str:
+    try:
+        return str(json.loads(string, strict=False))
+    except ValueError:
+        return ""
+
+
+def _respelt(string: bytes, owners: Iterable[re.Pattern[bytes]]) -> bytes:
+    """The string, masked, with no more escapes than it needs; as it was where it is none."""
+    clean = masked(_said(string).encode(errors="surrogatepass"), owners).decode(errors="surrogatepass")
+    if not clean:
+        return string
+    try:
+        return json.dumps(clean, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a pair
+        return json.dumps(clean).encode()
+
+
+def _splits_escape(match: re.Match[bytes]) -> bool:
+    """Whether the backslash before what would be masked belongs to it: it was masked as what it says before."""
+    before = match.string[max(0, match.start(1) - 64) : match.start(1)]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
 def _filled(match: re.Match[bytes]) -> bytes:

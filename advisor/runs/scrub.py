@@ -21,7 +21,7 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.discover import discover
 from advisor.inputs.readers.kineto.fields import Header
 from advisor.inputs.readers.nsys.tables import PRIVATE
-from advisor.inputs.secrets import IN_JSON, OWNERS_IN_JSON, hints, masked, naming
+from advisor.inputs.secrets import hints, masked, masked_json, naming
 from advisor.system.file_size import most_bytes, too_large
 from advisor.system.silence import panics_as_errors
 
@@ -122,9 +122,7 @@ def _content(path: Path) -> bytes:
 
 def _chrome(path: Path, target: Path) -> None:
     """The events, masked, and of the header what is read of it."""
-    text = _content(path)
-    owners = naming({match[1] for match in OWNERS_IN_JSON.finditer(text)})
-    text = masked(text, [IN_JSON, OWNERS_IN_JSON, *owners])
+    text = masked_json(_content(path))
     try:
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError):

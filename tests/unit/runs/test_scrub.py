@@ -18,7 +18,7 @@ import pytest
 
 from advisor.engine import check
 from advisor.errors import AdvisorError, UsageError
-from advisor.inputs.secrets import masked, secret_variables
+from advisor.inputs.secrets import masked, masked_json, secret_variables
 from advisor.runs.scrub import scrub
 from tests.command import advisor
 from tests.strategies_nsys import FULL, string, write
@@ -231,6 +231,24 @@ SECRETS = {
 @pytest.mark.parametrize("text", SECRETS)
 def test_secrets_are_told_by_their_names_and_their_forms(text: str):
     assert masked(text.encode()).decode() == SECRETS[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (r'["PASSW\u004fRD=hunter2"]', ["PASSWORD=xxxxxxx"]),
+        (r'["hf\u005f0123456789abcdefghijklmn"]', ["x" * 27]),
+        (r'["\/home\/alice\/x"]', ["/home/xxxxx/x"]),
+        (r'["a\npassword=hunter2"]', ["a\npassword=xxxxxxx"]),
+        (r'["token=\u0001hunter2"]', ["token=xxxxxxxx"]),
+        (r'["token=\nhunter2"]', ["token=\nhunter2"]),
+        (r'["C:\\Users\nann"]', ["C:\\Users\nann"]),
+        (r'{"user": "anna\u0062el", "a": "on\nannabel"}', {"user": "x" * 7, "a": "on\nxxxxxxx"}),
+        (r'["half \ud800", "\u00e9"]', ["half \ud800", "é"]),
+    ],
+)
+def test_secrets_in_json_are_told_by_what_its_strings_say(text: str, clean: object):
+    assert json.loads(masked_json(text.encode())) == clean
 
 
 def test_variables_are_told_by_their_names():
