@@ -10,28 +10,38 @@ from typing import Final
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
+    rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|X-Amz-Signature|auth(?==)"
     rb"|(?:api|access|secret|private|account|signing|ssh)[_-]?key)(?:[_-][\w-]{0,40})?"
-    rb"|(?<=_)(?:KEY|PAT|PASS|AUTH|DSN)(?![\w-]))"
+    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-]))"
 )
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
-_VALUE: Final = rb"(" + _PLAIN + _CHARACTER + rb"{3,})"
+_WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
+_VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
 _SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
-_ASSIGNED: Final = re.compile(rb"(?<![A-Za-z])" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic) )?" + _VALUE)
+_ASSIGNED: Final = re.compile(rb"(?<![A-Za-z])" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE)
 _OPTION: Final = re.compile(
-    rb"--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + rb"(" + _PLAIN + _CHARACTER + rb"+)"
+    rb"--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + _VALUE.replace(b"{3,}))", b"+))")
 )
-_LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200})@")
+_LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@")
+_HEADER: Final = re.compile(rb"(?i:cookie):[ \t]{0,4}([^\s\"'\\][^\"'\\\r\n]*)")
+_PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)-----END")
+_HOOK: Final = re.compile(rb"hooks\.slack\.com/services/([\w/-]+)")
 _KNOWN: Final = re.compile(
     rb"(?<![A-Za-z0-9])(hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}|A[KS]IA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}"
-    rb"|github_pat_\w{20,}|glpat-[\w-]{15,}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}[\w.-]*)"
+    rb"|github_pat_\w{20,}|glpat-[\w-]{15,}|xox[abprs]-[\w-]{10,}"
+    rb"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{16,}|ya29\.[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}"
+    rb"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|pypi-Ag[\w-]{16,}|gsk_[A-Za-z0-9]{20,}|glrt-[\w-]{15,}|hvs\.[\w-]{16,}"
+    rb"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}[\w.-]*)"
 )
 _HOME: Final = re.compile(rb"(?:/home/|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)")
-_TEXTS: Final = (_ASSIGNED, _OPTION, _LOGIN, _KNOWN, _HOME)
+_TEXTS: Final = (_ASSIGNED, _OPTION, _LOGIN, _HEADER, _PRIVATE, _HOOK, _KNOWN, _HOME)
 _HINT: Final = (
-    rb"(?i:token|secret|passw|passphrase|credential|authoriz|key)|_(?:PAT|PASS|AUTH|DSN)|://|/home/|Users"
+    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature)|_(?:PAT|PASS|PWD|DSN)|SSHPASS"
+    rb"|://|/home/|Users"
     rb"|hf_|sk-|A[KS]IA|gh[pousr]_|github_pat_|glpat-|xox|eyJ"
+    rb"|AIza|npm_|nvapi-|ya29|SG\.|k_live_|k_test_|pypi-|gsk_|glrt-|hvs\.|hooks\.slack"
 )
 # Values of a JSON object by whose name they are of a job or a place, and of a user or a host.
 _IN_JSON: Final = re.compile(
