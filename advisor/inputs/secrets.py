@@ -65,7 +65,7 @@ def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
 
 def masked_json(text: bytes) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
-    owners = naming({_said(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)})
+    owners = naming({_text(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)})
     if b"\\" in text:
         text = _STRING.sub(lambda match: _respelt(match[0], owners) if b"\\" in match[0] else match[0], text)
     for pattern in (*_TEXTS, _IN_JSON, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
@@ -73,7 +73,7 @@ def masked_json(text: bytes) -> bytes:
     return text
 
 
-def _said(string: bytes) -> str:
+def _text(string: bytes) -> str:
     try:
         return str(json.loads(string, strict=False))
     except ValueError:
@@ -82,7 +82,7 @@ def _said(string: bytes) -> str:
 
 def _respelt(string: bytes, owners: Iterable[re.Pattern[bytes]]) -> bytes:
     """The string, masked, with no more escapes than it needs; as it was where it is none."""
-    clean = masked(_said(string).encode(errors="surrogatepass"), owners).decode(errors="surrogatepass")
+    clean = masked(_text(string).encode(errors="surrogatepass"), owners).decode(errors="surrogatepass")
     if not clean:
         return string
     try:

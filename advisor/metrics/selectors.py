@@ -122,12 +122,12 @@ class Selector:
         kind = OF_KIND[self.kind]
         of_kind = kind.rows or _none
         rows = view.once(of_kind)
-        found = [view.once(_Names(of_kind, kind.name_column)).like(self.names)] if self.names else []
-        found += [_launched_by(view, of_kind, self.op)] if self.op else []
-        if any(of.is_empty() for of in found):  # as of most rules
+        places = [view.once(_Names(of_kind, kind.name_column)).like(self.names)] if self.names else []
+        places += [_launched_by(view, of_kind, self.op)] if self.op else []
+        if any(of.is_empty() for of in places):  # as of most rules
             return rows.clear()
         of_families = pl.col("family").cast(pl.String).is_in(self.families) if self.families else pl.lit(value=True)
-        return rows.filter(*(_among(of, rows.height) for of in found), of_families)
+        return rows.filter(*(_among(of, rows.height) for of in places), of_families)
 
     def _around(self, view: DeviceView, rows: pl.DataFrame, *, of_host: bool) -> pl.Series:
         """Whether each of the rows starts, or if it is the device's was launched, while this selection goes on."""
@@ -242,7 +242,7 @@ class Selector:
 
 
 @lru_cache(maxsize=4_096)
-def one(*of: Any, **conditions: Any) -> Selector:  # noqa: ANN401 - those of a selector
+def interned(*of: Any, **conditions: Any) -> Selector:  # noqa: ANN401 - those of a selector
     """The one selector that is so: what several rules select is computed once (`DeviceView.once` goes by identity)."""
     return Selector(*of, **conditions)
 
@@ -301,10 +301,10 @@ def _launched_by(view: DeviceView, of_kind: Rows, pattern: str) -> pl.Series:
     return pl.Series(np.flatnonzero(is_within), dtype=pl.UInt32)
 
 
-def _among(found: pl.Series, height: int) -> pl.Series:
-    """Which of so many rows have one of these numbers."""
+def _among(places: pl.Series, height: int) -> pl.Series:
+    """Which of so many rows have one of these places."""
     among = np.zeros(height, bool)
-    among[found.to_numpy()] = True
+    among[places.to_numpy()] = True
     return pl.Series(among, dtype=pl.Boolean)
 
 

@@ -90,12 +90,12 @@ def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
         values = [_value(rule, side, row) for side in (first, second)]
         holds = _value(rule, f"{first} {sign} {second}", row)
         unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")
-        sides = f" {sign} ".join(told_apart(values, unit))
+        sides = f" {sign} ".join(distinct(values, unit))
         lines.append((f"{first} {sign} {second}", f"{sides}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
     return _columns(lines)
 
 
-def told_apart(values: list[Value], unit: str) -> list[str]:
+def distinct(values: list[Value], unit: str) -> list[str]:
     """Values that are compared: shares with three digits, and with as many more as they differ by."""
     numbers = [value for value in values if isinstance(value, float)]
     factor, sign = _SIGNS.get(unit, (1, ""))

@@ -152,8 +152,8 @@ def _sections(trials: Trials) -> Iterator[doc.Section]:
             yield doc.Section("Remarks", (doc.Lines(lines),), id="trials-remarks")
     if trials.untried:
         names = listing([f"`{name}`" for name in trials.untried])
-        shown = f"`advisor rules show {trials.untried[0]}` prints the fix"
-        text = doc.Text(f"No patch makes the change from outside for {names}: {shown}.")
+        command = f"`advisor rules show {trials.untried[0]}` prints the fix"
+        text = doc.Text(f"No patch makes the change from outside for {names}: {command}.")
         yield doc.Section("Not tried", (text,), id="trials-untried")
     if trials.notes and trials.step_ms is not None:
         yield doc.Section("Notes", (doc.Lines(tuple(note.words for note in trials.notes)),), id="trials-notes")

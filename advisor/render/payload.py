@@ -64,10 +64,10 @@ def _payload(run: Run) -> Payload:
 def drawings(value: object) -> dict[str, dict[str, str]]:
     """The charts of every article that has any, by its id and their names, as SVG; a bug costs its chart alone."""
     runs = value.runs if isinstance(value, Report) else ()
-    return {f"run-{n}": {chart.name: _drawn(chart) for chart in charts(run)} for n, run in enumerate(runs, 1)}
+    return {f"run-{n}": {chart.name: _picture(chart) for chart in charts(run)} for n, run in enumerate(runs, 1)}
 
 
-def _drawn(chart: Chart) -> str:
+def _picture(chart: Chart) -> str:
     return contained(lambda: drawing(chart), lambda kind: f"<p>Not drawn: {failure(kind)}.</p>")
 
 

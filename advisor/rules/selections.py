@@ -16,7 +16,7 @@ from advisor.metrics import Metric
 from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
 from advisor.metrics.selection_kinds import KINDS, OF_KIND, Idle, Kind
 from advisor.metrics.selection_numbers import metrics as metrics_of
-from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread, one
+from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread, interned
 from advisor.rules.expressions import as_sql
 from advisor.rules.thresholds import Strict, Text, number
 from advisor.text import did_you_mean, one_line
@@ -27,7 +27,7 @@ _DEEPEST: Final = 4
 _MOST_NAMES: Final = 5
 _PLAIN: Final = re.compile(r"(?:[\w :,/^$|]|[.][*+]?)*")
 """Patterns that compile for certain: names, their alternatives and ends, and what may stand between."""
-_TOLD: Final = re.compile(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", re.MULTILINE)
+_ERROR: Final = re.compile(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", re.MULTILINE)
 _OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies", "collectives", "device_ops")
 
 
@@ -42,10 +42,10 @@ def _compiles(pattern: str) -> str:
     return pattern
 
 
-def _in_short(told: str) -> str:
+def _in_short(error: str) -> str:
     """What the engine tells of a pattern in lines, with a mark below the place: `unclosed group, at character 7`."""
-    if not (match := _TOLD.search(told)):
-        return one_line(told.partition("\n")[0].removeprefix("regex error: ").rstrip("."))
+    if not (match := _ERROR.search(error)):
+        return one_line(error.partition("\n")[0].removeprefix("regex error: ").rstrip("."))
     return f"{one_line(match['why'])}, at character {len(match['before']) + 1}"
 
 
@@ -168,7 +168,7 @@ class Selection(Strict):
         if any(each.kind != kind for each in of):
             raise ValueError(f"any: {', '.join(self.several)} are of different kinds")
         self._fits(kind)
-        return one(
+        return interned(
             kind,
             "" if of or self.copies is not None else getattr(self, self.kind),
             of,

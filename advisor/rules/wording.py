@@ -117,14 +117,14 @@ def names(template: str) -> set[str]:
     if "{" not in template:
         return set()
     try:
-        return set(_named(template))
+        return set(_names(template))
     except (TemplateError, ValueError) as error:
         raise ValueError(text.one_line(str(error), 200)) from None
     except RecursionError:
         raise ValueError("nested too deep") from None
 
 
-def _named(template: str) -> Iterator[str]:
+def _names(template: str) -> Iterator[str]:
     """The names in a template that has no more than a sentence needs."""
     environment = _environment()
     for node in _nodes(environment.parse(template)):

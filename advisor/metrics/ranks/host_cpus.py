@@ -16,8 +16,8 @@ def _waits(job: Job) -> CpuWaits:
     for i in job.members:
         hosts.setdefault(job.ranks[i].facts.get("host"), []).append(i)
     several = [positions for positions in hosts.values() if len(positions) > 1]
-    told = (pooled([job.ranks[i].workless for i in positions]) for positions in several)
-    return max(filter(None, told), key=lambda waits: waits.least_share, default=_NONE)
+    waits_of_hosts = (pooled([job.ranks[i].workless for i in positions]) for positions in several)
+    return max(filter(None, waits_of_hosts), key=lambda waits: waits.least_share, default=_NONE)
 
 
 def _most_ms(job: Job) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.model.finding import Value
-from advisor.present.rule_on_run import told_apart
+from advisor.present.rule_on_run import distinct
 from advisor.vocabulary.parts import POOLS
 from tests.command import advisor
 
@@ -130,4 +130,4 @@ def test_the_page_on_rules_names_every_part_that_a_saving_comes_out_of():
     ],
 )
 def test_numbers_that_compare_differently_read_differently(values: list[Value], unit: str, texts: list[str]):
-    assert told_apart(values, unit) == texts
+    assert distinct(values, unit) == texts
