@@ -89,7 +89,7 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
             continue
         covered, between, enough = _coverage(steps, work, fewest)
         rank = (re.search(WARM_UP, str(label)) is None, covered)
-        least = max(_ENOUGH_SHARE * between, _LEAST_SHARE * everything * _is_inside_one(str(label), ranges, host))
+        least = max(_ENOUGH_SHARE * between, _LEAST_SHARE * everything * _is_enclosed(str(label), ranges, host))
         if enough and covered and rank > most and covered >= least:
             shares = {"inside": covered / between}
             if percent(shares["inside"]) != percent(covered / everything):
@@ -132,7 +132,7 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
-def _is_inside_one(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:
+def _is_enclosed(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:
     """Whether one range of people's own is right around all of these, and they are not called steps."""
     around = ranges["parent"].unique()
     if len(around) > 1 or around.null_count() or re.search(_STEPS, label):
