@@ -151,11 +151,11 @@ def test_seventy_thousand_characters_are_cut_on_creation_and_on_every_edit(serve
 
 
 def test_two_jobs_at_once_leave_one_comment(server):
-    both_have_looked, looks = threading.Barrier(2), itertools.count()
+    both_have_looked, posts = threading.Barrier(2), itertools.count()
 
     def before(method, path):
-        if method == "GET" and path.partition("?")[0].endswith("/comments") and next(looks) < 2:
-            both_have_looked.wait(20)
+        if method == "POST" and path.endswith("/comments") and next(posts) < 2:
+            both_have_looked.wait(20)  # the first write waits until neither has seen one
 
     server.before = before
     outcomes = []
