@@ -46,44 +46,48 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """Ranges of kind `start_up`: calls in which CUDA or HIP sets itself up or loads a kernel, while the device idles.
 
     That is each long call before the device's first op. Later, it is the first launch of a kernel that takes 1 ms or
-    more, and a call of 100 ms or more that no more than one other of its name comes near. In a recording that a
-    profiler's schedule began in a later step the first launch recorded is not the process's first.
+    more, or the op right around it that does, and a call of 100 ms or more that no more than one other of its name
+    comes near. In a recording that a profiler's schedule began in a later step the first launch recorded is not the
+    process's first.
     """
-    is_call = pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("dur_ns") >= CODE_LOAD_NS)
-    calls = host.filter(is_call, ~matches(_WAITING).fill_null(value=False))
+    loading = pl.col("id").is_in(_first_launches(host, device).implode())
+    is_call = pl.col("kind").is_in(DRIVER_CALLS) & ~matches(_WAITING).fill_null(value=False)
+    calls = host.with_columns(loads=loading).filter(is_call | pl.col("loads"), pl.col("dur_ns") >= CODE_LOAD_NS)
     start = calls["start_ns"].to_numpy()
     busy = Intervals.of(device["start_ns"].to_numpy(), device.select(END_NS).to_series().to_numpy())
     idle_ns = calls["dur_ns"].to_numpy() - busy.within(start, start + calls["dur_ns"].to_numpy())
-    first_launches = device.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls()
-    loads = pl.col("id").is_in(first_launches.implode()) & matches(LAUNCHING) & pl.lit(_is_fresh(host))
     is_long = (pl.col("dur_ns") >= SET_UP_NS) | (pl.col("kind") == "allocator")  # taking memory takes microseconds
     before = (pl.col("start_ns") < device["start_ns"].min()) & is_long
     is_near = pl.col("dur_ns").rank("ordinal", descending=True).over("name") <= _MOST_CALLS
     third = pl.col("dur_ns").sort(descending=True).slice(_MOST_CALLS, 1).max().over("name").fill_null(0)
     rare = is_near & (pl.col("dur_ns") >= LONG_CALL_NS) & (2 * third < pl.col("dur_ns"))
     idles = pl.Series(idle_ns) >= _IDLE * pl.col("dur_ns")
-    return (
-        calls.with_columns(loads=loads)
-        .filter(idles & (before | rare | pl.col("loads")))
-        .select(
-            "thread",
-            pl.lit("start_up", HOST_OP_KINDS).alias("kind"),
-            pl.concat_str(
-                pl.when("loads").then(pl.lit(LOADING)).otherwise(pl.lit(STARTING)), pl.col("name").cast(pl.String)
-            )
-            .cast(host.schema["name"])
-            .alias("name"),
-            "start_ns",
-            "dur_ns",
+    return calls.filter(idles & (before | rare | pl.col("loads"))).select(
+        "thread",
+        pl.lit("start_up", HOST_OP_KINDS).alias("kind"),
+        pl.concat_str(
+            pl.when("loads").then(pl.lit(LOADING)).otherwise(pl.lit(STARTING)), pl.col("name").cast(pl.String)
         )
+        .cast(host.schema["name"])
+        .alias("name"),
+        "start_ns",
+        "dur_ns",
     )
 
 
-def _is_fresh(host: pl.DataFrame) -> bool:
-    """Whether the recording may hold the first uses of kernels: no schedule of a profiler began it in a later step."""
+def _first_launches(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
+    """Host rows that launch a kernel for the first time: calls, and the innermost framework ops right around them.
+
+    There is none where a profiler's schedule began the recording in a later step.
+    """
     steps = host.filter(pl.col("kind") == "step")["name"].cast(pl.String).str.extract(STEP).cast(pl.Int64, strict=False)
-    first = steps.min()
-    return first is None or first == 0
+    if steps.min() not in {None, 0}:
+        return steps.clear()
+    firsts = device.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls()
+    calls = host.filter(matches(LAUNCHING).fill_null(value=False), pl.col("id").is_in(firsts.implode()))
+    outer = host.filter(pl.col("kind") == "op")["parent"].drop_nulls()
+    around = host.filter(pl.col("kind") == "op", pl.col("id").is_in(calls["parent"].implode()))["id"]
+    return pl.concat([calls["id"], around.filter(~around.is_in(outer.implode()))])
 
 
 def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:

@@ -6,8 +6,10 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.step_marks import WARM_UP
+from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
+from advisor.vocabulary.limits import CODE_LOAD_NS
 
 ONCE: Final = ["start_up", "compile"]
 """Kinds of host ops that are done once: see `advisor.inputs.one_time_work`."""
@@ -17,6 +19,9 @@ _FIRST_CALLS: Final = (
 )
 _NOTICEABLE: Final = 0.05  # of the time: less changes no number that a reader sees
 _MOST_WORK: Final = 0.5  # of the kernels' time: what repeats is never the smaller part
+COLD_RANGE: Final = "the program's only pass"
+_MOST_IDLE: Final = 0.5  # own choice: of the idle time, from which first uses are what it is made of
+_WARM: Final = 2 / 3  # own choice: of the launches; a loop has as many after its first pass
 
 
 class Work(NamedTuple):
@@ -55,6 +60,41 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
     is_from_start = once_ns > 0 or before.str.contains(_FIRST_CALLS).any()
     return Work(begins_ns if is_from_start else None, end_ns)
+
+
+def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl.DataFrame:
+    """Host ops with a range of kind `start_up` around the work of a process that goes through its program once.
+
+    Then no time of the host is that of a later pass: an op is slow at its first call in more ways than a profiler
+    names. It is so where the recording holds the process's start, what is done once is half of the device's idle time,
+    and kernels are loaded to the end: two thirds of the launches lie nowhere between two loads.
+
+    Args:
+        host: Host ops of a recording without steps, with `id` and `parent`.
+        device: Device ops with `launch`.
+        extent: As from `work`.
+    """
+    if extent.start_ns is None or extent.end_ns is None:
+        return host
+    kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
+    start_ns, end_ns = extent.start_ns, extent.end_ns
+    recorded_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
+    idle = Intervals.of([recorded_ns], [end_ns]) - _spans(device)
+    once = _spans(host.filter(pl.col("kind").is_in(ONCE))) | Intervals.of([recorded_ns], [start_ns])
+    if (once & idle).total < _MOST_IDLE * idle.total or _longest_warm(device, kernels) >= _WARM:
+        return host
+    row = {"id": host.height, "kind": "start_up", "name": COLD_RANGE, "start_ns": start_ns, "dur_ns": end_ns - start_ns}
+    schema = {name: host.schema[name] for name in row}
+    return pl.concat([host, pl.DataFrame([row], schema_overrides=schema)], how="diagonal")
+
+
+def _longest_warm(device: pl.DataFrame, kernels: pl.DataFrame) -> float:
+    """The most kernels between two for which the device idled as long as a load takes, of all of them."""
+    idle_ns = pl.col("start_ns") - END_NS.cum_max().shift(1)
+    loaded = device.sort("start_ns").filter(idle_ns >= CODE_LOAD_NS)["start_ns"]
+    firsts = kernels.unique("name", keep="first").filter(pl.col("start_ns").is_in(loaded.implode()))
+    at: Ints = np.searchsorted(kernels["start_ns"].to_numpy(), np.sort(firsts["start_ns"].to_numpy()))
+    return float(np.diff([0, *at, kernels.height]).max() / kernels.height)
 
 
 def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:

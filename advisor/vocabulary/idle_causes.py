@@ -48,7 +48,8 @@ IDLE_CAUSES: Final = {
             "CUDA or HIP sets itself up or loads a kernel",
             "CUDA or HIP starts up",
             f"a call is open that takes {SET_UP} or more before the device's first op, or later, while the device does "
-            f"nothing, {CODE_LOAD} or more at the first launch of a kernel, or {LONG_CALL} or more as hardly another",
+            f"nothing, {CODE_LOAD} or more at the first launch of a kernel, or {LONG_CALL} or more as hardly another; "
+            "or the process goes through its program only once, and loads kernels to the end",
             host_range=True,
         ),
         IdleCause(

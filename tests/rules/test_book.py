@@ -142,17 +142,6 @@ def test_a_bandwidth_says_whether_waits_are_in_it(told, included):
     ) == included
 
 
-@pytest.mark.parametrize(("part", "once"), [(0.5, True), (0.49, False), (None, False)])
-def test_a_stall_that_is_a_first_use_is_said_to_happen_once(part, once):
-    metrics = {
-        "host_busy_share": 0.7,
-        "stall_first_use_part": part,
-        "stall_causes": "aten::add_ (6.6 ms)",
-        "majority": 0.5,
-    }
-    assert ("once per start" in say(BOOK["host-stalls"].says, {**metrics, **ON_GPU})) == once
-
-
 def test_something_is_left_to_advise_where_a_fix_is_made_already():
     for rule in BOOK.values():
         once = {fix.framework for fix in rule.fixes if fix.unless}

@@ -57,25 +57,22 @@ def _is_most(part: Intervals, total: Intervals) -> bool:
     return bool(part.total and 2 * part.total >= total.total)
 
 
-def _launching(view: DeviceView, *, once: bool = False) -> pl.DataFrame:
-    """Calls that launched something (a kernel's first use, `once`), and the framework ops right around them."""
-    ops = view.ops.select("name", "start_ns", "launch")
-    ops = ops.sort("start_ns").unique("name", keep="first") if once else ops
-    calls = view.host_of(ops["launch"])
-    around = view.host_of(calls["parent"]).filter(pl.col("kind") == "op")
-    inner = view.host.lazy().filter(pl.col("kind") == "op").select("parent").collect()
-    return pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))])
-
-
 def _part_of_stalls(view: DeviceView, when: Intervals) -> float:
     idle = view.once(stalls)
     return (when & idle).total / max(1, idle.total)
 
 
+def _launching(view: DeviceView) -> Intervals:
+    """Calls that launched something, and the framework ops right around them: no other thread could do this work."""
+    calls = view.host_of(view.ops["launch"])
+    around = view.host_of(calls["parent"]).filter(pl.col("kind") == "op")
+    inner = view.host.lazy().filter(pl.col("kind") == "op").select("parent").collect()
+    return spans(pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))]))
+
+
 def _unstalled(view: DeviceView) -> Change:
-    """But for first uses of kernels."""
-    again = view.once(stalls) - spans(_launching(view, once=True))
-    return without(host=again, rest=_REST_OF_STALL, bound_ns=again.total)
+    idle = view.once(stalls) - _launching(view)
+    return without(host=idle, rest=_REST_OF_STALL, bound_ns=idle.total)
 
 
 of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
@@ -84,13 +81,6 @@ of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="te
     "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
     "for half of their time or more; otherwise by their own time; and the time in which none was open",
 )
-of_stalls("stall_first_use_part", lambda view: _part_of_stalls(view, spans(_launching(view)))).says(
-    "How much of the idle time of over {launch_gap} on end passes in launches of kernels in their first use.",
-    "host-bound gaps of over {launch_gap} while a call that launches is open, or the op right around it outside other "
-    "ops / all of them; 0 without such gaps",
-    "no launch takes 1 ms but that which loads the kernel's code (lazy loading, CUDA C++ Programming Guide), "
-    "fills a library's caches or chooses an algorithm",
-)
 of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
     "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
@@ -98,8 +88,8 @@ of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(opti
 )
 of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
     "moving the host's work out of gaps of over {launch_gap}",
-    f"replay with half of the host's time in those gaps, but for first uses of kernels{ELSE}0",
-    f"replay without the host's time in those gaps, but for first uses of kernels{ELSE}the gaps without those",
+    f"replay with half of the host's time in those gaps, but for launching{ELSE}0",
+    f"replay without the host's time in those gaps, but for launching{ELSE}the gaps without that",
     "half: own choice",
     "",
 )

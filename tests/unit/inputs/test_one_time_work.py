@@ -73,6 +73,19 @@ def test_a_slow_first_launch_loads_the_kernel_unless_a_schedule_began_the_record
     assert started(steps="ProfilerStep#3") == [("start of CUDA or HIP in cudaLaunchKernel", 210, 290)]
 
 
+def test_the_op_right_around_a_first_launch_loads_the_kernel():
+    """A library that chooses an algorithm does so in its op, before the call."""
+    op = on_host("op", 205_000, 500_000, name="aten::addmm")
+    call = on_host("runtime", 499_000, 499_100, name="cudaLaunchKernel", parent=1)
+    device = [kernel(200_000, 201_000, launched=199_990, name="fill")]
+    device.append(kernel(500_000, 501_000, name="a") | {"call": None, "launch": 2})
+    made = profile(device, [on_host("annotation", 0, 600_000), op, call])
+    rows = with_one_time_work(made.host_ops, made.device_ops).filter(kind="start_up")
+    assert rows.select("name", "start_ns", "dur_ns").rows() == [
+        ("loading of a kernel in aten::addmm", 205_000_000, 295_000_000)
+    ]
+
+
 def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
     library = on_host("allocator", 600_000, 900_000, name="cudaFree")
     assert started(library)[1:] == [("start of CUDA or HIP in cudaFree", 600, 300)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.inputs.phases import Work, work
+from advisor.inputs.phases import COLD_RANGE, Work, with_only_pass, work
 from tests.tables import Row, kernel, on_device, on_host, profile
 
 MS = 1_000
@@ -51,3 +51,32 @@ def test_a_process_whose_first_calls_were_recorded_begins_with_its_first_kernel(
 
 def test_a_recording_without_kernels_has_no_bounds():
     assert found([on_device("memcpy", 0, 10)], [STARTS]) == (None, None)
+
+
+def only_pass(at: list[tuple[str, float]], host: list[Row]) -> list[tuple[float, float]]:
+    """Begin and end of the only pass, if the kernels of these names, each 1 ms long, are loaded so."""
+    device = [kernel(ms * MS, (ms + 1) * MS, launched=ms * MS - 10, name=name) for name, ms in at]
+    made = profile(device, host)
+    ranged = with_only_pass(made.host_ops, made.device_ops, work(made.host_ops, made.device_ops))
+    rows = ranged.filter(name=COLD_RANGE, kind="start_up")
+    return [(row["start_ns"] / 1e6, (row["start_ns"] + row["dur_ns"]) / 1e6) for row in rows.iter_rows(named=True)]
+
+
+# ms     0        50  52    55  57    60  62    65  67
+# once   |-starts-|
+# device             |a|       |b|       |c|       |d|
+COLD = [("a", 52), ("b", 57), ("c", 62), ("d", 67)]
+
+
+def test_a_process_that_loads_kernels_to_the_end_shows_its_only_pass():
+    assert only_pass(COLD, [STARTS]) == [(52, 68)]
+
+
+def test_where_most_kernels_follow_one_another_the_work_is_warm():
+    again = [("a", 53 + n) for n in range(8)]
+    assert only_pass([COLD[0], *again], [STARTS]) == []
+
+
+def test_what_idles_the_device_without_first_uses_is_work_of_the_program():
+    assert only_pass([*COLD, ("e", 120)], [STARTS]) == []  # 50 of 116 ms idle are start-up
+    assert only_pass(COLD, []) == []  # the process began before the recording

@@ -188,6 +188,7 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
     extent = phases.work(host, device)
+    host = host if step_rows.height else phases.with_only_pass(host, device, extent)
     filled = {
         **tables,
         "workers": extent.on(_worker(worker, host, device).with_columns(zero_ns=pl.lit(0, pl.Int64))),

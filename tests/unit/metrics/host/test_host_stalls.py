@@ -56,23 +56,6 @@ def test_an_op_is_named_and_not_the_views_it_consists_of():
     assert values["stall_causes"].startswith("aten::unflatten_dense_tensors (1.4 ms), forward (0.68 ms)")
 
 
-def test_a_single_long_launch_is_a_kernel_s_first_use():
-    slow = [kernel(at + 2105, at + 2125, at + 2102) for at in BEGINS]
-    for at, row in zip(BEGINS, slow, strict=True):
-        row["call"] |= {"start_ns": (at + 102) * 1000, "dur_ns": 2_000_000}
-    values = metrics_of(view(profile([LATE[0], slow[0], LATE[2], slow[1]], steps=LATE_STEPS)))
-    assert values["stall_first_use_part"] == pytest.approx(0.96, abs=0.01)
-    values = metrics_of(view(profile(LATE, steps=LATE_STEPS)))
-    assert values["stall_first_use_part"] == pytest.approx(0, abs=0.001)
-
-
-def test_the_op_right_around_a_launch_belongs_to_its_first_use():
-    op = on_host("op", 100, 2103, name="aten::addmm", thread=2)
-    call = on_host("runtime", 2101, 2102, name="cudaLaunchKernel", thread=2, parent=0)
-    trace = profile([LATE[0], LATE[1] | {"call": None, "launch": 1}], [op, call], LATE_STEPS[:1])
-    assert metrics_of(view(trace))["stall_first_use_part"] == pytest.approx(0.96, abs=0.01)
-
-
 @pytest.mark.parametrize("steps", [[], [step(1, 0, 4250, host=(0, 4240))]])
 def test_where_nothing_was_recorded_and_no_second_step_is_marked_the_host_s_work_is_not_known(steps):
     causes = metrics_of(view(profile(LATE, steps=steps)))["stall_causes"]
@@ -99,7 +82,6 @@ def test_in_one_step_too_what_was_recorded_on_the_host_tells_what_it_did():
 def test_short_gaps_are_no_stall():
     expected = {
         "stall_causes": "",
-        "stall_first_use_part": 0,
         "stall_update_part": 0,
         "stall_least_gain_ms": 0,
         "stall_gain_ms": 0,
