@@ -77,7 +77,6 @@ def rules_test(
 
     Exit 2 if anything is wrong.
     """
-    from advisor import metrics
     from advisor.rules.lint import lint
     from advisor.rules.rule_file import load
     from advisor.system.resources import rules_folder
@@ -85,7 +84,7 @@ def rules_test(
 
     tested = folder or rules_folder()
     shipped = load([rules_folder()])
-    if problems := lint(tested, metrics.dtypes(), shipped, documented=folder is None):
+    if problems := lint(tested, shipped, documented=folder is None):
         raise UsageError("\n".join(problems))
     rules = load([tested])
     for name in sorted(rules.keys() & shipped.keys()) if folder else ():

@@ -47,7 +47,7 @@ def metrics(selector: Selector, name: str) -> Iterator[Metric]:
 
 
 def _part(of: Selector, view: DeviceView, when: Intervals) -> Value:
-    steps = view.once(of.steps)
+    steps = of.steps(view)
     return (when & steps).total / steps.total if steps.total else None
 
 
@@ -88,7 +88,7 @@ _GIVES: Final[dict[str, _Give]] = {
         "union of the time of {words}, in the used steps (of ops their own, without ops right inside) / step time",
     ),
     "ms": _Give(
-        lambda of, view: view.per_step_ms((view.once(of.spans) & view.once(of.steps)).total),
+        lambda of, view: view.per_step_ms((view.once(of.spans) & of.steps(view)).total),
         "ms",
         "Time per step in the {words} that the rule selects.",
         "the same time of {words} / steps",

@@ -139,7 +139,8 @@ class Selector:
 
     def open(self, view: DeviceView) -> Intervals:
         """When it goes on, of ops with all that runs within them."""
-        return self._rest(view, spans(view.once(self.rows)))
+        rows = view.once(self.rows)
+        return EMPTY if rows.is_empty() else self._rest(view, spans(rows))
 
     def spans(self, view: DeviceView) -> Intervals:
         """Its time: the union of its rows' times; an op's time is its own, without ops within it."""
@@ -168,10 +169,7 @@ class Selector:
 
         The device runs after the host: of a recording of one step, the host's first ops lie before the device's step.
         """
-        if not self.is_of_host or self.exposed or self.idle:
-            return Intervals.of(view.starts, view.ends)
-        start = view.steps["host_start_ns"].to_numpy()
-        return Intervals.of(start, start + view.steps["host_dur_ns"].to_numpy())
+        return view.once(_host_steps if self.is_of_host and not self.exposed and not self.idle else _device_steps)
 
     def ranges(self, view: DeviceView) -> pl.DataFrame:
         """When each of its rows goes on: id, start_ns, end_ns; of ops a row per stretch without ops right inside."""
@@ -245,6 +243,15 @@ class Selector:
 def interned(*of: Any, **conditions: Any) -> Selector:  # noqa: ANN401 - those of a selector
     """The one selector that is so: what several rules select is computed once (`DeviceView.once` goes by identity)."""
     return Selector(*of, **conditions)
+
+
+def _host_steps(view: DeviceView) -> Intervals:
+    start = view.steps["host_start_ns"].to_numpy()
+    return Intervals.of(start, start + view.steps["host_dur_ns"].to_numpy())
+
+
+def _device_steps(view: DeviceView) -> Intervals:
+    return Intervals.of(view.starts, view.ends)
 
 
 def _unsized(view: DeviceView) -> Missing | None:

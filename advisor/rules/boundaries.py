@@ -18,7 +18,6 @@ from advisor.rules.rule_file import Rule
 Key: TypeAlias = tuple[str | int, ...]
 """Where a condition stands in the rule file."""
 Metrics: TypeAlias = Mapping[str, Any]
-Types: TypeAlias = Mapping[str, type[pl.DataType]]
 
 _BESIDE: Final = 0.01  # of a limit, or the step from a limit of 0: less than any change of a limit that matters
 _DIGITS: Final = 12
@@ -39,13 +38,13 @@ class AtLimit(NamedTuple):
         return self.answer == _SILENT
 
 
-def at_limits(rule: Rule, metrics: Types) -> tuple[list[AtLimit], list[tuple[Key, str]]]:
+def at_limits(rule: Rule) -> tuple[list[AtLimit], list[tuple[Key, str]]]:
     """The cases, and the limits that decide in none of them, each with its key."""
     edges, idle = [], []
     for key, text in _conditions(rule).items():
         for first, sign, second in comparisons(text):
             limit = f"{first} {sign} {second}"
-            cases = next(_decided(rule, key, (first, second), metrics), None)
+            cases = next(_decided(rule, key, (first, second)), None)
             if cases is None:
                 idle.append((key, limit))
             else:
@@ -53,7 +52,7 @@ def at_limits(rule: Rule, metrics: Types) -> tuple[list[AtLimit], list[tuple[Key
     return edges, idle
 
 
-def misjudged(rule: Rule, cases: Iterable[AtLimit], metrics: Types) -> list[AtLimit]:
+def misjudged(rule: Rule, cases: Iterable[AtLimit]) -> list[AtLimit]:
     """Those of the cases to which this rule has another answer."""
     by_key: dict[Key, list[AtLimit]] = {}
     for case in cases:
@@ -61,66 +60,65 @@ def misjudged(rule: Rule, cases: Iterable[AtLimit], metrics: Types) -> list[AtLi
     return [
         case
         for key, of_key in by_key.items()
-        for case, answer in zip(of_key, _answers(rule, key, [case.values for case in of_key], metrics), strict=True)
+        for case, answer in zip(of_key, _answers(rule, key, [case.values for case in of_key]), strict=True)
         if answer != case.answer
     ]
 
 
 def _conditions(rule: Rule) -> dict[Key, str]:
     """Every condition of the rule and of its fixes; what it saves is none."""
-    texts: dict[Key, str] = {
-        tuple(key.split(".")): str(text) for key, text in rule.texts.items() if "saving" not in key
-    }
+    texts: dict[Key, str] = {tuple(key.split(".")): text for key, text in rule.texts.items() if "saving" not in key}
     return texts | {("fixes", *key): condition for key, condition in rule.texts_of_fixes.items()}
 
 
-def _decided(rule: Rule, key: Key, sides: tuple[str, str], metrics: Types) -> Iterator[list[tuple[Metrics, object]]]:
+def _decided(rule: Rule, key: Key, sides: tuple[str, str]) -> Iterator[list[tuple[Metrics, object]]]:
     """By case and metric, what the rule answers around the limit, if the answer changes there."""
-    names = parse(f"({sides[0]}) = ({sides[1]})", {*metrics, *rule.params}).names - rule.params.keys()
+    names = parse(f"({sides[0]}) = ({sides[1]})", rule.types, rule.params).names - rule.params.keys()
     for name in sorted(names):
-        around = _around(rule, name, sides, metrics)
-        answers = iter(_answers(rule, key, [row for rows in around for row in rows], metrics))
+        around = _around(rule, name, sides)
+        answers = iter(_answers(rule, key, [row for rows in around for row in rows]))
         for rows in around:
             cases = [(row, next(answers)) for row in rows]
             if any(answer != cases[0][1] for _, answer in cases):
                 yield cases
 
 
-def _answers(rule: Rule, key: Key, rows: Sequence[Metrics], metrics: Types) -> list[object]:
+def _answers(rule: Rule, key: Key, rows: Sequence[Metrics]) -> list[object]:
     """Of a fix whether its condition holds, else whether the rule fires, how severe it is, and how sure."""
-    frame = _frame(rows, metrics)
+    frame = _frame(rule, rows)
     if key[0] == "fixes":
-        return parse(_conditions(rule)[key], {*metrics, *rule.params}).over(frame, rule.params)
+        return parse(_conditions(rule)[key], rule.types, rule.params).over(frame, rule.params)
     return [(verdict.outcome, verdict.severity, verdict.lower) for verdict in verdicts(rule, frame)]
 
 
-def _around(rule: Rule, name: str, sides: tuple[str, str], metrics: Types) -> list[list[Metrics]]:
+def _around(rule: Rule, name: str, sides: tuple[str, str]) -> list[list[Metrics]]:
     """The metrics of each case with this one around the value at which both sides are equal."""
     cases = [case.metrics for case in rule.cases.values()]
-    if metrics[name] == pl.String:
+    if rule.types[name] == pl.String:
         words = [side[1:-1] for side in sides if side.startswith("'")]
         return [[{**values, name: word} for word in (*words, "?")] for values in cases]
-    ends = [_difference(rule, sides, [{**values, name: at} for values in cases], metrics) for at in (0.0, 1.0)]
+    ends = [_difference(rule, sides, [{**values, name: at} for values in cases]) for at in (0.0, 1.0)]
     near: list[list[Metrics]] = [
         [{**values, name: value} for value in _near(*of_case)]
         for values, of_case in zip(cases, zip(*ends, strict=True), strict=True)
     ]
-    gaps = iter([abs(gap or 0.0) for gap in _difference(rule, sides, [row for rows in near for row in rows], metrics)])
+    gaps = iter([abs(gap or 0.0) for gap in _difference(rule, sides, [row for rows in near for row in rows])])
     closest = [min(((next(gaps), row) for row in rows), key=itemgetter(0)) for rows in near if rows]
     closest.sort(key=itemgetter(0))  # first the cases in which a number meets the limit exactly
-    is_count = metrics[name] == pl.Int64
+    is_count = rule.types[name] == pl.Int64
     return [[{**row, name: value} for value in _points(float(row[name]), is_count=is_count)] for _, row in closest]
 
 
-def _difference(rule: Rule, sides: tuple[str, str], rows: Sequence[Metrics], metrics: Types) -> list[float | None]:
+def _difference(rule: Rule, sides: tuple[str, str], rows: Sequence[Metrics]) -> list[float | None]:
     """By how much the left side exceeds the right one in each row; None where it is unknown or no number."""
-    frame = _frame(rows, metrics)
+    frame = _frame(rule, rows)
     text = f"({sides[0]}) - ({sides[1]})" if "'" not in "".join(sides) else "0 / 0"
-    return parse(text, {*metrics, *rule.params}).over(frame, rule.params)
+    return parse(text, rule.types, rule.params).over(frame, rule.params)
 
 
-def _frame(rows: Sequence[Metrics], metrics: Types) -> pl.DataFrame:
-    return pl.DataFrame([{name: row.get(name) for name in metrics} for row in rows], schema=dict(metrics), strict=False)
+def _frame(rule: Rule, rows: Sequence[Metrics]) -> pl.DataFrame:
+    types = rule.types
+    return pl.DataFrame([{name: row.get(name) for name in types} for row in rows], schema=dict(types), strict=False)
 
 
 def _near(from_zero: float | None, from_1: float | None) -> list[float]:

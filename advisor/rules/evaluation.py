@@ -45,7 +45,7 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
     """
     if not rows.height:
         return []
-    parsed = rule.expressions(rows.columns)
+    parsed = rule.expressions()
     judged = [key for key in parsed if key == "when" or key.startswith("severity.")]
     needed = sorted(set().union(*(parsed[key].names for key in judged)) - rule.params.keys())
     unknown = {metric: [value is None for value in rows[metric].to_list()] for metric in needed}
@@ -93,7 +93,7 @@ def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix
 
 def _holding(rule: Rule, row: Mapping[str, object]) -> dict[tuple[int, str], bool | None]:
     """Whether each condition holds; None where what it needs is not known."""
-    return {key: _holds(condition, row, rule) for key, condition in rule.fix_conditions(row).items()}
+    return {key: _holds(condition, row, rule) for key, condition in rule.fix_conditions().items()}
 
 
 def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast, get_args
 
 import polars as pl
@@ -74,16 +74,15 @@ def evaluated(
     return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
 
 
-def parse(text: str | bool, known: Collection[str]) -> Expression:  # noqa: FBT001 - YAML's `true`
+def parse(text: str, *known: Collection[str]) -> Expression:
     """Checks `text` word by word and hands it to polars.
 
     Raises:
-        ExpressionError: a name that is not in `known`, a function, or no valid expression.
+        ExpressionError: a name that none of `known` has, a function, or no valid expression.
     """
-    text = str(text).lower() if isinstance(text, bool) else text
     names = _names(text)
-    for name in sorted(name for name in names if name not in known):
-        raise ExpressionError(f"unknown metric or parameter {name!r}{did_you_mean(name, known)}")
+    for name in sorted(name for name in names if not any(name in of for of in known)):
+        raise ExpressionError(f"unknown metric or parameter {name!r}{did_you_mean(name, {*chain(*known)})}")
     return Expression(text, names, _expr(text))
 
 

@@ -49,9 +49,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(str(rule.when).split()),
         references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
-        params={
-            name: value for name, value in rule.params.items() if name in rule.expressions(candidate.row)["when"].names
-        },
+        params={name: value for name, value in rule.params.items() if name in rule.expressions()["when"].names},
     )
 
 
@@ -114,7 +112,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
 
 def _metrics(candidate: Candidate) -> tuple[str, ...]:
     """The metrics that the verdict rests on, then those the rule adds."""
-    parsed = candidate.rule.expressions(candidate.row)
+    parsed = candidate.rule.expressions()
     judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
     return tuple(dict.fromkeys(name for name in (*judged, *candidate.rule.shows) if candidate.rule.has_metric(name)))
 
@@ -140,7 +138,7 @@ def _evidence(candidate: Candidate, metrics: Sequence[str]) -> tuple[Evidence, .
 def _limits(candidate: Candidate) -> dict[str, dict[str, tuple[Operator, float]]]:
     """By metric, the limit from which the rule fires (`fires`), and from which it has each severity."""
     limits: dict[str, dict[str, tuple[Operator, float]]] = defaultdict(dict)
-    for key, expression in candidate.rule.expressions(candidate.row).items():
+    for key, expression in candidate.rule.expressions().items():
         if key == "when" or key.startswith("severity."):
             for metric, limit in expression.limits(candidate.row, candidate.rule.params).items():
                 limits[metric]["fires" if key == "when" else key.removeprefix("severity.")] = limit

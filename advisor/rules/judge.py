@@ -99,10 +99,10 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
     fits = [_applies(rule.applies, setting, run.format) for setting in settings]
     if not any(fits):
         return "not_applicable"
-    applicable = rule.own(rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean)))
-    of_rows = verdicts(rule, applicable)
+    applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
+    of_rows = verdicts(rule, rule.judged(applicable))
     if any(verdict.outcome == "fired" for verdict in of_rows):
-        silent = candidate(rule, of_rows, applicable, run.pace)
+        silent = candidate(rule, of_rows, rule.own(applicable), run.pace)
         return replace(silent, says=sentence(silent, run), is_fragment=run.is_fragment)
     if missing := [verdict for verdict in of_rows if verdict.outcome == "not_evaluable"]:
         return _not_evaluable(rule, missing, run)

@@ -13,7 +13,7 @@ from advisor.errors import RuleError
 from advisor.metrics.metric import METRICS
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
-from advisor.rules.boundaries import Types, at_limits
+from advisor.rules.boundaries import at_limits
 from advisor.rules.evaluation import Verdict, fixes_in_order, verdicts
 from advisor.rules.expressions import comparisons
 from advisor.rules.rule_file import Rule, RuleFile, files
@@ -25,12 +25,11 @@ Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
 
 
-def lint(folder: Path, metrics: Types, known_rules: Collection[str], *, documented: bool = False) -> list[str]:
+def lint(folder: Path, known_rules: Collection[str], *, documented: bool = False) -> list[str]:
     """Everything that is wrong with the rule files of a folder, one `path:line: message` each.
 
     Args:
         folder: Where the `*.yaml` files are.
-        metrics: Every metric with its type.
         known_rules: Ids of other rules that `explains` may name.
         documented: Whether to ask for what the shipped rules have: the meaning of every parameter that is no limit of
             a metric, and why a rule states its severity.
@@ -47,7 +46,7 @@ def lint(folder: Path, metrics: Types, known_rules: Collection[str], *, document
     for file in files:
         if file.path in rules:
             rule = rules[file.path]
-            lines += _lines(rule, metrics, ids, cases=True)
+            lines += _lines(rule, ids, cases=True)
             problems = _undocumented(rule) if documented else ()
             lines += [str(rule.error(at, message)) for at, message in problems]
             if rule.id != RULES.get(file.path.stem, file.path.stem):
@@ -55,23 +54,21 @@ def lint(folder: Path, metrics: Types, known_rules: Collection[str], *, document
     return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
 
 
-def refusals(rules: Mapping[str, Rule], metrics: Types, ids: Collection[str], *, cases: bool = False) -> Iterator[str]:
+def refusals(rules: Mapping[str, Rule], ids: Collection[str], *, cases: bool = False) -> Iterator[str]:
     """What keeps rules from being judged, one `path:line: message` each.
 
     Args:
         rules: The rules, by id.
-        metrics: Every metric with its type.
         ids: All rules that they may name.
         cases: Whether to run their cases too.
     """
     for rule in rules.values():
-        yield from _lines(rule, metrics, ids, cases=cases)
+        yield from _lines(rule, ids, cases=cases)
     yield from _cycles(rules)
 
 
-def _lines(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool = False) -> list[str]:
-    problems = _problems(rule, _known(rule, metrics), ids, cases=cases)
-    return [str(rule.error(at, message)) for at, message in problems]
+def _lines(rule: Rule, ids: Collection[str], *, cases: bool = False) -> list[str]:
+    return [str(rule.error(at, message)) for at, message in _problems(rule, ids, cases=cases)]
 
 
 def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
@@ -82,10 +79,10 @@ def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
             lines.append(str(error))
 
 
-def _problems(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool) -> Iterator[Problem]:
+def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Problem]:
     try:
-        expressions = rule.expressions(metrics)
-        conditions = rule.fix_conditions(metrics)
+        expressions = rule.expressions()
+        conditions = rule.fix_conditions()
         of_sentence = wording.names(rule.says)
         of_fixes = set().union(*(wording.names(text) for fix in rule.fixes for text in fix.templates))
     except RuleError as error:
@@ -94,12 +91,10 @@ def _problems(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool) 
     except ValueError as error:
         yield ("says",), str(error)
         return
-    yield from _name_problems(rule, metrics, of_sentence)
-    for name in sorted(of_fixes - {*metrics, *rule.params}):
-        yield ("fixes",), f"unknown metric or parameter {name!r}"
+    yield from _name_problems(rule, of_sentence, of_fixes)
     yield from _unit_problems(rule)
     yield from _severity_problems(rule)
-    yield from _about_problems(rule, metrics, ids)
+    yield from _about_problems(rule, ids)
     yield from _part_problems(rule)
     choices = Counter((fix.choice, fix.framework) for fix in rule.fixes if fix.choice)
     for (choice, framework), fixes in choices.items():
@@ -113,8 +108,8 @@ def _problems(rule: Rule, metrics: Types, ids: Collection[str], *, cases: bool) 
         if name not in used:
             yield ("params", name), "this parameter is not used"
     if cases:
-        yield from _case_problems(rule, metrics)
-        yield from _limit_problems(rule, metrics_of(rule, metrics))
+        yield from _case_problems(rule)
+        yield from _limit_problems(rule)
 
 
 def _undocumented(rule: Rule) -> Iterator[Problem]:
@@ -126,9 +121,9 @@ def _undocumented(rule: Rule) -> Iterator[Problem]:
         yield ("severity",), "write why no saving decides it: `because: ...`"
 
 
-def _limit_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
+def _limit_problems(rule: Rule) -> Iterator[Problem]:
     """Limits that decide in no case, and fixes that a job may have already without a case of such a job."""
-    cases, idle = at_limits(rule, metrics)
+    cases, idle = at_limits(rule)
     silent = any(case.fires is False for case in rule.cases.values()) or any(case.is_silent for case in cases)
     if not silent:
         yield ("cases",), "no case in which the rule does not fire"
@@ -136,32 +131,34 @@ def _limit_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
         if place[0] != "fixes":
             yield place, f"no case shows what `{limit}` decides: add one in which nothing else decides"
     jobs = [*(case.metrics for case in rule.cases.values()), *(case.values for case in cases)]
-    for (index, key), condition in rule.fix_conditions(metrics).items():
+    for (index, key), condition in rule.fix_conditions().items():
         rows = [row for row in jobs if condition.names <= row.keys() | rule.params.keys()]
         if key == "unless" and not any(condition.over(pl.DataFrame([row]), rule.params)[0] for row in rows):
             yield ("fixes", index, "unless"), "no case of a job that has this fix already"
 
 
-def _name_problems(rule: Rule, metrics: Collection[str], of_sentence: set[str]) -> Iterator[Problem]:
-    for name in sorted(of_sentence - {*metrics, *rule.params, *wording.PHRASES[True], wording.DEVICE}):
-        yield ("says",), f"unknown metric or parameter {name!r}"
-    for name in rule.params:
-        if name in metrics:
+def _name_problems(rule: Rule, of_sentence: set[str], of_fixes: set[str]) -> Iterator[Problem]:
+    phrases = {*wording.PHRASES[True], wording.DEVICE}
+    for at, names in (("says", of_sentence - phrases), ("fixes", of_fixes)):
+        for name in sorted(name for name in names - rule.parameters.keys() if not rule.has_metric(name)):
+            yield (at,), f"unknown metric or parameter {name!r}"
+    for name in rule.parameters:
+        if rule.has_metric(name):
             yield ("params", name), "this is the name of a metric"
     for name in rule.selected.keys() & METRICS.keys():
         yield ("measure",), f"{name} is a metric of all rules: call the selection otherwise"
     for key, title in ((("title",), rule.title), (("confidence", "title"), rule.certainty.title)):
-        if "-" in rule.id and re.search(rf"(?<![\w-]){rule.id}(?![\w-])", title or ""):  # one word is the title's too
+        if "-" in rule.id and rule.id in re.findall(r"[\w-]+", title or ""):  # one word is the title's too
             yield key, "leave out the rule's id: reports write it after the title"
     for index, name in enumerate(rule.shows):
-        if name not in metrics:
+        if not rule.has_metric(name):
             yield ("shows", index), f"unknown metric {name!r}"
 
 
 def _unit_problems(rule: Rule) -> Iterator[Problem]:
     """Shares that are held against a number above 1: it is in percent, and its unit is left out."""
     for key, text in rule.texts.items():
-        for first, _, second in comparisons(str(text)):
+        for first, _, second in comparisons(text):
             for name, limit in ((first, second), (second, first)):
                 if not name.endswith("_share") or not rule.has_metric(name) or rule.metric(name).unit != "share":
                     continue
@@ -179,18 +176,19 @@ def _severity_problems(rule: Rule) -> Iterator[Problem]:
         yield ("severity",), "without a saving, one level must be `true`, for rows that reach no other"
 
 
-def _about_problems(rule: Rule, metrics: Types, ids: Collection[str]) -> Iterator[Problem]:
+def _about_problems(rule: Rule, ids: Collection[str]) -> Iterator[Problem]:
     """What stands on what it is about, and on its relations to other rules."""
     about = rule.about
     for key, others in ((("explains",), rule.explains), (("about", "parts"), about.parts)):
         for index, other in enumerate(others):
             if other not in ids:
                 yield (*key, index), f"no rule has the id {other!r}"
-    for name in {about.rank, about.time} - {None, *metrics}:
-        yield ("about",), f"unknown metric {name!r}"
+    for name in filter(None, (about.rank, about.time)):
+        if not rule.has_metric(name):
+            yield ("about",), f"unknown metric {name!r}"
     if about.parts and about.time is None:
         yield ("about",), "name the metric that says how much of it each part is: `time: METRIC`"
-    if about.rank and metrics.get(about.rank, pl.Int64) != pl.Int64:
+    if about.rank and rule.has_metric(about.rank) and rule.metric(about.rank).dtype != pl.Int64:
         yield ("about", "rank"), f"{about.rank!r} is not the number of a rank: name a metric with the unit `rank`"
 
 
@@ -215,32 +213,21 @@ def _trial_problems(rule: Rule) -> Iterator[Problem]:
             yield ("fixes", index, "try"), str(error)
 
 
-def _case_problems(rule: Rule, metrics: Types) -> Iterator[Problem]:
+def _case_problems(rule: Rule) -> Iterator[Problem]:
     if not any(case.fires for case in rule.cases.values()):
         yield ("cases",), "no case in which the rule fires"
-    wrong = dict(failures(rule, metrics_of(rule, metrics)))
+    wrong = dict(failures(rule))
     for place, case in rule.cases.items():
-        unknown = sorted(case.metrics.keys() - metrics.keys())
+        unknown = sorted(case.metrics.keys() - rule.types.keys())
         if message := f"unknown metric {unknown[0]!r}" if unknown else wrong.get(place):
             yield ("cases", place), f"case {case.name!r}: {message}"
 
 
-def metrics_of(rule: Rule, metrics: Types) -> Types:
-    """The metrics that the rule or a case of it names; with all the others a verdict takes six times as long."""
-    words = rule.words.union(*(entry.metrics for entry in rule.entries), *(e.not_evaluable or () for e in rule.entries))
-    return {name: dtype for name, dtype in _known(rule, metrics).items() if name in words}
-
-
-def _known(rule: Rule, metrics: Types) -> Types:
-    """The metrics that the rule may name, with those of its selections."""
-    return {**metrics, **{name: metric.dtype for name, metric in rule.selected.items()}}
-
-
-def failures(rule: Rule, metrics: Types) -> Iterator[tuple[int, str]]:
+def failures(rule: Rule) -> Iterator[tuple[int, str]]:
     """How the rule's verdicts on its cases differ from what these demand, by the place of the case in the file."""
     cases = rule.cases
-    rows = [{name: case.metrics.get(name) for name in metrics} for case in cases.values()]
-    frame = pl.DataFrame(rows, schema=dict(metrics), strict=False)
+    rows = [{name: case.metrics.get(name) for name in rule.types} for case in cases.values()]
+    frame = pl.DataFrame(rows, schema=dict(rule.types), strict=False)
     for place, verdict, row in zip(cases, verdicts(rule, frame), frame.iter_rows(named=True), strict=True):
         if message := _failure(rule, cases[place], verdict, row):
             yield place, message

@@ -65,7 +65,7 @@ REASONS: Final[Mapping[str, str]] = {
 def used_metrics(rule: Rule) -> set[str]:
     """The metrics that a rule's expressions and texts name, those of its selections by the names that it gives them."""
     known = {*METRICS, *rule.selected}
-    expressions = (*rule.expressions(known).values(), *rule.fix_conditions(known).values())
+    expressions = (*rule.expressions().values(), *rule.fix_conditions().values())
     texts = (rule.says, *(text for fix in rule.fixes for text in fix.templates))
     others = {*rule.shows, rule.about.time, rule.about.rank}
     return known & others.union(*(each.names for each in expressions), *map(wording.names, texts))

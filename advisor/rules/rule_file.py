@@ -103,18 +103,27 @@ class Rule(Strict):
         """Whether the rule can call a metric so."""
         return name in self.selected or name in METRICS
 
+    @cached_property
+    def types(self) -> Mapping[str, type[pl.DataType]]:
+        """The types of the metrics that the rule or a case of it names, by the names that they have in the rule."""
+        of_cases = (name for entry in self.entries for name in (*entry.metrics, *(entry.not_evaluable or ())))
+        return {name: self.metric(name).dtype for name in {*self.words, *of_cases} if self.has_metric(name)}
+
     def own(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of metrics, with those of the rule's selections by the names that they have in the rule."""
-        if not self.measure:
-            return rows
-        unknown, measured = pl.Series([None] * rows.height), {*rows.columns}
-        return rows.hstack(
-            [
-                rows.get_column(metric.name, default=unknown).cast(metric.dtype).rename(name)
-                for name, metric in self.selected.items()
-                if metric.name in measured or name in self.words
-            ]
-        )
+        columns = [(name, self._column(rows, name)) for name in self.selected]
+        return rows.hstack([column for name, column in columns if name in self.words or column.count()])
+
+    def judged(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Of rows of metrics only those that a verdict takes, by the names that they have in the rule."""
+        names = set().union(*(expression.names for expression in self.expressions().values())) - self.parameters.keys()
+        return pl.DataFrame([rows.to_series().alias(""), *(self._column(rows, name) for name in names)])
+
+    def _column(self, rows: pl.DataFrame, name: str) -> pl.Series:
+        """The metric that the rule calls so; null if it was not measured."""
+        metric = self.metric(name)
+        column = rows.get_column(metric.name, default=None)
+        return pl.Series(name, [None] * rows.height, metric.dtype) if column is None else column.rename(name)
 
     @property
     def renamed(self) -> list[Note]:
@@ -129,7 +138,7 @@ class Rule(Strict):
     @property
     def limits(self) -> dict[str, str]:
         """By parameter, the metric that is held against it, or against so much of the step, in a condition."""
-        texts = [str(text) for key, text in self.texts.items() if not key.startswith("saving")]
+        texts = [text for key, text in self.texts.items() if not key.startswith("saving")]
         sides = (sides for text in (*texts, *self.texts_of_fixes.values()) for sides in comparisons(text))
         return {second.removesuffix(" * step_mean_ms"): first for first, _, second in sides if first.isidentifier()}
 
@@ -146,10 +155,11 @@ class Rule(Strict):
         return {level: when for level, when in every.items() if when is not None}
 
     @property
-    def texts(self) -> dict[str, str | bool | float]:
+    def texts(self) -> dict[str, str]:
         """Every expression of the rule by the key it stands under."""
-        texts: dict[str, str | bool | float] = {"when": self.when}
-        texts |= {f"severity.{level}": when for level, when in self.levels.items()}
+        stated: dict[str, str | bool] = {"when": self.when}
+        stated |= {f"severity.{level}": when for level, when in self.levels.items()}
+        texts = {key: text if isinstance(text, str) else str(text).lower() for key, text in stated.items()}
         if self.certainty.lower_if:
             texts["confidence.lower_if"] = self.certainty.lower_if
         if self.saving:
@@ -162,35 +172,27 @@ class Rule(Strict):
         """The conditions of the fixes that have one, by their position and key."""
         return {(n, key): text for n, fix in enumerate(self.fixes) for key in _OF_FIXES if (text := getattr(fix, key))}
 
-    def expressions(self, metrics: Iterable[str]) -> dict[str, Expression]:
-        """The rule's expressions, parsed; `metrics` are the names they may use beside the rule's parameters.
+    def expressions(self) -> dict[str, Expression]:
+        """The rule's expressions, parsed: over its metrics and parameters.
 
         Raises:
             RuleError: one of them cannot be used; the message starts with its key.
         """
-        known = {*metrics, *self.params}
-        parsed = {}
-        for key, text in self.texts.items():
-            try:
-                parsed[key] = parse(text if isinstance(text, bool) else str(text), known)
-            except ExpressionError as error:
-                raise RuleError(str(error), tuple(key.split("."))) from None
-        return parsed
+        return {key: self._parsed(text, *key.split(".")) for key, text in self.texts.items()}
 
-    def fix_conditions(self, metrics: Iterable[str]) -> dict[tuple[int, str], Expression]:
+    def fix_conditions(self) -> dict[tuple[int, str], Expression]:
         """The conditions of the fixes that have one, parsed, by their position and key.
 
         Raises:
             RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
         """
-        known = {*metrics, *self.params}
-        parsed = {}
-        for (index, key), text in self.texts_of_fixes.items():
-            try:
-                parsed[index, key] = parse(text, known)
-            except ExpressionError as error:
-                raise RuleError(str(error), ("fixes", index, key)) from None
-        return parsed
+        return {at: self._parsed(text, "fixes", *at) for at, text in self.texts_of_fixes.items()}
+
+    def _parsed(self, text: str, *at: str | int) -> Expression:
+        try:
+            return parse(text, METRICS, self.selected, self.parameters)
+        except ExpressionError as error:
+            raise RuleError(str(error), at) from None
 
 
 class RuleFile:
@@ -231,15 +233,15 @@ class RuleFile:
     def _error(self, at: Place, words: str) -> RuleError:
         return RuleError(f"{self.path}:{self._yaml.line(at)}: {words}")
 
-    def rule(self) -> Rule:
-        """The rule in the file.
+    def rule(self, shared: tuple[tuple[Path, str], ...] = ()) -> Rule:
+        """The rule in the file; `shared` are the files of selections that it may name, if they were read before.
 
         Raises:
             RuleError: the first thing that is wrong with its form.
         """
         try:
             rule = Rule.model_validate(self.data)
-            rule._shared = shared_selections(self.path.parent) if rule.measure else {}  # noqa: SLF001 - of other files
+            rule._shared = _selections(shared or _shared(self.path.parent)) if rule.measure else {}  # noqa: SLF001
             rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:
             raise self._error(*_wrong_form(error, "no such key in a rule")) from None
@@ -278,25 +280,27 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.yaml") if path.name != FILE)
 
 
-def shared_selections(folder: Path | None = None) -> dict[str, Selection]:
-    """The selections that rules of a folder may name beside their own: those of the book, and of that folder.
-
-    Raises:
-        RuleError: one of them is none.
-    """
-    every: dict[str, Selection] = {}
-    for path in dict.fromkeys(place / FILE for place in (rules_folder(), folder) if place and (place / FILE).exists()):
+def _shared(folder: Path) -> tuple[tuple[Path, str], ...]:
+    """The files of selections that rules of a folder may name: the book's, and that folder's; and what they say."""
+    paths = dict.fromkeys(place / FILE for place in (rules_folder(), folder) if (place / FILE).exists())
+    texts = []
+    for path in paths:
         with _refusing(path):
-            every |= _selections(path, decoded(content_of(path)))
-    return every
+            texts.append((path, decoded(content_of(path))))
+    return tuple(texts)
 
 
 @lru_cache(maxsize=16)
-def _selections(path: Path, text: str) -> Mapping[str, Selection]:
-    yaml = Yaml(text)
-    if not isinstance(yaml.value, dict):
-        raise RuleError(f"{path}:1: shared selections are a mapping from a name to a selection")
-    return {name: _selection(path, yaml, name) for name in yaml.value}
+def _selections(shared: tuple[tuple[Path, str], ...]) -> Mapping[str, Selection]:
+    """The selections in such files, those of a later one before others of their name."""
+    every: dict[str, Selection] = {}
+    for path, text in shared:
+        with _refusing(path):
+            yaml = Yaml(text)
+        if not isinstance(yaml.value, dict):
+            raise RuleError(f"{path}:1: shared selections are a mapping from a name to a selection")
+        every |= {name: _selection(path, yaml, name) for name in yaml.value}
+    return every
 
 
 def _selection(path: Path, yaml: Yaml, name: str) -> Selection:
@@ -321,10 +325,11 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     book: dict[str, Rule] = {}
     for folder in folders:
         of_folder: dict[str, Rule] = {}
-        for path in files(folder):
+        paths, shared = files(folder), _shared(folder)
+        for path in paths:
             with _refusing(path):
                 text = _text(path)
-            rule = _rule(path, text, cases=cases)
+            rule = _rule(path, text, shared, cases=cases)
             if rule.id in of_folder:
                 raise RuleFile(path).error(("id",), f"{rule.id} is the id of another rule in this folder too")
             of_folder[rule.id] = rule
@@ -355,6 +360,6 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 @lru_cache(maxsize=1_024)
-def _rule(path: Path, text: str, *, cases: bool) -> Rule:
+def _rule(path: Path, text: str, shared: tuple[tuple[Path, str], ...], *, cases: bool) -> Rule:
     """The rule in a file that says this: who checks many recordings in one process parses it once."""
-    return RuleFile(path, text, cases=cases).rule()
+    return RuleFile(path, text, cases=cases).rule(shared)

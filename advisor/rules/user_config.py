@@ -4,7 +4,6 @@ import datetime as dt
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from advisor import metrics
 from advisor.config import Config
 from advisor.errors import RuleError, UsageError
 from advisor.model.notes import Note
@@ -46,7 +45,7 @@ def _check_own(own: Mapping[str, Rule], book: Collection[str], *, cases: bool = 
     """Refuses rules that name what there is not; cases are for `advisor rules test`, unless they are asked for."""
     from advisor.rules.lint import refusals  # noqa: PLC0415 - the shipped rules are checked before they ship
 
-    if problem := next(refusals(own, metrics.dtypes(), book, cases=cases), None):
+    if problem := next(refusals(own, book, cases=cases), None):
         raise RuleError(problem)
 
 

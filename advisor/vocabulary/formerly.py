@@ -24,18 +24,16 @@ METRICS: Final[dict[str, str]] = {
 
 def lines_of(text: str, names: dict[str, str]) -> dict[str, str]:
     """The earlier names that a YAML or TOML file has outside of comments, with their lines: `3, 5`."""
-    words = _words(names)
-    lines = enumerate(text.splitlines(), start=1) if names and words.search(text) else ()
     at = defaultdict[str, dict[int, None]](dict)
-    for number, line in lines:
-        for name in words.findall(line.partition("#")[0]):
+    for number, line in enumerate(text.splitlines(), start=1) if _has_any(text, names) else ():
+        for name in _words(names).findall(line.partition("#")[0]):
             at[name][number] = None
     return {name: ", ".join(map(str, numbers)) for name, numbers in at.items()}
 
 
 def in_text(text: str, names: dict[str, str]) -> str:
     """The text with the names of now."""
-    return _words(names).sub(lambda name: names[name[0]], text) if names else text
+    return _words(names).sub(lambda name: names[name[0]], text) if _has_any(text, names) else text
 
 
 def in_json(text: str | bytes) -> str | bytes:
@@ -45,6 +43,10 @@ def in_json(text: str | bytes) -> str | bytes:
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     old = re.compile(rf'(?<=")(?:{"|".join(map(re.escape, names))})(?=["/])'.encode())
     return old.sub(lambda name: names[name[0].decode()].encode(), data)
+
+
+def _has_any(text: str, names: dict[str, str]) -> bool:
+    return any(name in text for name in names)  # hardly a file does: no pattern is as quick to say so
 
 
 def _words(names: dict[str, str]) -> re.Pattern[str]:

@@ -1,14 +1,13 @@
 """The shipped rule book: lint, and that every threshold of every rule is held by a case."""
 
 import re
-from functools import cache
 
 import pytest
 
 from advisor import metrics
 from advisor.rules.boundaries import at_limits, misjudged
 from advisor.rules.evaluation import fixes_in_order
-from advisor.rules.lint import failures, lint, metrics_of
+from advisor.rules.lint import failures, lint
 from advisor.rules.wording import PHRASES, say
 from advisor.system.resources import rules_folder
 from advisor.vocabulary import formerly
@@ -19,14 +18,8 @@ ON_GPU = {**PHRASES[True], "device": "GPU"}
 NAMES = metrics.dtypes()
 
 
-@cache
-def columns(rule_id):
-    of_selections = {name: metric.dtype for name, metric in BOOK[rule_id].selected.items()}
-    return metrics_of(BOOK[rule_id], NAMES | of_selections)
-
-
 def test_the_book_is_right():
-    assert lint(rules_folder(), NAMES, BOOK, documented=True) == []
+    assert lint(rules_folder(), BOOK, documented=True) == []
 
 
 def test_no_line_of_a_rule_is_longer_than_an_editor_shows():
@@ -52,13 +45,10 @@ def mutants(rule):
 
 @pytest.mark.parametrize("rule", BOOK.values(), ids=BOOK)
 def test_each_changed_threshold_breaks_a_case(rule):
-    names = columns(rule.id)
-    cases, _ = at_limits(rule, names)
-    assert misjudged(rule, cases, names) == []
+    cases, _ = at_limits(rule)
+    assert misjudged(rule, cases) == []
     survivors = [
-        change
-        for change, mutant in mutants(rule)
-        if not misjudged(mutant, cases, names) and not any(failures(mutant, names))
+        change for change, mutant in mutants(rule) if not misjudged(mutant, cases) and not any(failures(mutant))
     ]
     assert survivors == [], "no case notices"
 

@@ -1,10 +1,7 @@
 """Cases at limits: what follows from a comparison, and which limits decide nothing."""
 
-from advisor import metrics
 from advisor.rules.boundaries import at_limits, misjudged
 from advisor.rules.rule_file import Rule
-
-NAMES = {name: metrics.dtypes()[name] for name in ("memcpy_share", "memcpy_ms", "step_mean_ms", "steps", "engine")}
 
 
 def rule(when, given, **changes):
@@ -24,7 +21,7 @@ def rule(when, given, **changes):
 
 
 def answers(of, metric):
-    cases, idle = at_limits(of, NAMES)
+    cases, idle = at_limits(of)
     return [(case.values[metric], case.answer) for case in cases], [limit for _, limit in idle]
 
 
@@ -57,7 +54,7 @@ def test_a_limit_that_another_hides_decides_nothing():
 
 def test_a_text_is_another_one():
     fixes = [{"for": "any", "do": "less", "unless": "engine = 'vllm'"}]
-    cases, _ = at_limits(rule("memcpy_share > limit", {"memcpy_share": 0.5}, fixes=fixes), NAMES)
+    cases, _ = at_limits(rule("memcpy_share > limit", {"memcpy_share": 0.5}, fixes=fixes))
     assert [(c.values["engine"], c.answer) for c in cases if c.key == ("fixes", 0, "unless")] == [
         ("vllm", True),
         ("?", False),
@@ -66,7 +63,7 @@ def test_a_text_is_another_one():
 
 def test_a_rule_with_another_limit_misjudges_its_cases():
     before = rule("memcpy_share >= limit", {"memcpy_share": 0.5})
-    cases, _ = at_limits(before, NAMES)
-    assert misjudged(before, cases, NAMES) == []
-    assert misjudged(before.adjusted({"limit": 0.21}, None), cases, NAMES)
-    assert misjudged(before.model_copy(update={"when": "memcpy_share > limit"}), cases, NAMES)
+    cases, _ = at_limits(before)
+    assert misjudged(before, cases) == []
+    assert misjudged(before.adjusted({"limit": 0.21}, None), cases)
+    assert misjudged(before.model_copy(update={"when": "memcpy_share > limit"}), cases)

@@ -19,7 +19,7 @@ def test_a_comparison_per_row():
 
 
 def test_true_holds_for_every_row():
-    assert over(True, [0.1, 0.2]) == [True, True]
+    assert over("true", [0.1, 0.2]) == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import re
 import polars as pl
 import pytest
 
-from advisor import metrics
 from advisor.config import load
 from advisor.engine import check
 from advisor.errors import UsageError
@@ -94,7 +93,7 @@ def test_a_rule_of_the_user(tmp_path, book):
         tmp_path, book, "mine", **{"\nsays:": "\nabout: {time: step_mean_ms, parts: [input-bound]}\nsays:"}
     )
     assert "loader_wait_share" in "\n".join(lines)
-    assert lint(own, metrics.dtypes(), load_rules([book])) == []
+    assert lint(own, load_rules([book])) == []
     config = with_settings(tmp_path, "rules: [own]\n")
     rule = rule_book(config)["mine"]
     assert rule.about.parts == ("late-batches",)
@@ -111,7 +110,7 @@ def test_a_rule_of_the_user(tmp_path, book):
 
 def test_a_rule_of_the_user_in_place_of_a_renamed_one(tmp_path, book):
     own, _ = own_rule(tmp_path, book, "input-bound", **{"title: ": "title: My "})
-    assert lint(own, metrics.dtypes(), load_rules([book])) == []
+    assert lint(own, load_rules([book])) == []
     config = with_settings(tmp_path, "rules: [own]\n")
     assert rule_book(config)["late-batches"].title.startswith("My ")
     assert "input-bound" not in rule_book(config)

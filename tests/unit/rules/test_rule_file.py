@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor import config, metrics
+from advisor import config
 from advisor.errors import RuleError, UsageError
 from advisor.rules import wording
 from advisor.rules.lint import lint
@@ -43,7 +43,7 @@ def folder(tmp_path):
 
 
 def problems(folder):
-    return [p.removeprefix(f"{folder}/") for p in lint(folder, metrics.dtypes(), [])]
+    return [p.removeprefix(f"{folder}/") for p in lint(folder, [])]
 
 
 def test_a_right_rule_has_no_problems(folder):
@@ -176,8 +176,8 @@ def test_an_override_changes_the_value_alone(folder):
 
 def test_a_rule_that_has_judged_judges_as_overridden_afterwards(folder):
     rule = load([folder(RULE)])["slow-copies"]
-    keys = rule.expressions(metrics.dtypes()).keys()
-    changed = rule.adjusted({}, "low").expressions(metrics.dtypes()).keys()
+    keys = rule.expressions().keys()
+    changed = rule.adjusted({}, "low").expressions().keys()
     assert changed == keys | {"severity.low"}
 
 
@@ -199,11 +199,11 @@ def test_a_wrong_parameter_is_refused_with_its_line(folder, written, message):
 
 def test_only_the_shipped_rules_must_document_what_is_no_limit_of_a_metric(folder):
     path = folder(RULE.replace("{limit: 20 %}", "{limit: 20 %, part: 50 %}").replace("low: 0.5", "low: part"))
-    assert lint(path, metrics.dtypes(), []) == []
-    (meaning,) = lint(path, metrics.dtypes(), [], documented=True)
+    assert lint(path, []) == []
+    (meaning,) = lint(path, [], documented=True)
     assert meaning.startswith(f"{path}/slow-copies.yaml:4: params.part: write what it is after its unit")
     stated = RULE.replace(SAVING, "severity: {low: true}").replace(", saves: [15, 30]", ", fires: low")
-    (because,) = lint(folder(stated), metrics.dtypes(), [], documented=True)
+    (because,) = lint(folder(stated), [], documented=True)
     assert "8: severity: write why no saving decides it" in because
 
 
