@@ -111,6 +111,14 @@ def bytes_(value: float) -> str:
     return f"{_rounded(value / 1024**power, 3)} {_SIZES[power]}"
 
 
+def same_scale(first_ms: float, *others_ms: float) -> tuple[list[str], str]:
+    """Durations with the decimals and the unit that suit the first, to be compared with it, and that unit."""
+    unit = precise_ms(first_ms).rpartition(" ")[2]
+    scaled = first_ms * _PER_MS[unit]
+    decimals = max(0, 2 - math.floor(math.log10(scaled or 1)))
+    return [f"{value * _PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
+
+
 def quantity(value: float | str | None, unit: str) -> str:
     """A metric's value in its unit; text stays as it is."""
     if value is None or isinstance(value, str):

@@ -62,7 +62,7 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
 
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. Another
     recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
-    findings about the recording ask for nothing here, nor do small ones without a saving.
+    findings about the recording ask for nothing here, nor do small ones without a saving if others do.
 
     Args:
         findings: Of one run.
@@ -70,9 +70,9 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         step_ms: The step, where no saving says what it is of.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
-    for finding in findings:
+    for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss]:
         fix = next(iter(finding.fixes_for(framework)), None)
-        if fix is None or not _asks(finding):
+        if fix is None:
             continue
         place = next((n for n, (other, _) in enumerate(groups) if _larger(other, fix)), None)
         if place is None:

@@ -5,6 +5,7 @@ from itertools import accumulate
 from typing import Final
 
 from advisor.model.report import Accounting, Part, Run
+from advisor.model.source import Steps
 from advisor.present import document as doc
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, count, listing, ms, percent
@@ -25,7 +26,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
     bar = doc.Bar("step" if run.source.steps.marked else "used", _segments(known))
-    words = " ".join(filter(None, (_in_brief(run, known), _usual(run))))
+    words = " ".join(filter(None, (_in_brief(run, known), _usual(run.source.steps))))
     return doc.Bars((bar,)), doc.Text(words)
 
 
@@ -69,12 +70,13 @@ def _in_brief(run: Run, known: Accounting) -> str:
     return f"{', '.join(_adding_up(of_all))}."
 
 
-def _usual(run: Run) -> str:
-    """That the bar is of a usual step, where an action shortens long ones."""
-    length_ms = run.source.steps.length_ms
-    if length_ms is None or run.source.steps.whole_mean_ms or not any(action.with_long_steps for action in run.actions):
+def _usual(steps: Steps) -> str:
+    """Which numbers are of which step, where long steps or the profiler make several of it."""
+    if steps.length_ms is None or steps.step_mean_ms is None or steps.length_ms == steps.step_mean_ms:
         return ""
-    return f"The bar is a usual step of {ms(length_ms)}, without the long ones."
+    mean, usual = ("step without the profiler", "recorded") if steps.unprofiled_ms else ("mean step", "usual")
+    times = (ms(steps.length_ms), ms(steps.step_mean_ms))
+    return f"Bar and savings are of the {mean}, {times[0]}; the rest is of the {usual} one, {times[1]}."
 
 
 def _doubt(known: Accounting, of: str) -> str:

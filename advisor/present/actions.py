@@ -1,28 +1,29 @@
-"""What to do, in words: each action with what it changes the step to, and all of them together."""
+"""What to do, in words: each action with what it changes the step to, alone and after those before it."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor.model.action import Action
 from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
-from advisor.present.verdict import title
-from advisor.text import WIDE, count, first_sentence, interval, ms, percents, without_shared_unit
+from advisor.present.stacks import source_lines
+from advisor.present.verdict import headline, title
+from advisor.text import WIDE, count, first_sentence, listing, ms, percents, same_scale
+from advisor.vocabulary.parts import pool_short
 
 MOST: Final = 3
 """Actions on the one screen."""
 
-_LONG: Final = 110  # characters of a sentence that loses the list at its end
+_LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
+_ONE_PART: Final = 0.9  # of a saving: the rest needs no name
 
 
 def actions(run: Run) -> doc.Actions | None:
     """The first things to do; None where there is nothing to do, or nothing that is worth it."""
     first = worthwhile(run)[:MOST]
-    if not first:
-        return None
-    items = tuple(_action(action, number, run) for number, action in enumerate(first, 1))
-    return doc.Actions(items, _together(first, run))
+    return doc.Actions(tuple(_action(first, number, run) for number in range(1, len(first) + 1))) if first else None
 
 
 def worthwhile(run: Run) -> list[Action]:
@@ -30,29 +31,49 @@ def worthwhile(run: Run) -> list[Action]:
     return [action for action in run.actions if not action.is_small]
 
 
-def _action(action: Action, number: int, run: Run) -> doc.Action:
+def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
+    action = first[number - 1]
     findings = [finding for key in action.findings for finding in run.findings if finding.key == key]
     return doc.Action(
         number=number,
         do=first_sentence(action.do),
         becomes=becomes(action, run),
-        says=_evidence(findings, run),
+        says=" ".join(_evidence(findings, run)),
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,
         is_new=any(finding.new for finding in findings),
+        then=_then(first[:number], run),
     )
 
 
-def _evidence(findings: Sequence[Finding], run: Run) -> str:
-    """What was measured, without a list of names behind it; of several findings what each is."""
-    if len(findings) > 1:
-        rest = f" And {count(len(findings) - MOST, 'more finding')}." if len(findings) > MOST else ""
-        return " ".join(f"{title(finding, run)}." for finding in findings[:MOST]) + rest
-    sentence = first_sentence(findings[0].says)
-    head, names, _ = sentence.partition(": ")
-    is_list = names and len(sentence) > _LONG and head.count("(") == head.count(")")
-    return f"{head}." if is_list else sentence
+def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
+    """What was measured, unless the headline says it; its line; what else that mends; the parts, if one is not all."""
+    first, *others = findings
+    if (sentence := first_sentence(first.says)) not in headline(run):
+        yield _short(sentence)
+    if lines := source_lines(first)[:1]:
+        yield f"Line: `{lines[0].path}:{lines[0].line}`."
+    yield from (f"{title(finding, run)}." for finding in others[: MOST - 1])
+    if len(findings) > MOST:
+        yield f"And {count(len(findings) - MOST, 'more finding')}."
+    if parts := _parts(findings):
+        yield f"It shortens {listing(parts)}."
+
+
+def _parts(findings: Sequence[Finding]) -> list[str]:
+    """The parts of the step that the savings come out of; none where it is nearly one, or another recording."""
+    savings = [finding.saving for finding in findings if finding.saving and not findings[0].fixes[0].records]
+    most: Counter[str] = sum((Counter(dict(saving.parts)) for saving in savings), Counter())
+    largest = [(pool, ends) for pool, ends in most.most_common() if ends > (1 - _ONE_PART) * most.total()]
+    return [f"{pool_short(pool)} (up to {ms(ends)})" for pool, ends in largest] if len(largest) > 1 else []
+
+
+def _short(sentence: str) -> str:
+    """A long sentence without all but the first entry of the list at its end."""
+    head, _, names = sentence.partition(": ")
+    is_list = "), " in names and len(sentence) > _LONG and head.count("(") == head.count(")")
+    return f"{head}: {names.partition('), ')[0]})." if is_list else sentence
 
 
 def becomes(action: Action, run: Run) -> str:
@@ -63,33 +84,28 @@ def becomes(action: Action, run: Run) -> str:
         return ""
     if action.high_ms <= 0:
         return "Alone this saves nothing: another rank or part of the job takes as long."
-    mean = " on average, long steps included" if action.with_long_steps else ""
-    shorter = f"{percents(*action.shares)} shorter"
     ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
-    return f"{_change(action.step_ms, *ends, _per(run))}{mean} ({shorter})."
+    return f"{_change(action.step_ms, *ends, run)} ({percents(*action.shares)} shorter)."
 
 
-def _together(first: Sequence[Action], run: Run) -> str:
-    """`All together: 176 → 97-130 ms a step.`; empty where fewer than two save anything known."""
-    known = [action for action in first if action.high_ms]
-    least, most = (known[-1].then_low_ms, known[-1].then_high_ms) if len(known) > 1 else (None, None)
-    if least is None or most is None:
+def _then(so_far: Sequence[Action], run: Run) -> str:
+    """`1 and 2 together: 176 → 97-130 ms a step.`; empty for the first that saves anything known, and for any other."""
+    known = [number for number, action in enumerate(so_far, 1) if action.high_ms]
+    last = so_far[-1]
+    if len(known) < 2 or known[-1] != len(so_far) or last.then_low_ms is None or last.then_high_ms is None:  # noqa: PLR2004
         return ""
-    length_ms = max(action.step_ms or 0.0 for action in known)
-    which = "All" if len(known) == len(first) else f"{' and '.join(str(first.index(a) + 1) for a in known)}"
-    return f"{which} together: {_change(length_ms, least, most, _per(run))}."
+    change = _change(so_far[known[0] - 1].step_ms or 0.0, last.then_low_ms, last.then_high_ms, run)
+    return f"{listing([str(number) for number in known])} together: {change}."
 
 
-def _per(run: Run) -> str:
-    return " a step" if run.source.steps.marked else ""
-
-
-def _change(before: float, least: float, most: float, per: str) -> str:
+def _change(before: float, least: float, most: float, run: Run) -> str:
     """`71 → 35-42 ms a step`; with one end where the other says nothing: nearly no change, or nearly no time left."""
+    per = " a step" if run.source.steps.marked else ""
+    (was, low, high), unit = same_scale(before, least, most)
     if (before - most) * WIDE <= before - least:
-        after, end = ms(least), " at best"
+        after, end = low, " at best"
     elif least * WIDE <= most:
-        after, end = ms(most), " or less"
+        after, end = high, " or less"
     else:
-        after, end = interval(least, most), ""
-    return f"{without_shared_unit(ms(before), after)} → {after}{per}{end}"
+        after, end = low if low == high else f"{low}\N{EN DASH}{high}", ""
+    return f"{was} → {after} {unit}{per}{end}"

@@ -334,7 +334,10 @@ class Findings(Struct, frozen=True):
 
 
 class Action(Struct, frozen=True):
-    """What to do: what the step becomes, what was measured, how results change, and the rules that found it."""
+    """What to do: what the step becomes, what was measured, how results change, and the rules that found it.
+
+    `then` is what the step becomes with it and all before it.
+    """
 
     number: int
     do: str
@@ -344,14 +347,18 @@ class Action(Struct, frozen=True):
     rules: tuple[str, ...]
     severity: Severity
     is_new: bool = False
+    then: str = ""
 
 
 class Actions(Struct, frozen=True):
-    """What to do, the first first; `together` is what the step becomes with all of it."""
+    """What to do, the first first."""
 
     actions: tuple[Action, ...]
-    together: str = ""
     level: Level = Level.BOTH
+
+    def together(self, few: int | None = None) -> str:
+        """What the step becomes with the first few, or with all; empty where fewer than two save anything known."""
+        return next((action.then for action in self.actions[:few][::-1] if action.then), "")
 
 
 Block: TypeAlias = (

@@ -19,7 +19,7 @@ from advisor.present.phases import phases
 from advisor.present.ranks import bandwidth, each_rank, pace
 from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
-from advisor.present.trust import record, trust
+from advisor.present.trust import is_about_recording, record, trust
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
@@ -130,7 +130,7 @@ def _article(run: Run, number: int) -> doc.Article:
         id=f"run-{number}",
         name=run.name,
         headline=headline(run),
-        beside=qualified(run),
+        beside=" ".join(filter(None, (qualified(run), _record_first(run)))),
         facts=facts(run),
         sections=tuple(section for section in (*first, *rest) if section),
     )
@@ -144,9 +144,15 @@ def _actions(run: Run) -> doc.Section | None:
 def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
     blocks = [doc.Text(trust(run), label="Trust:")]
-    if code := record(run):
+    if (code := record(run)) and not is_about_recording(run):
         blocks.append(doc.Text(f"`{code}`", label="Record what is missing:"))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
+
+
+def _record_first(run: Run) -> str:
+    """The command that records what the verdict lacks; empty where the verdict is no lack."""
+    code = record(run) if is_about_recording(run) else ""
+    return f"Record what shows it: `{code}`" if code else ""
 
 
 def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:

@@ -18,7 +18,7 @@ def facts(run: Run) -> tuple[str, ...]:
         _format(source),
         *(WORKLOADS.get(kind, kind) for kind in source.workload.kinds),
         _processes(source),
-        _devices(source),
+        f"{_devices(source)}{_idle_devices(run)}",
         f"{_steps(source.steps)}{_paced(run)}",
     )
 
@@ -119,17 +119,20 @@ def _devices(source: Source) -> str:
     return listing(many) or ("no device recorded" if source.steps.are_cut else "no device")
 
 
+def _idle_devices(run: Run) -> str:
+    """`, 5 more do nothing`; empty where no finding is about devices that the process sees and does not use."""
+    evidence = (item for finding in run.findings for item in finding.evidence)
+    idle = next((item.value for item in evidence if item.metric == "devices_idle"), None)
+    return f", {idle} more do nothing" if idle else ""
+
+
 def _steps(steps: Steps) -> str:
     if not steps.marked:
         return f"no steps marked, {ms(steps.step_ms)} used" if steps.step_ms is not None else "no steps marked"
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
     if steps.step_mean_ms is None or not steps.used:
         return used
-    recorded = f"{ms(steps.step_mean_ms)}{' on average' if steps.used > 1 else ''}"
-    recorded += f", {ms(steps.whole_mean_ms)} with the long ones" if steps.whole_mean_ms else ""
-    if steps.unprofiled_ms is None:
-        return f"{used}, {recorded}{_lengths(steps)}"
-    return f"{used}, {ms(steps.unprofiled_ms)} without the profiler (median), {ms(steps.step_mean_ms)} recorded (mean)"
+    return f"{used}, {ms(steps.length_ms)}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
 
 
 def _lengths(steps: Steps) -> str:

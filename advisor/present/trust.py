@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from advisor.model.notes import DOUBTS
+from advisor.model.notes import DOUBTS, FRAGMENT
 from advisor.model.report import Run
 from advisor.present.next_recording import answered, command, missing_options
 from advisor.present.source import count_devices
@@ -23,10 +23,15 @@ def record(run: Run) -> str:
     return command(run) if run.trust == "low" or missing_options(run) else ""
 
 
+def is_about_recording(run: Run) -> bool:
+    """Whether the recording is what the verdict is about: it is to blame, or shows no cause of the largest loss."""
+    return run.trust == "low" or run.outcome.code in {"loss", "too_little"}
+
+
 def doubts(run: Run) -> list[str]:
-    """What is wrong with the recording, a sentence each."""
+    """What is wrong with the recording, a sentence each; that it is a fragment the headline says."""
     titles = [f"{title(finding, run)}." for finding in run.findings if finding.of_recording]
-    notes = [note for note in (*run.source.salvaged, *run.source.notes) if note.code in DOUBTS]
+    notes = [note for note in (*run.source.salvaged, *run.source.notes) if note.code in DOUBTS - {FRAGMENT}]
     return [*titles, *(f"{capital(note.words)}." for note in notes)]
 
 

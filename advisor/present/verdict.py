@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
-from advisor.model.finding import OUTLIERS, Finding, Place, Saving
+from advisor.model.finding import Finding, Place, Saving
 from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
@@ -34,6 +34,8 @@ def headline(run: Run) -> str:
     known = run.outcome
     if known.code == "too_little":
         return _too_little(run)
+    if fragment := _fragment(run):
+        return fragment
     if known.code == "finding":
         first = run.findings[0]
         of_recording = first.lacks_work or run.is_mostly_once
@@ -137,8 +139,8 @@ def each_step(run: Run) -> str:
 
 
 def qualified(run: Run) -> str:
-    """That the recording is a fragment; the cause of a loss, or why that many rules could not be judged."""
-    return " ".join(filter(None, (_fragment(run), _qualified(run), _left_out(run))))
+    """The cause of a loss, or why that many rules could not be judged; what of the recording is left out."""
+    return " ".join(filter(None, (_qualified(run), _left_out(run))))
 
 
 def _left_out(run: Run) -> str:
@@ -163,7 +165,7 @@ def _qualified(run: Run) -> str:
     """Empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
-        return " ".join(filter(None, (cause(run), place(run.unexplained), _saved_of_loss(run))))
+        return " ".join(filter(None, (cause(run), place(run.unexplained))))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":
@@ -178,15 +180,6 @@ def _without_losses(run: Run) -> str:
         return ""
     of = "a step would take" if run.source.steps.marked else "the time used would be"
     return f"Without anything lost, {of} {ms(known.busy_share * known.step_ms)} instead of {ms(known.step_ms)}."
-
-
-def _saved_of_loss(run: Run) -> str:
-    """What the findings save of that loss, which none of them explains; empty where all are small."""
-    part = run.unexplained
-    if part is None or all(finding.severity == "low" for finding in run.findings):
-        return ""
-    saved = f"up to {percent(part.saved_ms / part.ms)}" if part.saved_ms else "none"
-    return f"The {'findings save' if len(run.findings) > 1 else 'finding saves'} {saved} of that time."
 
 
 def title(finding: Finding, run: Run) -> str:
@@ -224,8 +217,7 @@ def saving(finding: Finding, steps: Steps) -> str | None:
         return "Fixing this alone saves nothing: another rank or part of the job takes as long."
     saved = f"{saved_time(finding.saving)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
-        comma = "," if "," in saved else ""
-        return f"{capital(saved)}{comma} may be saved; this recording does not show how."
+        return f"{capital(saved)} may be saved; this recording does not show how."
     unsure = ", or much less" if finding.saving.low_ms * WIDE <= finding.saving.high_ms else ""
     return f"Fixing this saves {saved}{unsure}."
 
@@ -254,4 +246,4 @@ def _of(finding: Finding, steps: Steps) -> str:
     length = ms(won.high_ms / won.high_share)
     if not steps.marked:
         return f" of the {length} used"
-    return f" of each {length} step{', long steps included' if won.of == OUTLIERS else ''}"
+    return f" of each {length} step"

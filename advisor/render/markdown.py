@@ -276,8 +276,8 @@ def _fold(block: doc.Fold, links: str | None) -> str:
 
 def _actions(block: doc.Actions, _links: str | None) -> Iterator[str]:
     yield _list(f"**{action.number}** {_action(action)}" for action in block.actions)
-    if block.together:
-        yield prose(block.together)
+    if together := block.together():
+        yield prose(together)
 
 
 def _action(action: doc.Action) -> str:

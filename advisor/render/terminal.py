@@ -372,12 +372,14 @@ def _actions(page: Page, block: doc.Actions, verbose: bool, _margin: int) -> Non
         says = " ".join(filter(None, (action.changes, action.says)))
         rules = (f" [{', '.join(action.rules)}]", "cyan")
         mark = (f"{grade.mark} ", grade.style)
-        becomes = (f" {action.becomes}" if action.becomes else "", "green")
-        page.add(f"{action.number} ", mark, new, (action.do, "bold"), becomes, f" {says}", rules, hang=_MARGIN + 1)
+        becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, says))
+        page.add(
+            f"{action.number} ", mark, new, (action.do, "bold"), (becomes, "green"), evidence, rules, hang=_MARGIN + 1
+        )
     if more := len(block.actions) - len(actions):
         page.add(f"and {more} more to do (`-v`)", margin=_MARGIN + 1)
-    if block.together:
-        page.add((block.together, "green"), margin=_MARGIN + 1)
+    if together := block.together(len(actions)):
+        page.add((together, "green"), margin=_MARGIN + 1)
     page.gap()
 
 

@@ -13,6 +13,7 @@ from advisor.vocabulary.parts import DELAYED, LONG, PARTS, SKEW, WORK
 
 _DELAY: Final = "other_programs"
 _TRANSFERS: Final = frozenset({"memcpy", "memset", "collective", SKEW})
+_WORTH: Final = 0.1  # of a loss: a finding about it that saves less leaves it as it is, and does not explain it
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
 
 
@@ -92,12 +93,13 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
     saved: Mapping[str, float],
     unjudged: Iterable[NotEvaluable],
 ) -> Part:
-    about = {f.rule for f in findings if f.loss in {part.code, *part.pools} or (f.saving and f.saving.of in part.pools)}
     share = float(row["share"] or 0)
     ms = share * step_ms
+    about = {f.rule for f in findings if f.loss in {part.code, *part.pools} or (f.saving and f.saving.of in part.pools)}
+    is_cause = any(f.rule in about and (f.loss or _claim(f, part) >= _WORTH * ms) for f in findings)
     rules = [f.rule for f in findings if f.rule in about or saved.get(f.rule)]
     saved_ms = sum(saved.values())
-    is_explained = bool(about) or saved_ms > _MAJORITY * ms
+    is_explained = is_cause or saved_ms > _MAJORITY * ms
     is_open = not (is_explained or part.is_useful)
     return Part(
         part=part.code,
@@ -111,6 +113,11 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
         range=row.get("range"),
         range_share=row.get("range_share"),
     )
+
+
+def _claim(finding: Finding, part: parts.Part) -> float:
+    """What a finding saves of a part at most, in ms, whichever worker's numbers it shows."""
+    return sum(ms for pool, ms in (finding.saving.parts if finding.saving else {}).items() if pool in part.pools)
 
 
 def _reasons(part: parts.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:

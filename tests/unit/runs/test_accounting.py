@@ -86,6 +86,13 @@ def test_a_finding_explains_a_loss_without_a_saving():
     assert known(finding("holes", loss="unknown"), rows=rows).parts[1].is_explained
 
 
+def test_a_finding_that_saves_next_to_nothing_of_a_loss_does_not_explain_it():
+    rows = [{"part": "compute", "share": 0.4}, {"part": "memcpy", "share": 0.6}]  # 60 of 100 ms
+    little, enough = (known(finding("a", "memcpy", memcpy=ms), rows=rows).parts[1] for ms in (5.9, 6.0))
+    assert [part.is_explained for part in (little, enough)] == [False, True]
+    assert little.findings == ("a",)
+
+
 def test_an_open_loss_tells_what_kept_its_rules_from_judging():
     missing = {"x": Reason.of(Missing("no_copy_sizes")), "y": Reason.of(Missing("no_shapes"))}
     often = {"x": Reason.of(Missing("no_shapes")), "y": Reason.of(Missing("no_shapes"))}

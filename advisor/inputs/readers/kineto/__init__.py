@@ -45,6 +45,7 @@ _RECORD: Final = (
     "start it in the thread that does the work, or give it "
     "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
 )
+_EXAMPLES: Final = 3
 _UNIT: Final = "`ts` and `dur` of a Chrome trace are numbers of microseconds, not of nanoseconds"
 _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
 
@@ -84,6 +85,9 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         if columns.untimed:
             raise ReadError(f"no event has a valid start and length: {_UNIT}", name)
+        if columns.foreign:
+            which = ", ".join(sorted(columns.foreign)[:_EXAMPLES])
+            raise ReadError(f"a Chrome trace of another tool ({which}): PyTorch's profiler wrote none of it", name)
         raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)
     return profile
 

@@ -32,6 +32,11 @@ class Rows(NamedTuple):
     device: list[Event]
 
 
+def wrote(event: Event) -> bool:
+    """Whether an event is one of the profiler's rows."""
+    return event.pid in {_HOST, _DEVICE}
+
+
 def rows(events: Sequence[Event]) -> Rows:
     """The profiler's events, in order; an op and its time on the GPU, which follows it, have the same external id."""
     both, number = Rows([], []), None

@@ -16,7 +16,7 @@ import polars as pl
 from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.readers.kineto import autograd
 from advisor.inputs.readers.kineto.fields import Args, Event
-from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, LEFT_OUT_CATEGORIES
 from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT, rows_where
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
@@ -35,11 +35,13 @@ class Columns:
     """The events of one trace, gathered chunk by chunk.
 
     `untimed` counts events left out because they bear no valid start and length. `is_of_autograd` says whether the
-    autograd profiler before Kineto wrote them.
+    autograd profiler before Kineto wrote them. `foreign` are examples of events with a length that none of the two
+    writes: their categories, or their names where they have none.
     """
 
     untimed: int = 0
     is_of_autograd: bool = False
+    foreign: set[str] = field(default_factory=set)
     _device: list[pl.DataFrame] = field(default_factory=list)
     _host: list[pl.DataFrame] = field(default_factory=list)
     _arrows: list[pl.DataFrame] = field(default_factory=list)
@@ -63,8 +65,16 @@ class Columns:
                 self._memory.append(rows_where(memory, pl.col("at_ns").is_not_null()))
                 if not memory.height:
                     self._add_of_autograd(autograd.rows(members))
+                    self._note_foreign(members)
             elif category == autograd.ARROWS:
                 self._arrows.append(self._timed(self._host_frame("runtime", autograd.calls(members))))
+            elif category not in LEFT_OUT_CATEGORIES:
+                self._note_foreign(members)
+
+    def _note_foreign(self, events: Iterable[Event]) -> None:
+        example = next((e for e in events if e.ph == "X" and not autograd.wrote(e)), None)
+        if example is not None and (words := example.cat or example.name):
+            self.foreign.add(words)
 
     def _add_of_autograd(self, rows: autograd.Rows) -> None:
         """Append what the autograd profiler before Kineto wrote."""
@@ -78,6 +88,7 @@ class Columns:
         """Append the columns of events that follow in the file."""
         self.untimed += later.untimed
         self.is_of_autograd = self.is_of_autograd or later.is_of_autograd
+        self.foreign |= later.foreign
         self._arrows += later._arrows
         self._device += later._device
         self._host += later._host

@@ -27,6 +27,10 @@ HOST_CATEGORIES: Final = {
     "python_gc": "gc",
     "overhead": "overhead",
 }
+LEFT_OUT_CATEGORIES: Final = frozenset(
+    {"Trace", "gpu_user_annotation", "fwdbwd", "ac2g", "async_cpu_to_gpu", "async_gpu"}
+)
+"""What else Kineto writes: its own summary, copies of ranges, and arrows."""
 
 
 def copy_kind(name: pl.Expr) -> pl.Expr:

@@ -1,0 +1,73 @@
+"""What to do, in words: before and after on one scale, the evidence with its line, and the sum of what is listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.model.finding import Place
+from advisor.present.actions import actions, becomes
+from tests.render_samples import INPUT_BOUND, RESNET, THIRTY_TWO_BIT, changed
+from tests.render_samples import saving as won
+
+DASH = "\N{EN DASH}"
+
+
+def doing(*findings):
+    """What is to be done about a run of these findings, in the order of their savings."""
+    return actions(changed(RESNET, findings=findings))
+
+
+def becoming(low: float, high: float) -> str:
+    """What a step of 178 ms becomes."""
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=won(low, high, "input", "")),))
+    return becomes(run.actions[0], run)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (30, 59, f"178 \N{RIGHTWARDS ARROW} 119{DASH}148 ms a step"),
+        (1, 59, "178 \N{RIGHTWARDS ARROW} 119 ms a step at best"),
+        (120, 177, "178 \N{RIGHTWARDS ARROW} 58 ms a step or less"),
+        (30, 30, "178 \N{RIGHTWARDS ARROW} 148 ms a step"),
+    ],
+)
+def test_before_and_after_are_on_one_scale(low, high, words):
+    assert becoming(low, high).startswith(words)
+
+
+def test_evidence_has_its_line_and_the_parts_where_one_is_not_all():
+    place = Place(
+        worker=0,
+        step=0,
+        table="host_ops",
+        name="next",
+        device=None,
+        start_ns=0,
+        at_ms=0,
+        dur_ns=1,
+        stack="train.py(42): main",
+    )
+    says = "The first sentence. The second."
+    alone = changed(INPUT_BOUND, where=(place,), says=says)
+    (action,) = doing(alone).actions
+    assert action.says == "The first sentence. Line: `train.py:42`."
+    two = changed(alone, where=(), saving=changed(alone.saving, parts={"input": 40.0, "launch_gap": 19.0}))
+    (action,) = doing(two).actions
+    assert action.says == "The first sentence. It shortens input (up to 40 ms) and launching (up to 19 ms)."
+    nearly = changed(two, saving=changed(alone.saving, parts={"input": 55.0, "launch_gap": 4.0}))
+    assert doing(nearly).actions[0].says == "The first sentence."
+
+
+def test_a_long_list_is_cut_to_its_first_entry():
+    says = f"The host {'very ' * 20}often calls three things, most time: a (3 ms), b (2 ms), c (1 ms)."
+    (action,) = doing(changed(INPUT_BOUND, where=(), says=says)).actions
+    assert action.says == f"The host {'very ' * 20}often calls three things, most time: a (3 ms)."
+
+
+def test_the_sum_is_of_those_that_are_listed():
+    first = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
+    second = changed(THIRTY_TWO_BIT, saving=won(10, 20, "compute", ""))
+    block = doing(first, second)
+    assert block.together(1) == ""
+    assert block.together() == f"1 and 2 together: 178 \N{RIGHTWARDS ARROW} 99{DASH}138 ms a step."
