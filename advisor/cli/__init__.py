@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _HOSTS: Final = " or ".join(f"{name} (its token in {host.token})" for name, host in HOSTS.items())
 _OWN_SERVERS: Final = " or ".join(host.own for host in HOSTS.values())
 _LINE: Final = 300  # characters of what was wrong with a file
+_DROPPED: Final = 8  # names of what is not in a copy
 
 app = typer.Typer(
     add_completion=False,
@@ -203,9 +204,11 @@ def scrub(
 
     The copy is checked to the same findings.
     """
-    from advisor.runs.scrub import scrub as copy
+    from advisor.scrub import scrub as copy
 
-    copy(path, output)
+    if dropped := copy(path, output):
+        more = f" and {len(dropped) - _DROPPED} more" if len(dropped) > _DROPPED else ""
+        typer.echo(f"left out what advisor does not read: {', '.join(dropped[:_DROPPED])}{more}")
     typer.echo(f"wrote {output}; look through it before you pass it on: names of your own in it stay")
 
 

@@ -5,14 +5,15 @@ What is masked keeps its length, so that what refers to places in the bytes stil
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import pairwise
 from typing import Final
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|X-Amz-Signature|auth(?==)"
     rb"|(?:api|access|secret|private|account|signing|ssh)[_-]?key)(?:[_-][\w-]{0,40})?"
-    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-]))"
+    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])[Pp]wd(?==))"
 )
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
@@ -20,34 +21,73 @@ _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
 _SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
-_ASSIGNED: Final = re.compile(rb"(?<![A-Za-z])" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE)
+_ASSIGNED: Final = re.compile(rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE)
 _OPTION: Final = re.compile(
     rb"--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + _VALUE.replace(b"{3,}))", b"+))")
 )
 _LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@")
+_SIGNED: Final = re.compile(rb"[?&](?:sig|signature|sign|key|code)=(" + _CHARACTER + rb"{3,})")
+_BEARER: Final = re.compile(rb"(?<![A-Za-z])Bearer (" + _CHARACTER + rb"{8,})")
+_WORD: Final = re.compile(rb"(?<![\w-])(?:--?pass |--auth |-passin pass:|passwo?r?d )(" + _CHARACTER + rb"{3,})")
 _HEADER: Final = re.compile(rb"(?i:cookie):[ \t]{0,4}([^\s\"'\\][^\"'\\\r\n]*)")
 _PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)-----END")
 _HOOK: Final = re.compile(rb"hooks\.slack\.com/services/([\w/-]+)")
-_KNOWN: Final = re.compile(
-    rb"(?<![A-Za-z0-9])(hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}|A[KS]IA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}"
-    rb"|github_pat_\w{20,}|glpat-[\w-]{15,}|xox[abprs]-[\w-]{10,}"
-    rb"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{16,}|ya29\.[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}"
-    rb"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|pypi-Ag[\w-]{16,}|gsk_[A-Za-z0-9]{20,}|glrt-[\w-]{15,}|hvs\.[\w-]{16,}"
-    rb"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}[\w.-]*)"
-)
 _HOME: Final = re.compile(rb"(?:/home/|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)")
-_TEXTS: Final = (_ASSIGNED, _OPTION, _LOGIN, _HEADER, _PRIVATE, _HOOK, _KNOWN, _HOME)
+
+_OPTIONS: Final = {
+    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az) login",
+    b"-a": rb"redis-cli",
+    b"-w": rb"ldap[a-z]+",
+    b"-P": rb"zip|unzip|sqlcmd|bcp",
+    b"(?:-u|--user|--proxy-user)": rb"curl|ftp|lftp",
+}
+"""Options that mean a password, or a user with one, to these programs alone."""
+_COMMANDS: Final = [
+    re.compile(
+        rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
+        rb"(" + _CHARACTER + rb"+)"
+    )
+    for option, programs in _OPTIONS.items()
+]
+
+PREFIXES: Final = (
+    *("hf_", "api_org_", "sk-", "gsk_", "r8_", "nvapi-", "wandb_v1_", "tgp_v1_", "pplx-", "xai-", "dapi"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "glrt-", "glcbt-", "gldt-", "ATATT", "ATBB"),
+    *("xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xapp-", "lin_api_", "ntn_", "figd_", "PMAK-", "shpat_"),
+    *("AKIA", "ASIA", "AIza", "ya29.", "GOCSPX-", "dop_v1_", "doo_v1_", "dor_v1_", "dckr_pat_", "dckr_oat_", "tskey-"),
+    *("npm_", "pypi-", "rubygems_", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "SG.", "hvs.", "hvb."),
+    *("phc_", "phx_", "sntrys_", "glc_", "glsa_", "AGE-SECRET-KEY-", "eyJ"),
+)
+"""How the tokens of services begin. Those that stand alone and are long are told without a prefix."""
+_ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
+_FORMED: Final = re.compile(rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]*[0-9A-Z])[\w.+/=-]{15,}[\w=])")
+_LONG: Final = re.compile(
+    rb"(?<![^\s\"'=:,;@&?(\[])([A-Za-z0-9_+-]{32,}={0,2})(?![^\s\"',;&)\]\\])|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,})(?![\w.-])"
+)
+_HEX: Final = re.compile(rb"[0-9a-f]{32,}|[0-9A-F]{32,}")
+_FEWEST: Final = 20  # characters on end without a sign between them
+_SIGN_EVERY: Final = 10  # characters at most, in names; in random ones, one of 32 is a sign
+_CHANGES: Final = 0.42  # between capitals, small letters and digits, per character; random ones have 0.62, words 0.35
+
+_TEXTS: Final = (
+    _ASSIGNED,
+    _OPTION,
+    _LOGIN,
+    _SIGNED,
+    _BEARER,
+    _WORD,
+    _HEADER,
+    _PRIVATE,
+    _HOOK,
+    *_COMMANDS,
+    _FORMED,
+    _HOME,
+)
 _HINT: Final = (
-    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature)|_(?:PAT|PASS|PWD|DSN)|SSHPASS"
-    rb"|://|/home/|Users"
-    rb"|hf_|sk-|A[KS]IA|gh[pousr]_|github_pat_|glpat-|xox|eyJ"
-    rb"|AIza|npm_|nvapi-|ya29|SG\.|k_live_|k_test_|pypi-|gsk_|glrt-|hvs\.|hooks\.slack"
+    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code=)|_(?:PAT|PASS|DSN)"
+    rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+-]{32}|" + _ANY_PREFIX
 )
-# Values of a JSON object by whose name they are of a job or a place, and of a user or a host.
-_IN_JSON: Final = re.compile(
-    rb'(?i)"(?:trace_?(?:id|name)|job_?name|cwd|working_?dir(?:ectory)?|(?:command|cmd)_?(?:line)?|argv)"'
-    rb'\s*:\s*"((?:[^"\\]|\\.)+)"'
-)
+# Values of a JSON object by whose name they are of a user or a host.
 _OWNERS_IN_JSON: Final = re.compile(rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s*:\s*"((?:[^"\\]|\\.)+)"')
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
@@ -60,17 +100,21 @@ def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
     """The text, as long as before, with `x` in place of secrets and of users' names in paths."""
     for pattern in (*_TEXTS, *more):
         text = pattern.sub(_filled, text)
-    return text
+    return _LONG.sub(_filled_if_random, text)
 
 
-def masked_json(text: bytes) -> bytes:
+def masked_json(text: bytes, owners: Collection[re.Pattern[bytes]] = ()) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
-    owners = naming({_text(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)})
     if b"\\" in text:
         text = _STRING.sub(lambda match: _respelt(match[0], owners) if b"\\" in match[0] else match[0], text)
-    for pattern in (*_TEXTS, _IN_JSON, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
+    for pattern in (*_TEXTS, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
         text = pattern.sub(lambda match: match[0] if _splits_escape(match) else _filled(match), text)
-    return text
+    return _LONG.sub(_filled_if_random, text)
+
+
+def owners_in_json(text: bytes) -> list[re.Pattern[bytes]]:
+    """Finds the names of users and hosts that fields of a JSON text say."""
+    return naming({_text(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)})
 
 
 def _text(string: bytes) -> str:
@@ -100,6 +144,23 @@ def _splits_escape(match: re.Match[bytes]) -> bool:
 def _filled(match: re.Match[bytes]) -> bytes:
     start, end = match.start(1) - match.start(), match.end(1) - match.start()
     return match[0][:start] + b"x" * (end - start) + match[0][end:]
+
+
+def _filled_if_random(match: re.Match[bytes]) -> bytes:
+    token = match[match.lastindex or 0]
+    parts = re.split(rb"[_+-]", token.rstrip(b"="))
+    if _SIGN_EVERY * (len(parts) - 1) <= len(token):
+        parts.append(b"".join(parts))
+    return match[0].replace(token, b"x" * len(token)) if any(map(_is_random, parts)) else match[0]
+
+
+def _is_random(text: bytes) -> bool:
+    """Whether nobody would write this: a long hexadecimal number, or capitals, small letters and digits in disorder."""
+    if _HEX.fullmatch(text):
+        return not (text.isdigit() or text.isalpha())
+    kinds = [1 if byte < 58 else 2 if byte < 91 else 3 for byte in text]  # noqa: PLR2004 - after 9, after Z
+    changes = sum(kind != following for kind, following in pairwise(kinds))
+    return len(text) >= _FEWEST and len({*kinds}) == 3 and changes > _CHANGES * len(text)  # noqa: PLR2004 - all kinds
 
 
 def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:

@@ -89,12 +89,13 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         UsageError: `step_range` is no regular expression, or fits no range.
     """
     with opened(path, name, max_bytes) as export:
-        profile = _profile(export, name, worker, step_range)
+        profile = profile_of(export, name, worker, step_range)
     on_read(size(str(path)) or 0)
     return profile
 
 
-def _profile(export: Export, name: str, number: int, step_range: str | None) -> Profile:
+def profile_of(export: Export, name: str, number: int = 0, step_range: str | None = None) -> Profile:
+    """The same of an export that is open."""
     host, recorded = events.host_ops(export), events.device_ops(export)
     device = recorded.drop_nulls("dur_ns")
     if not device.height and not (host["kind"] != "overhead").any():

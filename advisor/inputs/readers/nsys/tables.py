@@ -9,8 +9,9 @@ size), and 12 to 15 s with Python's sqlite3 module, however its rows were turned
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Protocol
@@ -34,11 +35,26 @@ _WORD_BYTES: Final = 8
 _BROKEN: Final = (
     "the database is damaged or cut short; export it again with `nsys export --type=sqlite`, or copy it again"
 )
+REPORTS: Final = frozenset({".nsys-rep", ".qdrep"})
 PRIVATE: Final = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "ProcessStreams")  # they can hold secrets
+_OF_OWNERS: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
+_OWNERS: Final = "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'EXPORT_HOST', 'PROCESS_0:USER_NAME')"
+
+
+@dataclass(slots=True)
+class Request:
+    """What the reader asked of a table: columns with their types, and which rows; every row where `wheres` has None."""
+
+    name: str
+    types: dict[str, DataTypeClass] = field(default_factory=dict)
+    wheres: dict[str | None, None] = field(default_factory=dict)
 
 
 class Tables(Protocol):
     """An export."""
+
+    def names(self) -> frozenset[str]:
+        """Names of the tables."""
 
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none where the table is absent."""
@@ -48,10 +64,15 @@ class Tables(Protocol):
 
 
 class Export:
-    """What the reader asks an export for; absent tables are empty, absent columns null."""
+    """What the reader asks an export for; absent tables are empty, absent columns null.
+
+    Attributes:
+        requests: What it did ask for, by the table's name.
+    """
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self.requests: dict[str, Request] = {}
 
     def rows(self, table: str, types: Types, *, needs: tuple[str, ...] = (), where: str | None = None) -> pl.DataFrame:
         """These columns of a table; no rows where it lacks one of `needs`.
@@ -68,18 +89,38 @@ class Export:
             there = self._tables.columns(name)
             columns = {column: dtype for column, dtype in types.items() if column in there}
             if columns and there.issuperset(needs):
+                request = self.requests.setdefault(name, Request(name))
+                request.types |= columns
+                request.wheres[where] = None
                 rows = self._tables.select(name, columns, where)
                 absent = [pl.lit(None, dtype).alias(c) for c, dtype in types.items() if c not in there]
                 return rows.with_columns(absent).select(list(types))
         return pl.DataFrame(schema=dict(types))
 
+    def names(self) -> frozenset[str]:
+        """Names of all tables, asked for or not."""
+        return self._tables.names()
+
+    def rows_of(self, request: Request) -> pl.DataFrame:
+        """All rows and columns of a table that were asked for."""
+        wheres = [None] if None in request.wheres else request.wheres
+        rows = pl.concat([self._tables.select(request.name, request.types, where) for where in wheres])
+        return rows.unique(maintain_order=True) if len(request.wheres) > 1 and None not in request.wheres else rows
+
     def secret_variables(self) -> list[str]:
         """Names of the variables of the profiled process's environment that are called like secrets; never values."""
+        texts = (f"{name}={value}\n{value}" for name, value in self._facts(PRIVATE, None))
+        return sorted({variable for text in texts for variable in secret_variables(text.encode())})
+
+    def owners(self) -> list[bytes]:
+        """Names of users and hosts that fields of the export say."""
+        return [value.encode() for _, value in self._facts(_OF_OWNERS, _OWNERS) if value]
+
+    def _facts(self, tables: Iterable[str], where: str | None) -> Iterator[tuple[str, str]]:
         types: dict[str, DataTypeClass] = {"name": pl.String, "value": pl.String}
-        tables = [name for name in PRIVATE if self._tables.columns(name).issuperset(types)]
-        texts = [row for name in tables for row in self._tables.select(name, types, None).rows()]
-        variables = (secret_variables(f"{name}={value}\n{value}".encode()) for name, value in texts)
-        return sorted({variable for of_row in variables for variable in of_row})
+        for name in tables:
+            if self._tables.columns(name).issuperset(types):
+                yield from self._tables.select(name, types, where).iter_rows()
 
     def strings(self, *columns: pl.Series) -> pl.DataFrame:
         """Id and value of the texts that these columns refer to."""
@@ -104,7 +145,7 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
     try:
         if path.is_dir():
             yield Export(_Folder(path, name, max_bytes))
-        elif path.suffix.lower() in {".nsys-rep", ".qdrep"}:
+        elif path.suffix.lower() in REPORTS:
             with (
                 TemporaryDirectory(prefix="advisor-") as folder,
                 _connected(_exported(path, Path(folder), name)) as tables,
@@ -124,6 +165,10 @@ class _Database:
 
     def __init__(self, connection: sqlite.Connection) -> None:
         self._connection = connection
+
+    def names(self) -> frozenset[str]:
+        rows = self._fetch("select cast(name as blob) as name from sqlite_master where type = 'table'")
+        return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def columns(self, table: str) -> frozenset[str]:
         quoted = table.replace("'", "''")
@@ -159,6 +204,9 @@ class _Folder:
 
     def __init__(self, folder: Path, name: str, max_bytes: int | None) -> None:
         self._folder, self._name, self._max_bytes = folder, name, max_bytes
+
+    def names(self) -> frozenset[str]:
+        return frozenset(file.stem for file in self._folder.glob("*.parquet"))
 
     def columns(self, table: str) -> frozenset[str]:
         file = self._folder / f"{table}.parquet"

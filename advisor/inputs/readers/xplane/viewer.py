@@ -29,6 +29,8 @@ LACKS: Final = {"devices": _COPY, "allocations": _COPY}
 """What is always absent of such a copy, and why."""
 
 _STATS: Final = frozenset(OF_RANGES | OF_OPS | OF_STEPS | {"flow"})
+READ_ARGS: Final = _STATS | {"long_name"}
+"""The names in `args` that are read of events."""
 _EVENTS: Final = ("X", "i", "I")  # with a length, and without
 _DIGITS: Final = 19
 _LATEST_US: Final = 1e12
@@ -53,8 +55,16 @@ class Event(msgspec.Struct, gc=False):
     args: dict[str, Any] | None = None
 
 
+class Metadata(msgspec.Struct):
+    """What tells these files from other Chrome traces."""
+
+    ticks: bool | None = msgspec.field(default=None, name="highres-ticks")
+
+
 class Header(msgspec.Struct):
-    """Nothing around the events is needed."""
+    """What is kept of the fields around the events."""
+
+    metadata: Metadata | None = None
 
 
 VIEWER: Final = form(Event, Header, what="a trace viewer's copy of a profile (no JSON); give the *.xplane.pb")

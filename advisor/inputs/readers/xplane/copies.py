@@ -1,0 +1,105 @@
+"""A copy of an XPlane profile, or of the trace viewer's copy of one, without secrets."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from advisor.errors import ReadError
+from advisor.inputs.chrome_json import copies
+from advisor.inputs.readers.xplane.viewer import READ_ARGS, VIEWER
+from advisor.inputs.secrets import hints, masked, naming
+
+_DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
+
+Fields: TypeAlias = Mapping[int, Any]
+"""Of a message: the fields that are texts (True), or messages with texts inside (their own fields)."""
+
+_STAT: Final[Fields] = {5: True, 6: True}
+_METADATA: Final = {2: True, 3: True, 4: True, 5: _STAT, 6: None}
+_PLANE: Final[Fields] = {
+    2: True,
+    3: {2: True, 11: True, 4: {4: _STAT}},
+    4: {2: _METADATA},
+    5: {2: {2: True, 3: True}},
+    6: _STAT,
+}
+_SPACE: Final[Fields] = {1: _PLANE, 2: True, 3: True, 4: True}  # openxla/xprof, xplane.proto
+_HOST_NAMES: Final = 4
+_LENGTHS: Final = {1: 8, 5: 4}  # of fixed fields, by wire type
+_VARINT, _BYTES = 0, 2
+_VARINT_BYTES: Final = 10  # of 64 bits
+_NOTHING, _NOTHING_LONGER = b"\x78\x00", b"\x78\x80\x00"  # field 15, which no message has, is 0
+
+
+def clean_copy(path: Path, target: Path) -> list[str]:
+    """Write the copy; the names of the fields that it lacks, of the trace viewer's copy alone.
+
+    The bytes are the same ones, with the texts in them masked in place; fields that no reader knows, in messages with
+    something to mask, become nothing of the same length.
+    """
+    if not path.name.lower().endswith(".pb"):
+        return copies.clean_copy(path, target, VIEWER, READ_ARGS)
+    data = path.read_bytes()
+    clean = bytearray(data)
+    try:
+        hosts = [data[start:end] for number, _, start, end in _fields(data, 0, len(data)) if number == _HOST_NAMES]
+        more = naming(hosts)
+        for field, start, end, is_known in _texts(data, 0, len(data), _SPACE, hints(data, hosts)):
+            if is_known:
+                clean[start:end] = masked(data[start:end], more)
+            else:
+                clean[field:end] = _NOTHING_LONGER * (end - field & 1) + _NOTHING * ((end - field - 2) // 2)
+        for number, _, start, end in _fields(data, 0, len(data)):
+            if number == _HOST_NAMES:
+                clean[start:end] = b"x" * (end - start)
+    except (IndexError, KeyError):
+        raise ReadError(_DAMAGED, path) from None
+    target.write_bytes(clean)
+    return []
+
+
+def _texts(
+    data: bytes, start: int, end: int, fields: Fields, hits: Sequence[int]
+) -> Iterator[tuple[int, int, int, bool]]:
+    """Where the texts of a message lie that have one of `hits`, ascending, inside; and whole fields that are unknown.
+
+    Field, begin and end of its content, and whether it is known.
+    """
+    for number, field, begin, stop in _fields(data, start, end):
+        at = bisect_left(hits, begin)
+        kind = fields.get(number, False)
+        if kind is False:
+            yield field, begin, stop, False
+        elif kind is not None and at < len(hits) and hits[at] < stop:
+            if kind is True:
+                yield field, begin, stop, True
+            else:
+                yield from _texts(data, begin, stop, kind, hits)
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The number and begin of each field of a message that has a length, begin and end of its content."""
+    while at < end:
+        field = at
+        tag, at = _varint(data, at)
+        if tag & 7 == _BYTES:
+            size, at = _varint(data, at)
+            if at + size > end:
+                raise IndexError
+            yield tag >> 3, field, at, at + size
+            at += size
+        elif tag & 7 == _VARINT:
+            _, at = _varint(data, at)
+        else:
+            at += _LENGTHS[tag & 7]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(_VARINT_BYTES):
+        byte = data[at + place]
+        value |= (byte & 127) << 7 * place
+        if byte < 128:  # noqa: PLR2004 - the last one of a number
+            return value, at + place + 1
+    raise IndexError  # a longer one would take quadratic time

@@ -1,0 +1,58 @@
+"""A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from advisor.errors import ReadError, UsageError
+from advisor.inputs.discover import discover
+from advisor.inputs.readers import reader
+from advisor.inputs.secrets import masked
+from advisor.text import one_line
+
+_RECORDING: Final = "give one recording: a file, or a folder of Parquet tables"
+_LONGEST: Final = 40  # characters of a name
+
+
+def scrub(path: Path, target: Path) -> list[str]:
+    """Write a copy of the recording at `path`, a file or a folder of Parquet tables, to `target`.
+
+    Returns:
+        The tables, or fields around the events, that are not in the copy because nothing reads them.
+
+    Raises:
+        ReadError: it is no recording, or damaged.
+        UsageError: it has to be exported first; or `target` is the recording, or cannot be written.
+    """
+    runs, rejected = discover([str(path)])
+    if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
+        raise ReadError(
+            rejected[0].why if rejected else "give one recording: a file, or a folder of Parquet tables", path
+        )
+    is_new = not os.path.lexists(target)
+    is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not target.samefile(path))
+    if not is_other or target.resolve().is_relative_to(path.resolve()):
+        raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
+    copies = import_module(f"{reader(runs[0].format).__name__}.copies")
+    with _placed(target) as partial_copy:
+        dropped: list[str] = copies.clean_copy(path, partial_copy)
+    return [one_line(masked(name.encode()).decode(), _LONGEST) for name in dropped]
+
+
+@contextmanager
+def _placed(target: Path) -> Iterator[Path]:
+    """A path beside the target, which takes its place once it is complete, and else is gone."""
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield beside
+        beside.replace(target)
+    except OSError as error:
+        raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(beside) if beside.is_dir() else beside.unlink()
