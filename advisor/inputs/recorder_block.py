@@ -57,12 +57,17 @@ class _Profiled(msgspec.Struct):
     cpu_ms: Wait | None = None
 
 
-class _Stack(msgspec.Struct):
-    samples: Count
-    ns: Ns
+class _Line(msgspec.Struct, kw_only=True):
     line: Text | None = None
     function: Text | None = None
     call: Text | None = None
+    needed: Annotated[list[Count], msgspec.Meta(max_length=1 << 14)] = []
+
+
+class _Stack(_Line, kw_only=True):
+    samples: Count
+    ns: Ns
+    callers: Annotated[list[_Line], msgspec.Meta(max_length=64)] = []
     above: Text | None = None
     below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
 
@@ -133,7 +138,7 @@ def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
     """The stacks of the process itself, then those of its loader's workers."""
     workers = [(stack, True) for worker in stacks.workers for stack in worker.stacks]
     return [
-        msgspec.structs.asdict(stack) | {"of_loader": of_loader}
+        msgspec.to_builtins(stack) | {"of_loader": of_loader}
         for stack, of_loader in [*((stack, False) for stack in stacks.main), *workers]
     ]
 

@@ -63,11 +63,17 @@ def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
     return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
 
 
+_LINE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "line": pl.String,  # of the program's own code: `train.py:41`
+    "function": pl.String,  # that the line is in
+    "call": pl.String,  # what the line calls, `model.save_weights`, or its operator, `a @ b`
+    "needed": pl.List(pl.Int64),  # lines of the function that need what this one computes
+}
+
 STACKS: Final = pl.Struct(
     {
-        "line": pl.String,  # the innermost of the program's own code: `train.py:41`
-        "function": pl.String,  # that the line is in
-        "call": pl.String,  # what the line calls: `model.save_weights`
+        **_LINE,  # the innermost
+        "callers": pl.List(pl.Struct(_LINE)),  # the program's lines around it, the outermost first
         "above": pl.String,  # the nearest function of a library around the user's: `torch/nn/modules/module.py: ...`
         "below": pl.List(pl.String),  # functions of libraries that the line is in, the outermost first
         "ns": pl.Int64,  # the time that its samples stand for

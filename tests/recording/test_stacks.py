@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import gc
 import inspect
 import json
@@ -23,6 +24,7 @@ from advisor.recording.inside.garbage import Collections
 from advisor.recording.inside.lines import described
 from advisor.recording.inside.profilers import Profiler
 from advisor.recording.inside.sampling import MEAN_NS, Sampler
+from advisor.recording.inside.source import lines_that_need
 from advisor.recording.inside.stacks import Stacks, watch_workers
 
 
@@ -33,10 +35,10 @@ def sampler() -> Iterator[Sampler]:
     of.stop()
 
 
-def stack_of(frame: FrameType | None) -> tuple[tuple[CodeType, int, int], ...]:
+def stack_of(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
     frames = []
     while frame:
-        frames.append((frame.f_code, frame.f_lasti, frame.f_lineno))
+        frames.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(frames)
 
@@ -54,6 +56,71 @@ def test_a_stack_has_the_innermost_line_of_the_program_and_what_it_calls(
     assert (named["line"], named["function"]) == ("train.py:3", "log")
     assert named["call"] == "json.dumps"
     assert named["below"][0].startswith("json/__init__.py: dumps")
+
+
+SLOW = """
+def find(values, wanted):
+    found = []
+    for value in wanted:
+        if value not in values:
+            found.append(value)
+    return found
+
+def product(a):
+    return a @ a
+
+def train(a, lock):
+    b = product(a)
+    c = find(b, a)
+    with lock:
+        pass
+    return c, step(b)
+
+def step(x):
+    return x
+"""
+
+
+def source_of(tmp_path: Path) -> dict[str, Any]:
+    path = tmp_path / "slow.py"
+    path.write_text(SLOW)
+    scope: dict[str, Any] = {"__name__": "slow", "__file__": str(path)}
+    exec(compile(SLOW, str(path), "exec"), scope)  # noqa: S102 - a program of the test's
+    return scope
+
+
+def place(code: CodeType, opname: str, line: int) -> int:
+    lines, at = dict(dis.findlinestarts(code)), 0
+    for instruction in dis.get_instructions(code):
+        at = lines.get(instruction.offset) or at
+        if at == line and instruction.opname.startswith(opname):
+            return instruction.offset
+    raise AssertionError(opname)
+
+
+def test_a_handler_behind_a_slow_operator_is_told_of_the_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """At `append`, which takes no time, it was `in`; at the entry of `step`, the end of `product`, called before it."""
+    scope = source_of(tmp_path)
+    module = SimpleNamespace(**{name: scope[name] for name in ("find", "product", "__file__")})
+    monkeypatch.setitem(sys.modules, "slow", module)  # type: ignore[arg-type]
+    find, train, inner = (scope[name].__code__ for name in ("find", "train", "product"))
+    assert described(((find, place(find, "CALL", 6)),))["call"] == "value not in values"
+    behind = described(((find, 0), (train, place(train, "CALL", 14))))
+    assert (behind["function"], behind["call"]) == ("product", "a @ a")
+    assert [caller["line"].partition(":")[2] for caller in behind["callers"]] == ["13"]
+    assert inner is scope["product"].__code__
+
+
+def test_a_lock_that_is_waited_for_is_named(tmp_path: Path):
+    train = source_of(tmp_path)["train"].__code__
+    line = described(((train, place(train, "BEFORE_WITH" if sys.version_info < (3, 14) else "CALL", 15)),))
+    assert line["call"] == "lock.__enter__"
+
+
+def test_a_line_is_needed_by_those_that_read_what_it_computes(tmp_path: Path):
+    train = source_of(tmp_path)["train"].__code__
+    assert lines_that_need(train, 13) == [14, 17]  # b, and c, which comes of it
+    assert lines_that_need(train, 17) == []
 
 
 def test_it_samples_and_gives_the_signal_back(sampler: Sampler):

@@ -43,7 +43,8 @@ def test_a_block_gives_cores_and_loader_processes():
 def test_a_block_gives_the_stacks_of_the_process_and_of_its_loader():
     stack = {"samples": 3, "ns": 30_000_000, "line": "train.py:4", "call": "json.dumps", "below": ["json: dumps"]}
     rows = noted(BLOCK | {"stacks": {"main": [stack], "workers": [{"stacks": [stack]}]}}).stacks
-    assert rows == [stack | {"function": None, "above": None, "of_loader": of_loader} for of_loader in (False, True)]
+    more = {"function": None, "above": None, "callers": [], "needed": []}
+    assert rows == [stack | more | {"of_loader": of_loader} for of_loader in (False, True)]
 
 
 @pytest.mark.parametrize(

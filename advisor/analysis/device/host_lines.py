@@ -1,14 +1,16 @@
 """The lines of the program that take the time of its main thread, as sampled stacks show them."""
 
 import builtins
-from typing import Final
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
-from advisor.analysis.device.host_work import logging_frames, running, saving_frames
+from advisor.analysis.device.host_work import logging_frames, optimizer_work, running, saving_frames
+from advisor.analysis.device.line_tree import Node
 from advisor.analysis.device.user_code import callers
-from advisor.analysis.device.view import DeviceView, outermost, spent_ns
+from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.host_calls import kinds
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import STACKS
@@ -18,10 +20,11 @@ OWN: Final = "own"
 """A kind beside those of calls: Python's or a library's work that no kind names."""
 
 _OP: Final = "op"  # an op of the framework that the line calls itself
+_ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _LOADS: Final = r"^torch/utils/data/"
 _ATEN: Final = r"^aten::_?(\w+?)_?$"
+_NAME: Final = r"^[\w.]+$"
 _CALLED: Final = r"(\w+)$"
-_INNER: Final = r"\.<locals>\.<\w+>$"  # an expression's own function: `log.<locals>.<genexpr>`
 _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _SOME: Final = 0.2  # of the calls of an op
@@ -36,7 +39,8 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
         return _recorded(view)
     stacks = pl.DataFrame({"stack": view.process.get("stacks") or []}, schema={"stack": STACKS}).unnest("stack")
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
-    text = pl.concat_str(pl.col("call").fill_null(""), pl.col("below").list.join("\n"), separator="\n")
+    call = pl.when(pl.col("call").str.contains(_NAME)).then("call").otherwise(pl.lit(""))
+    text = pl.concat_str(call, pl.col("below").list.join("\n"), separator="\n")
     kind = pl.lit(OWN)
     for each in reversed(kinds()):
         kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
@@ -70,37 +74,74 @@ def _called(names: pl.Series) -> pl.Expr:
     return pl.col("call").str.extract(_CALLED).is_in(names.implode()) & ~pl.col("call").is_in(dir(builtins))
 
 
-def needless_lines(view: DeviceView) -> pl.DataFrame:
-    """The lines whose work is none of the step's own, most time first: line, call, function, kind, share, lines.
+class Loss(NamedTuple):
+    """Work of the program that is none of the step's own: a line, or a function whose lines together hold it.
 
-    The lines of a function that does nothing else count together, by the one with the most time; `lines` is how many.
-    `share` is of all samples. It is no more than what the recording holds of such time: outside of the framework's
-    ops, or with a device while that idles; of a line that calls ops itself, in ops that take no part in the training.
+    `lines` are those of the function that take part, `call` is what most of it calls. `caller` is the line that calls
+    it from where the step's own work is, and what that calls, if it is another. `is_needed` says that a line of the
+    training needs its result. `share` is of all samples.
     """
-    stacks, rare = view.once(sampled), [each.name for each in kinds() if each.fix]
+
+    lines: tuple[str, ...]
+    function: str
+    call: str | None
+    kind: str
+    share: float
+    caller: tuple[str, str | None] | None = None
+    is_needed: bool = False
+
+    @property
+    def line(self) -> str:
+        """The first of its lines."""
+        return self.lines[0]
+
+
+def losses(view: DeviceView) -> list[Loss]:
+    """The lines and functions whose work is none of the step's own, most time first.
+
+    A call from a line that trains counts as one, with all that it calls; it is named by the innermost function that
+    holds four fifths of it, or by a line of that. `share` is no more than what the recording holds of such time:
+    outside of the framework's ops that train, or with a device while that idles.
+    """
+    stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
-    file = pl.coalesce(pl.col("line").str.extract("^(.*):"), "line")
-    of_program = stacks.filter(pl.col("line").is_not_null())
-    of_program = of_program.with_columns(
-        pl.col("function").str.replace(_INNER, ""), is_needless=pl.col("kind").is_in([*rare, OWN]) | is_aside
+    rows = stacks.with_columns(is_aside=is_aside).filter(pl.col("line").is_not_null()).to_dicts()
+    tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
+    trained: set[tuple[str, str]] = set()
+    for row in rows:
+        counts, frames = row["kind"] in {*rare, OWN} or row["is_aside"], [*(row.get("callers") or []), row]
+        is_own = row["kind"] in _ITS_OWN or (row["kind"] == _OP and not counts)
+        tree.add(frames, row["ns"], row["kind"], counts=counts, is_own=is_own)
+        trained |= {(frame["function"], frame["line"]) for frame in frames if is_own}
+    of_units = [_loss(unit, total, most, trained) for unit in tree.units()]
+    return sorted(of_units, key=lambda loss: (-loss.share, loss.line))
+
+
+def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]]) -> Loss:
+    place, kind = unit.place(), unit.kinds.most_common(1)[0][0]
+    file = unit.line.rpartition(":")[0]
+    return Loss(
+        lines=tuple(place.lines),
+        function=place.function,
+        call=place.call,
+        kind=kind,
+        share=min(unit.ns / total, most if kind == OWN else 1.0),
+        caller=(unit.line, unit.call) if unit.line and unit is not place else None,
+        is_needed=any((unit.function, f"{file}:{line}") in trained for line in unit.needed),
     )
-    unit = pl.when(pl.col("is_needless").all().over(file, "function")).then(pl.format("{} {}", file, "function"))
-    needless = of_program.with_columns(unit=unit.otherwise("line")).filter("is_needless").sort("ns", descending=True)
-    by_kind = needless.group_by("unit", "kind").agg(pl.sum("ns")).sort("ns", descending=True)
-    of_unit = needless.group_by("unit", maintain_order=True).agg(
-        pl.first("line", "call", "function"), pl.sum("ns"), lines=pl.col("line").n_unique()
-    )
-    units = of_unit.join(by_kind.group_by("unit", maintain_order=True).agg(pl.first("kind")), on="unit")
-    most = pl.when(pl.col("kind") == OWN).then(_outside(view)).otherwise(1.0)
-    share = pl.min_horizontal(pl.col("ns") / max(1, int(stacks["ns"].sum())), most)
-    return units.with_columns(share=share).sort("share", "line", descending=[True, False])
 
 
 def _outside(view: DeviceView) -> float:
-    """The part of the recorded step in which no op runs and nothing is waited for; with a device, while it idles."""
+    """The part of the recorded step in which no op of the training runs and nothing is waited for; with a device, idle.
+
+    Ops that make no node of a gradient's graph, in a training, are no part of it: their lines are as needless.
+    """
     if view.device is not None:
         return 1 - (view.share(view.busy) or 0.0)
-    return 1 - (view.share(view.once(running) | view.host_spans("collective", *HOST_RANGES)) or 0.0)
+    training = view.once(running)
+    if view.once(nodes).height:
+        training &= spans(view.once(makers)) | spans(view.once(nodes)) | view.once(optimizer_work)
+    return 1 - (view.share(training | view.host_spans("collective", *HOST_RANGES)) or 0.0)
 
 
 def _ops(view: DeviceView) -> pl.DataFrame:

@@ -1,11 +1,10 @@
 """The lines of the program that take the time of the step, as `advisor record` samples them."""
 
+import re
 from math import sqrt
-from typing import Any, Final
+from typing import Final
 
-import polars as pl
-
-from advisor.analysis.device.host_lines import OWN, needless_lines, sampled
+from advisor.analysis.device.host_lines import Loss, losses, sampled
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.host_calls import Kind, kinds
@@ -28,21 +27,32 @@ def _unknown(view: DeviceView) -> Missing | None:
     return Missing("few_stack_samples", samples=samples) if samples < _FEW else None
 
 
-def _top(view: DeviceView) -> dict[str, Any]:
-    """The line with the most time, as `needless_lines` has it; without any a share of 0."""
-    return next(view.once(needless_lines).iter_rows(named=True), {"kind": OWN, "share": 0.0})
+def _top(view: DeviceView) -> Loss | None:
+    return next(iter(view.once(losses)), None)
+
+
+def _share(view: DeviceView) -> float:
+    return top.share if (top := view.once(_top)) else 0.0
 
 
 def _kind(view: DeviceView) -> Kind | None:
-    name = view.once(_top)["kind"]
-    return next((kind for kind in kinds() if kind.name == name and kind.fix), None)
+    """Of its calls; none where nothing is known of them."""
+    top = view.once(_top)
+    return next((kind for kind in kinds() if top and kind.name == top.kind and kind.fix), None)
 
 
-def _place(line: dict[str, Any]) -> str:
-    """``train.py:41 `json.dumps(...)` in `log` ``: a signal comes after a call, so the line may be the one after it."""
-    call = f" `{line['call']}(...)`" if line["call"] else ""
-    function = f" in `{line['function']}`" if (line["function"] or _MODULE) != _MODULE else ""
-    return f"{line['line']}{call}{function}"
+def _place(loss: Loss) -> str:
+    """``train.py:41 `json.dumps(...)` in `log` `` or ``train.py:40-44 in `log` ``, and the line that calls that."""
+    name = "" if (loss.function or _MODULE) == _MODULE else f" in `{loss.function}`"
+    called = f", called at {_code(*loss.caller)}" if loss.caller else ""
+    if len(loss.lines) == 1:
+        return f"{_code(loss.line, loss.call)}{name}{called}"
+    return f"{loss.line}-{loss.lines[-1].rpartition(':')[2]}{name}{called}"
+
+
+def _code(line: str, call: str | None) -> str:
+    code = call if not call or not re.fullmatch(r"[\w.]+", call) else f"{call}(...)"
+    return f"{line} `{code}`" if code else line
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -50,7 +60,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
     To record Python's calls makes them longer.
     """
-    share, step_ms = view.once(_top)["share"], view.per_step_ms(view.total_ns)
+    share, step_ms = view.once(_share), view.per_step_ms(view.total_ns)
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms
@@ -59,22 +69,22 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
 
 def _others(view: DeviceView) -> str:
-    others = view.once(needless_lines)[1:].filter(pl.col("share") >= _LITTLE).head(_MOST_LINES)
-    return ", ".join(f"{_place(line)} ({percent(line['share'])})" for line in others.iter_rows(named=True))
+    others = [loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE]
+    return ", ".join(f"{_place(loss)} ({percent(loss.share)})" for loss in others[:_MOST_LINES])
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure("line_share", lambda view: view.once(_top)["share"]).says(
+measure("line_share", _share).says(
     "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
     "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
     "forward and backward pass, updates, loading and waits for the device are the step's own; at most the time outside "
     "of the framework's ops, or in which the device idles; without samples, time in recorded functions that log or "
     "save files, with a device only while it idles / step time",
 )
-measure("known_line_share", lambda view: view.once(_top)["share"] if view.once(_kind) else 0.0).says(
+measure("known_line_share", lambda view: view.once(_share) if view.once(_kind) else 0.0).says(
     "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
 )
-measure("line_place", lambda view: _place(top) if "line" in (top := view.once(_top)) else "", unit="text").says(
+measure("line_place", lambda view: _place(top) if (top := view.once(_top)) else "", unit="text").says(
     "The line that takes the most time, and what it calls.",
     "file and line, and the call that most of the samples were in",
 )
@@ -83,6 +93,10 @@ measure("line_words", lambda view: kind.words if (kind := view.once(_kind)) else
 )
 measure("line_fix", lambda view: kind.fix if (kind := view.once(_kind)) else "", unit="text").says(
     "How to do more rarely what that line does, where its calls are known.", "the advice for such calls"
+)
+measure("line_is_needed", lambda view: int(bool((top := view.once(_top)) and top.is_needed)), unit="count").says(
+    "1 where the training needs what that line computes, in each step; else 0.",
+    "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
 )
 measure("other_lines", _others, unit="text").says(
     "The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more"

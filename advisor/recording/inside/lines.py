@@ -2,50 +2,60 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-import itertools
-import linecache
 import os
 import re
 import sys
 import sysconfig
 from types import CodeType
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
-Stack = Tuple[Tuple[CodeType, int, int], ...]
-"""Code, place of the instruction and line of each frame, the innermost first."""
+from .instructions import Frame, at_work
+from .source import call_at, line_at, lines_that_need
+
+Stack = Tuple[Frame, ...]
+"""The frames of a stack, the innermost first."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _MOST_BELOW = 12
-_CALLED = re.compile(r"([A-Za-z_][\w.]*)\(")
+_MOST_CALLERS = 16
+_COUNTS_JAX = os.path.join(_HERE, "jax_steps.py")
+_JITTED = "jax/_src/pjit.py: jit"  # JAX has no frame where it calls what is compiled
 
 
 def described(stack: Stack) -> Dict[str, Any]:
     """The user's innermost line, the call that it makes, and the functions of libraries `below` it, outermost first.
 
-    `above` is the nearest function of a library around the user's: whether it is called by a loader, by a module.
-    Without a line of the user's, `below` are all functions.
+    `callers` are the lines of the user's around it, outermost first; `needed` of each line are those of its function
+    that need its result. `above` is the nearest function of a library around the user's: whether it is called by a
+    loader, by a module. Without a line of the user's, `below` are all functions.
     """
-    frames = [frame for frame in stack if not frame[0].co_filename.startswith(_HERE)]
-    own = next((at for at, (code, _, _) in enumerate(frames) if is_own(code.co_filename)), len(frames))
-    below = [_function(code) for code, _, _ in reversed(frames[:own])][-_MOST_BELOW:]
+    jitted = [_JITTED] if any(code.co_filename.endswith(_COUNTS_JAX) for code, _ in stack) else []
+    frames = at_work([frame for frame in stack if not frame[0].co_filename.startswith(_HERE)])
+    own = next((at for at, (code, _) in enumerate(frames) if is_own(code.co_filename)), len(frames))
+    below = [*(_function(code) for code, _ in reversed(frames[:own])), *jitted][-_MOST_BELOW:]
     if own == len(frames):
         return {"line": None, "function": None, "call": None, "above": None, "below": below}
-    code, instruction, line = frames[own]
-    outer = (code for code, _, _ in frames[own:] if not is_own(code.co_filename))
+    around = frames[own + 1 :]
+    callers = [_line(*frame) for frame in reversed(around) if is_own(frame[0].co_filename)]
+    above = next((_function(code) for code, _ in frames[own:] if not is_own(code.co_filename)), None)
+    return dict(_line(*frames[own]), callers=callers[-_MOST_CALLERS:], above=above, below=below)
+
+
+@functools.lru_cache(maxsize=4096)
+def _line(code: CodeType, instruction: int) -> Dict[str, Any]:
+    line = line_at(code, instruction)
     return {
         "line": "%s:%d" % (_short_path(code.co_filename), line),
         "function": _name(code),
-        "call": _call(code, instruction, line),
-        "above": next((_function(code) for code in outer), None),
-        "below": below,
+        "call": call_at(code, instruction),
+        "needed": lines_that_need(code, line),
     }
 
 
 def call_of(frame: Any) -> Any:
     """The name that a frame calls just now; None where that has none."""
-    return _call(frame.f_code, frame.f_lasti, frame.f_lineno or frame.f_code.co_firstlineno)
+    return call_at(frame.f_code, frame.f_lasti)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -86,43 +96,3 @@ def _function(code: CodeType) -> str:
 
 def _name(code: CodeType) -> str:
     return str(getattr(code, "co_qualname", code.co_name))
-
-
-@functools.lru_cache(maxsize=4096)
-def _call(code: CodeType, instruction: int, line: int) -> Any:
-    """The name that is called there, `model.save_weights`; None where the line calls nothing that has a name."""
-    text = _expression(code, instruction) or linecache.getline(code.co_filename, line).strip()
-    try:
-        tree = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        call = _CALLED.search(text)
-        return call.group(1)[:80] if call else None
-    names = (_dotted(node.func) for top in tree for node in ast.walk(top) if isinstance(node, ast.Call))
-    return next(filter(None, names), "")[:80] or None
-
-
-def _expression(code: CodeType, instruction: int) -> str:
-    """The source of the instruction's expression, where this Python knows it: from 3.11 on."""
-    positions = getattr(code, "co_positions", None)
-    if positions is None:
-        return ""
-    first, last, start, end = next(itertools.islice(positions(), instruction // 2, None), (None,) * 4)
-    if first is None or last is None or start is None or end is None:
-        return ""
-    lines = [linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)]
-    lines[-1] = lines[-1][:end]
-    lines[0] = lines[0][start:]
-    return b"".join(lines).decode(errors="replace")
-
-
-def _dotted(node: ast.AST) -> str:
-    """`a.b.c` of names and attributes; of what is computed, what follows it: `.sum`."""
-    parts: List[str] = list(_parts(node))
-    return ".".join(reversed(parts))
-
-
-def _parts(node: ast.AST) -> Iterator[str]:
-    while isinstance(node, ast.Attribute):
-        yield node.attr
-        node = node.value
-    yield node.id if isinstance(node, ast.Name) else ""

@@ -102,8 +102,7 @@ class Sampler:
             return
         stack, depth = [], _DEPTH
         while frame is not None and depth:
-            code = frame.f_code  # instructions that no line stands for have none
-            stack.append((code, frame.f_lasti, frame.f_lineno or code.co_firstlineno))
+            stack.append((frame.f_code, frame.f_lasti))
             frame, depth = frame.f_back, depth - 1
         weight = self._weights.setdefault(tuple(stack), [0, 0])
         weight[0] += 1
