@@ -189,10 +189,9 @@ class Run(Frozen):
         return any(finding.is_most_of_recording for finding in self.findings[:1])
 
     def _known_share(self, known: Accounting) -> float:
-        """Of the step: what the first finding saves, or the largest loss that one explains without a saving."""
+        """Of the step: what the first finding saves, or the largest loss that findings explain."""
         saved = next((finding.saving.high_share for finding in self.findings if finding.saving), 0.0)
-        rules = {finding.rule for finding in self.findings if finding.loss}
-        return max([saved, *(part.share for part in known.losses if rules & {*part.findings})])
+        return max([saved, *(part.share for part in known.losses if part.is_explained)])
 
     @property
     def worst(self) -> Severity | None:
