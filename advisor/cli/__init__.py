@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, get_args
 import typer
 
 from advisor.cli import runners
-from advisor.cli.book import metrics_app, rules_app
+from advisor.cli.book import kernels, metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
     CORES,
@@ -61,6 +61,7 @@ app.add_typer(rules_app, name="rules")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(fleet_app, name="fleet")
 app.command(context_settings={"allow_interspersed_args": False})(record)
+app.command()(kernels)
 app.command("try", context_settings={"allow_interspersed_args": False})(try_)
 
 

@@ -186,6 +186,15 @@ def metrics_show(
     _page(metric_entry(METRICS[name]))
 
 
+def kernels(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Kernels, as a profiler names them.")],
+) -> None:
+    """What the names of kernels tell, and the source of that."""
+    from advisor.present.reference import kernel_entry
+
+    _page("\n".join(map(kernel_entry, names)))
+
+
 def _page(markdown: str) -> None:
     """Draws a page on a terminal; anything else gets its Markdown."""
     if not sys.stdout.isatty():

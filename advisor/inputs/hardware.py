@@ -87,6 +87,12 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return dtype in self.tensor_dtypes
 
     @property
+    def peaks(self) -> dict[str, float]:
+        """Dense peak in TFLOP/s of each dtype, and of three TF32 products for one of fp32."""
+        tf32 = self.peak_tflops.get("tf32")
+        return self.peak_tflops | ({"3xtf32": tf32 / 3} if tf32 else {})
+
+    @property
     def fp64_ratio(self) -> float | None:
         """Peak of fp32 on the ordinary cores over that of fp64 on the fastest; None where it is not known.
 

@@ -86,7 +86,7 @@ _OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside")}
 _OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
 _OF_KERNELS: Final = {
     **_OF_DEVICE,
-    **_texts(family="family", group="part", operand="op_dtype"),
+    **_texts(family="family", group="part", operand="op_dtype", library="library", generation="generation"),
     "type": pl.coalesce("element_type", "op_dtype"),
     "elements": pl.col("elements"),
     "dimensions": pl.col("shape").str.count_matches(",") + 1,

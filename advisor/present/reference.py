@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Final, NamedTuple
 
+from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernels import explanation
 from advisor.metrics.metric import METRICS, Metric
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Case, Fix
@@ -66,6 +68,31 @@ def metric_entry(metric: Metric) -> str:
     lines += [f"- source: {metric.source}"] if metric.source else []
     lines += [f"- needs: {', '.join(f'`{need}`' for need in metric.needs)}"] if metric.needs else []
     return _joined(f"## {metric.name}", metric.meaning, "\n".join(lines))
+
+
+_OF_KERNELS: Final = {
+    "family": "It computes {}.",
+    "multiplies": "It multiplies no matrices itself.",
+    "cores": "It runs on {} cores.",
+    "type": "Its number format is {}.",
+    "values": "Its number format is {}.",
+    "library": "It is of {}.",
+    "generation": "It was written for {} or later.",
+    "collective": "If it communicates, it is {}.",
+}
+
+
+def kernel_entry(name: str) -> str:
+    """What a kernel's name tells, each with what matched in the name and the source of that."""
+    sentences_of: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for of in explanation(name):
+        sentences_of.setdefault((of.matched, of.source), []).append(_OF_KERNELS[of.column].format(of.value))
+    lines = [
+        f"- {' '.join(sentences)} In its name: {' and '.join(f'`{pattern}`' for pattern in matched)}. Source: {source}."
+        for (matched, source), sentences in sentences_of.items()
+    ]
+    unknown = "No row of `advisor/inputs/names/kernels.yaml` matches this name: what it computes is unknown."
+    return _joined(f"## {kernel_name(name)}", "\n".join(lines) or unknown)
 
 
 _ACCOUNTING: Final = """

@@ -12,7 +12,7 @@ from advisor.model.intervals import Intervals
 
 _HEADS: Final = 4  # own choice: fewer in a row may be those of two small layers
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
-_ELEMENTWISE: Final = ["elementwise", "copy", "rng"]
+_ELEMENTWISE: Final = ["elementwise", "copy", "cast", "rng"]
 _TRANSPARENT: Final = [
     *_ELEMENTWISE,
     "layout",

@@ -71,10 +71,10 @@ _OP_COLUMNS: Final = {
 def kernels(view: DeviceView) -> pl.DataFrame:
     """Compute kernels of the used steps, ordered by stream and start.
 
-    Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type and alignment, as the name tells
-    (advisor.inputs.names.kernels), and of the launching op: op_name, which may be all that the kernel bears of it;
-    op_dtype, of its first floating-point input; elements and shape, of its largest input; of a
-    product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and what the op has to do (`Work`):
+    Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type, alignment, library and
+    generation, as the name tells (advisor.inputs.names.kernels), and of the launching op: op_name, which may be all
+    that the kernel bears of it; op_dtype, of its first floating-point input; elements and shape, of its largest input;
+    of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and what the op has to do (`Work`):
     work, flops, least_flops and least_bytes, of all its kernels together. Null where the profile does not tell.
 
     Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
@@ -164,7 +164,9 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
         multiplies=pl.lit(False),  # noqa: FBT003 - of Tensor Cores there is nothing to ask
     )
     blank = view.ops.clear().with_columns(
-        tensor_cores=pl.lit(None, pl.Boolean), element_type=pl.lit(None, pl.String), alignment=pl.lit(None, pl.UInt8)
+        tensor_cores=pl.lit(None, pl.Boolean),
+        alignment=pl.lit(None, pl.UInt8),
+        **dict.fromkeys(("element_type", "library", "generation"), pl.lit(None, pl.String)),
     )
     rows = pl.concat([blank, rows], how="diagonal")
     return rows.join(_ops(view, rows), on="op", how="left").sort("stream", "start_ns", "id")
@@ -187,7 +189,7 @@ def _op_columns(name: str | None, shapes: str | None, dtypes: str | None, option
     largest = max((tensor for tensor in tensors if tensor and tensor.shape), key=lambda t: t.elements, default=None)
     size = (largest.elements, str(list(largest.shape))) if largest else (None, None)
     todo = work(name, shapes, dtypes, options) or (None,) * 4
-    return name, _float_type(dtypes), *size, *(sides or (None,) * 4), *todo
+    return name, operand_type(dtypes), *size, *(sides or (None,) * 4), *todo
 
 
 def element_types(dtypes: str | None) -> str | None:
@@ -201,7 +203,7 @@ def element_types(dtypes: str | None) -> str | None:
     return ", ".join(dict.fromkeys(types)) or None
 
 
-def _float_type(dtypes: str | None) -> str | None:
+def operand_type(dtypes: str | None) -> str | None:
     """Of the first floating-point input."""
     names = values_of(dtypes or "")
     types = (_FLOATS.get(name) for name in names if isinstance(name, str)) if isinstance(names, list) else ()

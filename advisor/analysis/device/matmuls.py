@@ -24,7 +24,7 @@ def candidates(view: DeviceView) -> pl.DataFrame:
     tiny = (pl.min_horizontal("m", "n", "k") < _SMALLEST_SIDE).fill_null(value=False)
     products = view.once(kernels).filter("multiplies", pl.col("tensor_cores") | ((pl.col("family") != "gemv") & ~tiny))
     multiplies = pl.col("op_name").str.contains(_PRODUCT) & ~pl.col("op_name").str.contains("depthwise")
-    dtype = pl.coalesce("element_type", pl.when((pl.col("family") != "other") | multiplies).then("op_dtype"))
+    dtype = pl.when((pl.col("family") != "other") | multiplies).then(pl.coalesce("element_type", "op_dtype"))
     impossible = dtype.is_in(_without_path(view)) & (pl.col("family") != "other")
     verdict = (
         pl.when(pl.col("tensor_cores")).then(pl.lit("used"))

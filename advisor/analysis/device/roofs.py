@@ -69,7 +69,7 @@ def no_peaks(view: DeviceView) -> Missing:
 
 def _with_roofs(rows: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     gpu = view.gpu
-    peaks, bandwidth = (gpu.peak_tflops, gpu.memory_bandwidth_gbs) if gpu else ({}, None)
+    peaks, bandwidth = (gpu.peaks, gpu.memory_bandwidth_gbs) if gpu else ({}, None)
     peak = pl.col("dtype").replace_strict(peaks, default=None, return_dtype=pl.Float64)
     arithmetic = pl.when(pl.col("flops") > 0).then(pl.col("flops") / peak / 1e3).otherwise(0.0)  # 1e3: TFLOP/s, ns
     moving = pl.col("least_bytes") / bandwidth  # GB/s is bytes per ns
@@ -83,9 +83,9 @@ def _with_roofs(rows: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
 
 
 def _dtype() -> pl.Expr:
-    """What was multiplied: fp32 is TF32 where the kernel says so."""
-    narrow = (pl.col("element_type") == "tf32") | pl.col("tensor_cores").fill_null(value=False)
-    return pl.when((pl.col("op_dtype") == "fp32") & narrow).then(pl.lit("tf32")).otherwise("op_dtype")
+    """What was multiplied: fp32 is TF32, or three of its products for one, where the kernel says so."""
+    in_tf32 = pl.when(pl.col("element_type") == "3xtf32").then("element_type").when("tensor_cores").then(pl.lit("tf32"))
+    return pl.when(pl.col("op_dtype") == "fp32").then(in_tf32.otherwise("op_dtype")).otherwise("op_dtype")
 
 
 def _is_believable() -> pl.Expr:

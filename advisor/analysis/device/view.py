@@ -284,7 +284,7 @@ class Selection:
 def classes(view: DeviceView) -> pl.DataFrame:
     """What the name of each of the device's ops tells (advisor.inputs.names.kernels), one row per `name`."""
     names = view.ops.select("name").unique()
-    return names.hstack(classify(names["name"]).drop("name"))
+    return names.hstack(classify(names["name"]).drop("name", "collective"))
 
 
 def spans(ops: pl.DataFrame) -> Intervals:

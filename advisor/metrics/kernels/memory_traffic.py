@@ -14,6 +14,7 @@ from advisor.whatif import WORDS, Interval, faster, saved
 
 _WORDS: Final = {
     "copy": "copy kernels",
+    "cast": "casts",
     "elementwise": "elementwise",
     "normalisation": "norms",
     "softmax": "softmax",
@@ -89,8 +90,8 @@ measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
 measure("moving_kernel_share", _moving_share, where=lambda view: longest(view.once(_moving_kernels))).says(
     "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
-    "time of copy, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random-number and "
-    "pooling kernels, without those that update parameters / time of all compute kernels",
+    "time of copy, cast, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random "
+    "number and pooling kernels, without those that update parameters / time of all compute kernels",
     "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
 )
 measure.kernels("moving", _moving_kernels, gives=("ms",)).says(

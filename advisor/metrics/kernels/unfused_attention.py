@@ -16,7 +16,6 @@ _RATES: Final = (0.25, 0.75)  # of the peak
 _MORE_WORK: Final = (1.25, 1.0)
 _FUSED: Final = (0.5, 0.13)  # of the time on a device, where peak or shapes are not known
 _FUSED_ON_CPU: Final = (1.0, 0.4)
-_EMULATED: Final = 3  # TF32 products for one of fp32 in the memory-efficient kernels
 _ON_CPU: Final = (
     "PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused "
     "attention takes 40 to 109 % of the time, 88 % in the middle"
@@ -71,9 +70,9 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
 
 def _peak(view: DeviceView) -> pl.Expr:
     """The device's peak for the type of each product in TFLOP/s, as fused attention computes it."""
-    peaks = dict(view.gpu.peak_tflops) if view.gpu else {}
+    peaks = view.gpu.peaks if view.gpu else {}
     if "fp32" in peaks:
-        peaks["fp32"] = max(peaks["fp32"], peaks.get("tf32", 0.0) / _EMULATED)
+        peaks["fp32"] = max(peaks["fp32"], peaks.get("3xtf32", 0.0))
     dtype = pl.coalesce("op_dtype", "element_type")
     return dtype.replace_strict(peaks, default=None, return_dtype=pl.Float64) if peaks else pl.lit(None, pl.Float64)
 

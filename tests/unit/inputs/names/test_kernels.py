@@ -18,7 +18,7 @@ TABLE: list[dict[str, Any]] = yaml.load(
     Path(__file__).with_name("kernel_names.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 NAMES = pl.Series("name", [row["name"] for row in TABLE], pl.String)
-COLUMNS = ["family", "multiplies", "tensor_cores", "element_type", "alignment"]
+COLUMNS = ["family", "multiplies", "tensor_cores", "element_type", "alignment", "library", "generation", "collective"]
 
 # Strings of what the patterns look for, so that random names come close to real ones.
 LIKELY_NAME = st.from_regex(
@@ -70,12 +70,12 @@ def test_names_beyond_what_is_kept_are_judged_alike(monkeypatch: pytest.MonkeyPa
 
 def test_the_columns_have_the_promised_types() -> None:
     types = kernels.classify(NAMES).select(COLUMNS).dtypes
-    assert types == [kernels.FAMILIES, pl.Boolean, pl.Boolean, pl.String, pl.UInt8]
+    assert types == [kernels.FAMILIES, pl.Boolean, pl.Boolean, pl.String, pl.UInt8, *[pl.String] * 3]
 
 
 @pytest.mark.parametrize("dtype", [pl.String, pl.Null, pl.Categorical])
 def test_no_names_give_no_rows(dtype: type[pl.DataType]) -> None:
-    assert kernels.classify(pl.Series([], dtype=dtype)).shape == (0, 6)
+    assert kernels.classify(pl.Series([], dtype=dtype)).shape == (0, 9)
 
 
 def test_categorical_names_are_taken_as_text() -> None:
@@ -88,7 +88,7 @@ def test_any_name_is_judged_and_null_stays_null(names: list[str | None]) -> None
     assert frame["name"].to_list() == names
     is_null = pl.col("name").is_null()
     assert frame.filter(~is_null).select("family", "multiplies").null_count().row(0) == (0, 0)
-    assert set(frame.filter(is_null).rows()) <= {(None,) * 6}
+    assert set(frame.filter(is_null).rows()) <= {(None,) * 9}
 
 
 @given(st.data(), st.lists(ANY_NAME, min_size=1, max_size=12))
@@ -102,11 +102,57 @@ def test_a_verdict_depends_neither_on_the_order_nor_on_the_company(
 
 
 @given(st.lists(ANY_NAME, max_size=20))
-def test_only_products_have_a_type_and_only_candidates_use_tensor_cores(names: list[str | None]) -> None:
+def test_only_products_have_an_alignment_and_only_candidates_use_tensor_cores(names: list[str | None]) -> None:
     frame = _classify(names)
-    typed = frame.filter(pl.col("element_type").is_not_null() | pl.col("alignment").is_not_null())
-    assert set(typed["family"]) <= {"gemm", "gemv", "convolution", "attention"}
+    aligned = frame.filter(pl.col("alignment").is_not_null())
+    assert set(aligned["family"]) <= {"gemm", "gemv", "convolution", "attention"}
     assert set(frame.filter(~pl.col("multiplies"))["tensor_cores"]) <= {False}
+
+
+def test_a_row_of_the_table_states_columns_that_there_are() -> None:
+    for row in kernels.table():
+        assert row.patterns
+        assert row.columns.keys() <= set(kernels._COLUMNS), row  # noqa: SLF001
+        assert row.columns.get("family", "other") in kernels.FAMILIES.categories
+        assert row.columns.get("collective", "send") in kernels.COLLECTIVES
+        assert row.columns.get("cores", "tensor") in {"tensor", "ordinary"}
+
+
+def test_a_new_family_of_kernels_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "nova_kernel<int>(int)"
+    assert kernels.classify(pl.Series([name])).row(0)[1:5] == ("other", True, None, None)
+    columns = {"family": "gemm", "cores": "tensor", "type": "fp8", "library": "Nova"}
+    row = kernels.Row({"own": ("^nova_",)}, columns, "its maker's handbook")
+    rows = (row, *kernels.table())
+    monkeypatch.setattr(kernels, "table", lambda: rows)
+    kernels._classes.clear()  # noqa: SLF001
+    got = kernels.classify(pl.Series([name])).row(0, named=True)
+    kernels._classes.clear()  # noqa: SLF001
+    assert (got["family"], got["tensor_cores"], got["element_type"], got["library"]) == ("gemm", True, "fp8", "Nova")
+
+
+def test_an_explanation_names_the_row_that_decides_each_column() -> None:
+    reasons = {of.column: of for of in kernels.explanation("nvjet_tst_64x16_64x16_2x4_TNT")}
+    assert {column: of.value for column, of in reasons.items()} == {
+        "family": "gemm",
+        "cores": "tensor",
+        "type": "bf16",
+        "library": "cuBLAS",
+        "generation": "Hopper",
+    }
+    assert {of.matched for of in reasons.values()} == {(r"nvjet_(?:sm\d+_)?t",)}
+    assert all(of.source.startswith("NVIDIA cuBLAS") for of in reasons.values())
+    assert kernels.explanation("unheard_of") == []
+
+
+@given(st.text() | LIKELY_NAME)
+def test_an_explanation_says_what_the_classes_are(name: str) -> None:
+    said = {of.column: of.value for of in kernels.explanation(name)}
+    row = kernels.classify(pl.Series([name], dtype=pl.String)).row(0, named=True)
+    assert row["family"] == said.get("family", "other")
+    assert [row[column] for column in ("library", "generation", "collective")] == [
+        said.get(column) for column in ("library", "generation", "collective")
+    ]
 
 
 # Shares of the first two: published for these traces with a list of patterns made by others; of the rest: by hand.
