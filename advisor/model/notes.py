@@ -110,6 +110,7 @@ NOTES: Final = {
         "the marks of steps are not used: nothing in the recording joins the device's work with the host's calls"
     ),
     "pauses": "{pauses:count pause} between steps ({total:ms} in all, after {after}) left out",
+    "replayed": "savings are replayed on {replayed:count} of {steps:count} used steps, which follow each other",
     # ranks
     "rank_repeated": "more than one file claims rank {ranks}: taken as different jobs; keep one job per folder",
     "same_rank": (

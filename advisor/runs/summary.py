@@ -34,6 +34,7 @@ from advisor.vocabulary.parts import LONG
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
 _WORTH_A_NOTE: Final = 0.05
+_HALF: Final = 0.5  # of the used steps: a replay of fewer is worth a note
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
 _EVERY_ROW: Final = frozenset({"run", "worker", "device", "step", "accounting"})
@@ -264,6 +265,9 @@ def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
         yield Note("graph_pauses", share=pauses)
     if row.get("waiting_views"):
         yield _few_cpus(row)
+    replayed, used = row.get("replayed_steps"), row.get("steps")
+    if isinstance(replayed, int) and isinstance(used, int) and replayed < _HALF * used:
+        yield Note("replayed", replayed=replayed, steps=used)
     yield from _notes_on_ranks(selection, row)
     yield from _notes_on_matches(row)
 

@@ -21,7 +21,7 @@ from advisor.whatif.change import (
     without_waits,
     without_work,
 )
-from advisor.whatif.savings import Interval, is_replayed, replay_error, saved
+from advisor.whatif.savings import Interval, is_replayed, replay_error, replayed_steps, saved
 
 __all__ = [
     "ELSE",
@@ -37,6 +37,7 @@ __all__ = [
     "merged",
     "overlapped",
     "replay_error",
+    "replayed_steps",
     "saved",
     "sooner",
     "together",

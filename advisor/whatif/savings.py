@@ -5,7 +5,8 @@ from typing import Final, NamedTuple
 
 from advisor.analysis.device.view import DeviceView
 from advisor.whatif.change import Change, End, World, together
-from advisor.whatif.replay import TRUSTED_ERROR, UNPROFILED, Replay, replay
+from advisor.whatif.dependencies import replay
+from advisor.whatif.replay import TRUSTED_ERROR, UNPROFILED, Replay
 
 _NEGLIGIBLE: Final = 0.002  # of the step: what is not worth replays of other hosts
 
@@ -33,6 +34,12 @@ def replay_error(view: DeviceView) -> float | None:
     """How far the replay of the unchanged steps is from the recorded step time, as a share; None without a replay."""
     replayed = view.once(replay)
     return None if replayed is None else replayed.error
+
+
+def replayed_steps(view: DeviceView) -> int | None:
+    """How many steps the replay holds: consecutive ones, of a long recording the first; None without a replay."""
+    replayed = view.once(replay)
+    return None if replayed is None else replayed.steps
 
 
 def is_replayed(view: DeviceView) -> bool:

@@ -10,7 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Intervals
-from advisor.whatif import ELSE, is_replayed, replay_error, saved, sooner, without_waits
+from advisor.whatif import ELSE, is_replayed, replay_error, replayed_steps, saved, sooner, without_waits
 
 _SOURCE: Final = (
     "advisor.whatif.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
@@ -45,6 +45,10 @@ of_launches = of_devices(__name__, source=_SOURCE, needs=("device_ops", "device_
 of_launches("replay_error", _on_device(replay_error), unit="ratio").says(
     "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
     "replayed step time / recorded step time - 1",
+)
+of_launches("replayed_steps", _on_device(replayed_steps)).says(
+    "How many of the used steps are replayed for savings.",
+    "longest run of consecutive used steps; of a long recording the first of them, with 100,000 calls at most",
 )
 measure("input_gain_ms", _input_ms).says(
     "Step time saved if batches were always there in time.",

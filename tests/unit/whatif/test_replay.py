@@ -7,7 +7,7 @@ import pytest
 
 from advisor.analysis.device.selection import select_steps
 from advisor.model.intervals import Intervals
-from advisor.whatif.replay import replay
+from advisor.whatif.dependencies import replay
 from tests.device_bound import ADD, GEMM, queued
 from tests.tables import kernel, profile, step
 from tests.timelines import BACK_TO_BACK, HOST_BOUND, SYNC, US, view
@@ -163,3 +163,62 @@ def test_what_the_host_launches_ahead_for_steps_that_are_not_used_is_not_replaye
     marks = [step(i, 0 if i == 0 else 100 * i + 20, 100 * i + 120, host=(10 * i, 10 * i + 5)) for i in range(6)]
     steps = select_steps(profile(ran, steps=marks), "0:3").views[0]
     assert replay(steps).error == pytest.approx(0, abs=0.01)
+
+
+# thread 1 launches (8 us) every 10 us, each kernel of 5 us to stream 7; thread 2 (12 us) every 40 us, to stream 8
+def beside(kernel_us=5, threads=(1, 2), copy_us=30):
+    calls = [("runtime", "cudaLaunchKernel", 10 * i, 8) for i in range(60)]
+    calls += [("runtime", "cudaMemcpyAsync", 40 * i + 3, 12) for i in range(15)]
+    ops = [(i, 7, "kernel", 10 * i + 6, kernel_us) for i in range(60)]
+    ops += [(60 + i, 8, "memcpy", 40 * i + 9, copy_us) for i in range(15)]
+    of_call = [threads[0]] * 60 + [threads[1]] * 15
+    return view(calls, ops, step=(0, 601), host=(0, 600), threads=of_call)
+
+
+def test_a_second_thread_makes_its_calls_beside_the_first():
+    model = replay(beside())
+    assert np.unique(model.queue, return_counts=True)[1].tolist() == [60, 15]
+    assert model.error == pytest.approx(0, abs=0.001)
+    one_after_the_other = replace(model, queue=np.zeros_like(model.queue))
+    assert one_after_the_other.error > 0.2  # each of the 15 calls of 12 us then delays the launches
+
+
+def test_the_first_thread_is_not_faster_without_what_the_second_does():
+    model = replay(beside())
+    assert model.saved_ms(model.without_calls(np.arange(60, 75))) == 0
+    # thread 1 still works 60 * 2 us between its calls of 0 us, the last copy ends at 599 of 601
+    assert model.saved_ms(model.without_calls(np.arange(60))) == pytest.approx(0.002)
+
+
+# thread 1   launches(5) at 0, 5     ...            launch(5) at 4000
+# thread 2             copy(5) at 3 (beside 0 .. 5)   copy(5) at 4002, 1 ms and more after its first one: it waits
+def test_a_thread_that_makes_no_call_for_long_follows_the_first():
+    calls = [("runtime", "cudaLaunchKernel", at, 5) for at in (0, 5, 4000)]
+    calls += [("runtime", "cudaMemcpyAsync", at, 5) for at in (3, 4002)]
+    ops = [(i, 7, "kernel", at + 10, 5) for i, at in enumerate((0, 5, 4000))]
+    ops += [(3, 8, "memcpy", 13, 5), (4, 8, "memcpy", 4012, 88)]
+    model = replay(view(calls, ops, step=(0, 4100), host=(0, 4005), threads=[1, 1, 1, 2, 2]))
+    assert model.step_ms == pytest.approx(4.1)
+    sooner = model.without_host(Intervals.of([10 * US], [4000 * US]))
+    assert model.saved_ms(sooner) == pytest.approx(3.99)
+
+
+def test_threads_that_take_turns_are_one_queue():
+    calls = [("runtime", "cudaLaunchKernel", 10 * i, 8) for i in range(40)]
+    ops = [(i, 7, "kernel", 10 * i + 6, 5) for i in range(40)]
+    model = replay(view(calls, ops, step=(0, 410), host=(0, 400), threads=[1] * 20 + [2] * 20))
+    assert not model.queue.any()
+
+
+def test_a_thread_waits_for_the_streams_that_it_launches_to():
+    # the second thread's copies run until 2000; the synchronisation of the first returns with its kernel at 60
+    calls = [
+        ("runtime", "cudaLaunchKernel", 0, 5),
+        ("sync", "cudaStreamSynchronize", 5, 57),
+        ("runtime", "cudaLaunchKernel", 62, 5),
+        ("runtime", "cudaMemcpyAsync", 2, 5),
+    ]
+    ops = [(0, 7, "kernel", 10, 50), (2, 7, "kernel", 72, 50), (3, 8, "memcpy", 12, 1988)]
+    model = replay(view(calls, ops, step=(0, 2000), host=(0, 70), threads=[1, 1, 1, 2]))
+    assert model.own.tolist()[2] == 2 * US
+    assert model.step_ms == pytest.approx(2.0)

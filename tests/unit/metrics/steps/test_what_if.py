@@ -55,7 +55,7 @@ def test_input_beside_which_a_program_of_jax_runs_gives_back_the_rest():
 
 
 def test_one_step_of_more_calls_than_are_replayed_is_judged_by_its_gaps(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("advisor.whatif.replay._MOST_CALLS", 1)
+    monkeypatch.setattr("advisor.whatif.dependencies._MOST_CALLS", 1)
     assert metrics_of(view(waiting_for_input(steps=1)))["input_gain_ms"] == pytest.approx(0.09)
 
 
@@ -78,3 +78,10 @@ def test_no_gain_is_negative_or_longer_than_the_step():
     names = ("input_gain_ms", "input_copy_gain_ms", "sync_gain_ms")
     gains = values_of(names, view(waiting_for_input())).values()
     assert all(isinstance(gain, float) and 0 <= gain <= 0.2 for gain in gains)
+
+
+def test_of_a_long_recording_the_first_steps_are_replayed(monkeypatch: pytest.MonkeyPatch):
+    made = waiting_for_input(steps=4)
+    assert metrics_of(view(made))["replayed_steps"] == 4
+    monkeypatch.setattr("advisor.whatif.dependencies._MOST_CALLS", 2)  # a launch and a wait in each step
+    assert metrics_of(view(made))["replayed_steps"] == 1

@@ -1,0 +1,227 @@
+"""What waited for what in the recorded steps, as far as it shows: the replay with nothing changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.view import DeviceView, spans
+from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import Intervals
+from advisor.model.profile import END_NS, matches
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
+from advisor.whatif.replay import Replay
+
+_EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
+_PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
+_LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
+_STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
+_BY_CHANCE: Final = 0.1  # of the time that calls of two threads would be open at once by chance: less is no chance
+_MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
+
+
+def replay(view: DeviceView) -> Replay | None:
+    """The view's longest run of consecutive used steps; None where nothing links ops to calls."""
+    steps = _consecutive(view.steps)
+    if not steps.height or not view.ops["launch"].count():
+        return None
+    begin, host_end = int(steps["host_start_ns"][0]), int((steps["host_start_ns"] + steps["host_dur_ns"])[-1])
+    end = int((steps["start_ns"] + steps["dur_ns"])[-1])
+    calls = _calls(view, begin, host_end)  # ahead of the device, the host already launches for steps that are not used
+    if not calls.height:
+        return None
+    if calls.height > _MOST_CALLS:
+        fewer = steps.height * _MOST_CALLS // calls.height
+        return replay(replace(view, steps=steps.head(fewer))) if fewer else None
+    queue = _queues(calls)
+    start = calls["start_ns"].to_numpy()
+    returned = start + calls["dur_ns"].to_numpy()
+    free, follows = _free_host(queue, start, returned, begin)
+    ops = _ops(view, calls)
+    launch_ns = _launch_ns(ops)
+    waits, own = _waiting(view, calls, ops, queue)
+    arrival = ops["called"].to_numpy() + launch_ns
+    stream_free, orders = _free(ops, arrival)
+    pause = _pause(ops["start_ns"].to_numpy() - stream_free, queued=arrival < stream_free)
+    ready = np.maximum(stream_free + pause, arrival)
+    return Replay(
+        call=calls["id"].to_numpy(),
+        queue=queue,
+        follows=follows,
+        free=free,
+        start=np.where(follows, start, np.maximum(start, free)),
+        gap=np.where(follows, start - free, np.maximum(start - free, 0)),
+        own=own,
+        waits=waits,
+        **{name: ops[name].to_numpy() for name in ("op", "by", "stream", "dur")},
+        pause=pause,
+        delay=np.maximum(ops["start_ns"].to_numpy() - ready, 0),
+        orders=orders,
+        busy_until=_still_running(view, begin),
+        launch_ns=launch_ns,
+        returned_ns=int(returned[queue == 0].max()),
+        tail_ns=max(0, host_end - int(returned[queue == 0].max())),
+        steps=steps.height,
+        recorded_ms=(max(end, host_end) - begin) / 1e6 / steps.height,
+    )
+
+
+def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
+    """The longest run of steps whose numbers follow each other without a pause; the first of equals."""
+    apart = (steps["step"].diff().fill_null(1) != 1) | (steps["pause_ns"].shift(1).fill_null(0) > 0)
+    run = apart.cum_sum().alias("run")
+    runs = steps.with_columns(run).partition_by("run", maintain_order=True)
+    return max(runs, key=lambda part: part.height, default=steps)
+
+
+def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
+    """Calls in [begin, end) that launch ops of this device, or wait; and slow ones of the threads that launch."""
+    calls = view.host.lazy().filter(
+        pl.col("kind").is_in(DRIVER_CALLS), pl.col("start_ns").is_between(begin, end, closed="left")
+    )
+    launches = pl.col("id").is_in(view.ops["launch"].implode())
+    holds_up = (pl.col("dur_ns") > SLOW_CALL_NS) & launches.any().over("thread")
+    calls = calls.filter(launches | (pl.col("kind") == "sync") | holds_up)
+    calls = calls.select("id", "thread", "kind", "name", "start_ns", "dur_ns", launches=launches)
+    return calls.sort("start_ns", "id").collect()
+
+
+def _queues(calls: pl.DataFrame) -> Ints:
+    """The queue of each call: 0 that of the thread that launches most, and of those whose calls take turns with its.
+
+    A thread that hands work over makes no call until it has it back, as PyTorch's threads do for a backward pass. The
+    calls of threads that know nothing of each other are open at once as often as chance has it. Threads that launch
+    nothing wait for the others.
+    """
+    threads = calls.filter("launches").group_by("thread").len().sort("len", "thread", descending=[True, False])
+    queues: list[tuple[list[int | None], Intervals]] = []
+    for thread in threads["thread"]:
+        ran = spans(calls.filter("launches", pl.col("thread").eq_missing(thread)))
+        taking_turns = (at for at, (_, others) in enumerate(queues) if _take_turns(ran, others))
+        if (at := next(taking_turns, None)) is None:
+            queues.append(([thread], ran))
+        else:
+            queues[at] = [*queues[at][0], thread], queues[at][1] | ran
+    queue = np.zeros(calls.height, np.int64)
+    for at, (members, _) in enumerate(queues[1:], 1):
+        queue[calls["thread"].is_in(members).to_numpy()] = at
+    return queue
+
+
+def _take_turns(calls: Intervals, others: Intervals) -> bool:
+    """Whether their times meet less than a tenth as often as chance has it."""
+    if not (calls.total and others.total):
+        return True
+    span = max(calls.ends[-1], others.ends[-1]) - min(calls.starts[0], others.starts[0])
+    return int((calls & others).total * span) <= _BY_CHANCE * calls.total * others.total
+
+
+def _free_host(queue: Ints, start: Ints, returned: Ints, begin: int) -> tuple[Ints, Mask]:
+    """When the host was free for each call, and whether it had waited for queue 0.
+
+    A call of another queue after more than 1 ms without any had waited: it takes place a recorded time after the last
+    call of queue 0 that began before.
+    """
+    free = np.empty_like(start)
+    for number in np.unique(queue):
+        rows = np.flatnonzero(queue == number)
+        free[rows] = np.maximum.accumulate(np.concatenate(([begin], returned[rows][:-1])))
+    first = np.flatnonzero(queue == 0)
+    before = np.searchsorted(first, np.arange(len(queue))) - 1
+    follows = (queue > 0) & (start - free > LAUNCH_GAP_NS) & (before >= 0)
+    since = np.maximum.accumulate(returned[first])[before]
+    return np.where(follows, since, free), follows
+
+
+def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls' ops by stream: op, by, stream, start_ns, dur, free (when the stream was), called."""
+    end = END_NS
+    indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
+    return (
+        view.ops.select("id", "launch", "start_ns", "dur_ns", _STREAM)
+        .sort("stream", "start_ns", "id")
+        .with_columns(free=end.cum_max().shift(1, fill_value=0).over("stream"))
+        .join(indexed, on="launch", maintain_order="left")
+        .select("by", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
+    )
+
+
+def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
+    """When each op's stream was free for it, and the `orders` among streams, as far as they show.
+
+    Traces seldom say which stream waits for which. But an op that starts just after the newest op that another stream
+    held ended, though its own stream was free and its launch had arrived before, had waited for that one.
+    """
+    start, by, stream, free = (ops[name].to_numpy() for name in ("start_ns", "by", "stream", "free"))
+    end = start + ops["dur"].to_numpy()
+    order = np.argsort(end, kind="stable")
+    last = np.concatenate(([-1], order))[np.searchsorted(end[order], start, side="right")]
+    done = np.where(last >= 0, end[last], 0)
+    late = (done > np.maximum(free, arrival)) & (start - done <= _EVENT_NS)
+    follows = np.minimum(last + 1, len(last) - 1)
+    newest = (follows == last) | (stream[follows] != stream[last]) | (by[follows] >= by)
+    waited = late & newest & (stream[last] != stream) & (by[last] < by)
+    orders = np.stack((by[waited], stream[waited], stream[last[waited]]), axis=1)
+    return np.where(waited, done, free), orders[np.argsort(orders[:, 0], kind="stable")]
+
+
+def _pause(between: Ints, queued: Mask) -> Ints:
+    """The least time that a stream takes from one op to the next, per op; less where that was seen to do."""
+    observed = between[queued & (between >= 0) & (between <= QUEUED_GAP_NS)]
+    return np.clip(between, 0, int(np.median(observed)) if len(observed) else _PAUSE_NS)
+
+
+def _launch_ns(ops: pl.DataFrame) -> int:
+    """From a call to the start of its op on a stream that was free by then; the usual figure where there is none."""
+    alone = ops.filter(pl.col("free") < pl.col("called"))
+    latency = (alone["start_ns"] - alone["called"]).to_numpy()
+    usual = int(np.median(latency)) if len(latency) else _LAUNCH_NS
+    return usual if 0 < usual < SLOW_CALL_NS else _LAUNCH_NS
+
+
+def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
+    """For how long after `begin` each stream is busy with what was called before, recorded or not."""
+    end = END_NS
+    ops = view.with_host(view.ops, "launch", called="start_ns")
+    first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
+    earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))
+    return dict(ops.filter(earlier, end > begin).group_by(_STREAM).agg(end.max() - begin).rows())
+
+
+def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: Ints) -> tuple[Mask, Ints]:
+    """Which calls wait for the device, and what each takes apart from waiting.
+
+    A synchronising call, or a slow one, that returned while or just after the device was busy waited for it; what it
+    took after the device ran dry is its own. A slow launch was held up by a full queue: it takes what launches take.
+    """
+    start = calls["start_ns"].to_numpy()
+    end = start + calls["dur_ns"].to_numpy()
+    length = end - start
+    frees = (pl.col("kind") == "allocator") & matches("(?i)free|unmap")  # they wait, taking memory does not
+    kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=matches("(?i)memcpy"))
+    is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
+    slow = length > SLOW_CALL_NS
+    last_done = np.zeros_like(end)
+    of_op = queue[ops["by"].to_numpy()]
+    for number in np.unique(queue):
+        streams = ops.filter(of_op == number)["stream"].unique()
+        awaited = view.ops if number == queue.max() == 0 else view.ops.filter(_STREAM.is_in(streams.implode()))
+        last_done[queue == number] = _latest_end(awaited, end[queue == number])
+    waited = (last_done > start) & (is_sync | (slow & is_copy))
+    usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0
+    queued = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)
+    apart: Ints = np.where(queued, np.minimum(length, usual), length)
+    own: Ints = np.where(waited, end - np.maximum(last_done, start), apart)
+    return waited, own
+
+
+def _latest_end(ops: pl.DataFrame, times: Ints) -> Ints:
+    """End of the last of these device ops that ended at or before each of the times; 0 before the first."""
+    ends = np.sort((ops["start_ns"] + ops["dur_ns"]).to_numpy())
+    ended = np.concatenate((np.zeros(1, np.int64), ends))
+    latest: Ints = ended[np.searchsorted(ends, times, side="right")]
+    return latest
