@@ -84,6 +84,20 @@ def _to_host_part(view: DeviceView) -> float:
     return float(brought / max(1, total))
 
 
+def _round_trip_part(view: DeviceView) -> float:
+    """Copies to the host are paired with those of as many bytes that next go to the device, as many as there are."""
+    copies = view.once(_pageable).filter(pl.col("bytes") >= _LEAST_BYTES).sort("start_ns")
+    turns = (
+        copies.with_columns(turn=pl.col("copy_kind").rle_id().over("bytes"))
+        .group_by("bytes", "turn", maintain_order=True)
+        .agg(pl.first("copy_kind"), number=pl.len(), each_ns=pl.mean("dur_ns"))
+    )
+    later = turns.with_columns(pl.col("copy_kind", "number", "each_ns").shift(-1).over("bytes").name.prefix("next_"))
+    back = later.filter(pl.col("copy_kind") == "DtoH", pl.col("next_copy_kind") == "HtoD")
+    back_ns = (pl.min_horizontal("number", "next_number") * (pl.col("each_ns") + pl.col("next_each_ns"))).sum()
+    return float(back.select(back_ns).item() / max(1, copies["dur_ns"].sum()))
+
+
 def _large(view: DeviceView) -> pl.DataFrame:
     """Copies between host and device that hardly anything but the link can slow down."""
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("target_memory") == "pinned")
@@ -136,6 +150,11 @@ measure("pageable_copy_unhidden_ms", _unhidden_ms).says(
 measure("pageable_to_host_part", _to_host_part).says(
     "How much of the time of pageable copies brings values to the host.",
     "sum of those copies DtoH / sum of all of them; 0 where there are none",
+)
+measure("pageable_round_trip_part", _round_trip_part).says(
+    "How much of the time of large pageable copies brings values to the host and as many bytes back.",
+    "of pageable copies of at least 1 MB: time of those DtoH that ones of the same size HtoD follow, and of these, as "
+    "many as there are of both / time of all; 0 where there are none",
 )
 measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
     "Copy time per step, hidden or not.", "union of the copies / steps"

@@ -67,6 +67,24 @@ def test_what_goes_to_the_host_is_told_apart():
     assert values(profile([kernel(0, 10)], steps=STEP))["pageable_to_host_part"] == 0
 
 
+def test_what_comes_out_and_goes_in_again_is_a_round_trip():
+    """In, in, out, out, in, out: of 60 us, two copies out and one in belong together as one pair."""
+
+    def copied(start: int, kind: str, size: int = 1_000_000) -> dict[str, object]:
+        source, target = ("pageable", "device") if kind == "HtoD" else ("device", "pageable")
+        where = {"copy_kind": kind, "source_memory": source, "target_memory": target, "bytes": size}
+        return on_device("memcpy", start, start + 10, **where)
+
+    kinds = ["HtoD", "HtoD", "DtoH", "DtoH", "HtoD", "DtoH"]
+    there_and_back = [copied(15 * number, kind) for number, kind in enumerate(kinds)]
+    part = "pageable_round_trip_part"
+    assert values(profile(there_and_back, steps=STEP))[part] == pytest.approx(20 / 60)
+    small = [copied(15 * number, kind, size=999_999) for number, kind in enumerate(kinds)]
+    assert values(profile(small, steps=STEP))[part] == 0
+    other = [copied(0, "DtoH"), copied(20, "HtoD", size=2_000_000)]
+    assert values(profile(other, steps=STEP))[part] == 0
+
+
 def test_copies_that_overlap_count_once_and_a_memset_hides_nothing():
     assert exposed_us(pageable(0, 20), pageable(10, 30, stream=8), on_device("memset", 0, 30)) == pytest.approx(30)
 
