@@ -24,7 +24,8 @@ class Noted(NamedTuple):
     it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
     `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
     other programs. `stacks` are rows of `STACKS`, sampled in steps without the profiler; `batches` rows of
-    `BATCHES`, none of them where a batch holds no sequences.
+    `BATCHES`, none of them where a batch holds no sequences. `sleep_share` is the part of the sampled time in which the
+    main thread neither ran nor waited for a CPU; `threads` are rows of `THREADS`.
     """
 
     before_ms: float | None = None
@@ -40,6 +41,8 @@ class Noted(NamedTuple):
     unprofiled_delay_ms: float | None = None
     stacks: list[dict[str, Any]] | None = None
     batches: list[dict[str, Any]] | None = None
+    sleep_share: float | None = None
+    threads: list[dict[str, Any]] | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -72,6 +75,20 @@ class _Stack(_Line, kw_only=True):
     below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
 
 
+class _Ran(msgspec.Struct):
+    run_ns: Ns
+    wait_ns: Ns
+
+
+class _Thread(_Line, kw_only=True):
+    run_ns: Ns
+
+
+class _Threads(msgspec.Struct):
+    main: _Ran | None = None
+    others: Annotated[list[_Thread], msgspec.Meta(max_length=1 << 12)] = []
+
+
 class _Worker(msgspec.Struct):
     stacks: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
 
@@ -79,6 +96,8 @@ class _Worker(msgspec.Struct):
 class _Stacks(msgspec.Struct):
     main: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
     workers: Annotated[list[_Worker], msgspec.Meta(max_length=1 << 10)] = []
+    span_ns: Ns = 0
+    threads: _Threads = msgspec.field(default_factory=_Threads)
 
 
 class _Batch(msgspec.Struct):
@@ -122,6 +141,7 @@ def noted(block: object) -> Noted:
         after_steps_ms=free.after_steps_ms,
         unprofiled_delay_ms=free.run_delay_ms,
         stacks=_rows(of.stacks) if of.stacks else None,
+        **_shares(of.stacks),
         batches=None if job.batches is None else [msgspec.structs.asdict(batch) for batch in job.batches],
     )
 
@@ -141,6 +161,19 @@ def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
         msgspec.to_builtins(stack) | {"of_loader": of_loader}
         for stack, of_loader in [*((stack, False) for stack in stacks.main), *workers]
     ]
+
+
+def _shares(stacks: _Stacks | None) -> dict[str, Any]:
+    """What the main thread slept of the time in which it was sampled, and what other threads of Python ran of it."""
+    if stacks is None or not stacks.span_ns or stacks.threads.main is None:
+        return {}
+    main, span_ns = stacks.threads.main, stacks.span_ns
+    slept_ns = max(0, span_ns - main.run_ns - main.wait_ns)
+    others = [
+        {"line": thread.line, "function": thread.function, "call": thread.call, "share": thread.run_ns / span_ns}
+        for thread in stacks.threads.others
+    ]
+    return {"sleep_share": min(1.0, slept_ns / span_ns), "threads": others}
 
 
 def busy_machine(of: Noted) -> Note | None:

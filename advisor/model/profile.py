@@ -83,6 +83,9 @@ STACKS: Final = pl.Struct(
 )
 """A stack of Python that was sampled, once for all its samples."""
 
+THREADS: Final = pl.Struct({"line": pl.String, "function": pl.String, "call": pl.String, "share": pl.Float64})
+"""Another thread of Python: where it is for the most of the sampled time, and which part of that time it runs."""
+
 BATCHES: Final = pl.Struct({"rows": pl.Int64, "length": pl.Int64, "longest": pl.Int64, "padding": pl.Float64})
 """A batch of sequences: padded to `length`, the longest without its padding, and which part of the batch is padding."""
 
@@ -123,6 +126,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "after_steps_ms": pl.List(pl.Float64),
         "unprofiled_delay_ms": pl.Float64,
         "stacks": pl.List(STACKS),  # sampled in these steps; null: none were
+        "sleep_share": pl.Float64,  # of the sampled time: the main thread neither ran nor waited for a CPU
+        "threads": pl.List(THREADS),  # beside the main thread meanwhile; null: not noted
         "batches": pl.List(BATCHES),  # of the first that a loader handed over; null: none was looked at
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,

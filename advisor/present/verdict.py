@@ -46,7 +46,18 @@ def headline(run: Run) -> str:
         return loss(run)
     unknown = [option.topic for option in missing_options(run)]
     rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
-    return f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{rest}."
+    return f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{_host_lines(run)}{rest}."
+
+
+def _host_lines(run: Run) -> str:
+    """`, and 12 % is Python around its ops`: what a loss is, where lines were sampled; empty for a healthy job."""
+    known = run.accounting
+    if known is None or known.busy_share >= HEALTHY_SHARE:
+        return ""
+    part = next((part for part in known.losses if part.lines is not None), None)
+    if part is None or part.share < 1 - HEALTHY_SHARE:
+        return ""
+    return f", and {percent(part.share)} is {f'in {part.lines}' if part.lines else 'Python around its own ops'}"
 
 
 def _too_little(run: Run) -> str:

@@ -170,6 +170,7 @@ class _Setting(NamedTuple):
     distributed: bool
     workloads: set[str]
     phases: set[str] | None
+    has_threads: bool
 
 
 def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
@@ -182,6 +183,7 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
         "collective_share",
         "workload",
         "phases",
+        "main_sleep_share",
     }
     return [
         _Setting(
@@ -192,6 +194,7 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
             _distributed(row),
             workloads(row),
             set(row["phases"].split(", ")) if row.get("phases") else None,
+            row.get("main_sleep_share") is not None,
         )
         for row in rows.select(columns & {*rows.columns}).iter_rows(named=True)
     ]
@@ -220,6 +223,8 @@ def _unmet(applies: Applies, setting: _Setting, file_format: str) -> Iterator[st
         yield "tpu"
     if applies.distributed is not None and applies.distributed != setting.distributed:
         yield "distributed"
+    if applies.threads and not setting.has_threads:
+        yield "threads"
     if setting.workloads.isdisjoint(applies.workload):
         yield "workload"
     if applies.phase and not _has_phase(applies, setting):

@@ -26,7 +26,7 @@ def account(
     """The parts of the step of one worker; None where it has no time.
 
     Args:
-        rows: The worker's rows of the table `accounting`: part, share, range and range_share.
+        rows: The worker's rows of the table `accounting`: part, share, range, range_share and lines.
         steps: Those of the worker that sets the job's pace. What uneven ones add to the mean step is a part of it.
         findings: The job's. One that holds for this worker explains its loss, whichever worker's numbers it shows;
             what others of its workers save is not of this step.
@@ -99,7 +99,7 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
     is_cause = any(f.rule in about and (f.loss or _claim(f, part) >= _WORTH * ms) for f in findings)
     rules = [f.rule for f in findings if f.rule in about or saved.get(f.rule)]
     saved_ms = sum(saved.values())
-    is_explained = is_cause or saved_ms > _MAJORITY * ms
+    is_explained = is_cause or saved_ms > _MAJORITY * ms or row.get("lines") is not None
     is_open = not (is_explained or part.is_useful)
     return Part(
         part=part.code,
@@ -112,6 +112,7 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
         reasons=_reasons(part, unjudged) if is_open else (),
         range=row.get("range"),
         range_share=row.get("range_share"),
+        lines=row.get("lines"),
     )
 
 

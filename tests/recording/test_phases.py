@@ -113,6 +113,14 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
     }
 
 
+def test_a_step_is_never_shorter_than_nothing(time: list[int]):
+    """What the system notes of a wait may come late: it would then be longer than the step that it is taken out of."""
+    profiler = Scribe()
+    advance(Phases(profiler, 3, None), time, 14, ms=1, wait=2)
+    assert profiler.block
+    assert profiler.block["unprofiled"]["before_steps_ms"] == [1e-6] * 3
+
+
 def test_waits_that_the_job_causes_itself_are_time_of_its_steps(time: list[int]):
     profiler, time[2] = Scribe(), 0
     advance(Phases(profiler, 3, None), time, 14, ms=12, wait=2)

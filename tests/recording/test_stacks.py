@@ -19,13 +19,15 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside import sampling
+from advisor.recording.inside import sampling, threads
+from advisor.recording.inside.contention import Work
 from advisor.recording.inside.garbage import Collections
-from advisor.recording.inside.lines import described
+from advisor.recording.inside.lines import described, is_own
 from advisor.recording.inside.profilers import Profiler
 from advisor.recording.inside.sampling import MEAN_NS, Sampler
 from advisor.recording.inside.source import lines_that_need
 from advisor.recording.inside.stacks import Stacks, watch_workers
+from advisor.recording.inside.threads import Threads
 
 
 @pytest.fixture
@@ -183,6 +185,26 @@ def test_another_thread_samples_nothing(sampler: Sampler):
     thread.start()
     thread.join()
     assert began == [False]
+
+
+def test_other_threads_of_python_have_their_line_and_what_they_run(monkeypatch: pytest.MonkeyPatch):
+    """A thread ran 6 of 10 ms, another 0.1 ms, which is next to nothing; the main thread ran 3 and waited for 2."""
+    is_over, began = threading.Event(), threading.Barrier(3)
+    others = [threading.Thread(target=lambda: (began.wait(), is_over.wait())) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    began.wait()
+    main = threading.main_thread().native_id
+    ran = {main: Work(3, 2), others[0].native_id: Work(6, 0), others[1].native_id: Work(0, 9)}
+    noted = [{thread: Work(10, 10) for thread in ran}, {at: Work(10 + of[0], 10 + of[1]) for at, of in ran.items()}]
+    monkeypatch.setattr(threads, "thread_work", lambda: noted.pop(0))
+    of = Threads(is_own)
+    of.begin()
+    of.look()
+    of.end()
+    is_over.set()
+    block = of.block(10, lambda place: {"line": place[0].co_name})
+    assert block == {"main": {"run_ns": 3, "wait_ns": 2}, "others": [{"line": "<lambda>", "run_ns": 6}]}
 
 
 def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

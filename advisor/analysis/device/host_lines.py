@@ -1,25 +1,33 @@
 """The lines of the program that take the time of its main thread, as sampled stacks show them."""
 
 import builtins
-from collections.abc import Collection
-from typing import Final, NamedTuple
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_work import logging_frames, optimizer_work, running, saving_frames
-from advisor.analysis.device.line_tree import Node
+from advisor.analysis.device.line_tree import Node, number_of
 from advisor.analysis.device.user_code import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.host_calls import kinds
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import STACKS
+from advisor.text import percent
 from advisor.vocabulary.idle_causes import HOST_RANGES
 
 OWN: Final = "own"
 """A kind beside those of calls: Python's or a library's work that no kind names."""
 
+FEW_SAMPLES: Final = 30
+"""With fewer nothing is said of lines."""
+
 _OP: Final = "op"  # an op of the framework that the line calls itself
+WAITS: Final = ("locking", "sleeping", "waiting", "loading", "network", "subprocess", "saving", "files", "syncing")
+"""Kinds of calls in which a thread sleeps for something other than the interpreter's lock."""
+
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _LOADS: Final = r"^torch/utils/data/"
 _ATEN: Final = r"^aten::_?(\w+?)_?$"
@@ -27,6 +35,9 @@ _NAME: Final = r"^[\w.]+$"
 _CALLED: Final = r"(\w+)$"
 _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
+_MODULE: Final = "<module>"
+_HALF: Final = 0.5
+_MOST_LINES: Final = 3
 _SOME: Final = 0.2  # of the calls of an op
 
 
@@ -95,6 +106,25 @@ class Loss(NamedTuple):
         """The first of its lines."""
         return self.lines[0]
 
+    @property
+    def place(self) -> str:
+        """``train.py:41 `json.dumps(...)` in `log` `` or ``train.py:40-44 in `log` ``, and the line that calls that."""
+        name = "" if (self.function or _MODULE) == _MODULE else f" in `{self.function}`"
+        called = f", called at {_code(*self.caller)}" if self.caller else ""
+        if len(self.lines) == 1:
+            return f"{_code(self.line, self.call)}{name}{called}"
+        return f"{self.line}-{number_of(self.lines[-1])}{name}{called}"
+
+
+def place_of(thread: Mapping[str, Any]) -> str:
+    """The same of where a thread is."""
+    return Loss((thread["line"] or "",), thread["function"] or "", thread["call"], OWN, 0.0).place
+
+
+def _code(line: str, call: str | None) -> str:
+    code = f"{call}(...)" if call and re.search(_NAME, call) else call
+    return f"{line} `{code}`" if code else line
+
 
 def losses(view: DeviceView) -> list[Loss]:
     """The lines and functions whose work is none of the step's own, most time first.
@@ -117,6 +147,19 @@ def losses(view: DeviceView) -> list[Loss]:
     return sorted(of_units, key=lambda loss: (-loss.share, loss.line))
 
 
+def host_lines(view: DeviceView) -> str | None:
+    """The lines in which half of the host's time outside of the training's ops or more passes, with their shares.
+
+    Empty where they take less: the rest is around the ops of the training. None where too few stacks were sampled.
+    """
+    if view.process.get("stacks") is None or int(view.once(sampled)["samples"].sum()) < FEW_SAMPLES:
+        return None
+    lost = view.once(losses)
+    if sum(loss.share for loss in lost) < _HALF * view.once(_outside):
+        return ""
+    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in lost[:_MOST_LINES])
+
+
 def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]]) -> Loss:
     place, kind = unit.place(), unit.kinds.most_common(1)[0][0]
     file = unit.line.rpartition(":")[0]
@@ -131,16 +174,21 @@ def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, st
     )
 
 
+def outside_ops(view: DeviceView) -> float:
+    """The part of the recorded step in which no op runs and nothing is waited for; with a device, while it idles."""
+    busy = view.once(running) | view.host_spans("collective", *HOST_RANGES) if view.device is None else view.busy
+    return 1 - (view.share(busy) or 0.0)
+
+
 def _outside(view: DeviceView) -> float:
     """The part of the recorded step in which no op of the training runs and nothing is waited for; with a device, idle.
 
     Ops that make no node of a gradient's graph, in a training, are no part of it: their lines are as needless.
     """
-    if view.device is not None:
-        return 1 - (view.share(view.busy) or 0.0)
-    training = view.once(running)
-    if view.once(nodes).height:
-        training &= spans(view.once(makers)) | spans(view.once(nodes)) | view.once(optimizer_work)
+    if view.device is not None or not view.once(nodes).height:
+        return outside_ops(view)
+    training = spans(view.once(makers)) | spans(view.once(nodes)) | view.once(optimizer_work)
+    training &= view.once(running)
     return 1 - (view.share(training | view.host_spans("collective", *HOST_RANGES)) or 0.0)
 
 

@@ -1,10 +1,9 @@
 """The lines of the program that take the time of the step, as `advisor record` samples them."""
 
-import re
 from math import sqrt
 from typing import Final
 
-from advisor.analysis.device.host_lines import Loss, losses, sampled
+from advisor.analysis.device.host_lines import FEW_SAMPLES, Loss, losses, sampled
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.host_calls import Kind, kinds
@@ -12,19 +11,17 @@ from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.text import percent
 
-_FEW: Final = 30
 _SIGMAS: Final = 2
 _MOST_LINES: Final = 3
 _LITTLE: Final = 0.02
 _RECORDED: Final = 0.5
-_MODULE: Final = "<module>"
 
 
 def _unknown(view: DeviceView) -> Missing | None:
     if view.process.get("stacks") is None:
         return no_frames(view)
     samples = int(view.once(sampled)["samples"].sum())
-    return Missing("few_stack_samples", samples=samples) if samples < _FEW else None
+    return Missing("few_stack_samples", samples=samples) if samples < FEW_SAMPLES else None
 
 
 def _top(view: DeviceView) -> Loss | None:
@@ -39,20 +36,6 @@ def _kind(view: DeviceView) -> Kind | None:
     """Of its calls; none where nothing is known of them."""
     top = view.once(_top)
     return next((kind for kind in kinds() if top and kind.name == top.kind and kind.fix), None)
-
-
-def _place(loss: Loss) -> str:
-    """``train.py:41 `json.dumps(...)` in `log` `` or ``train.py:40-44 in `log` ``, and the line that calls that."""
-    name = "" if (loss.function or _MODULE) == _MODULE else f" in `{loss.function}`"
-    called = f", called at {_code(*loss.caller)}" if loss.caller else ""
-    if len(loss.lines) == 1:
-        return f"{_code(loss.line, loss.call)}{name}{called}"
-    return f"{loss.line}-{loss.lines[-1].rpartition(':')[2]}{name}{called}"
-
-
-def _code(line: str, call: str | None) -> str:
-    code = call if not call or not re.fullmatch(r"[\w.]+", call) else f"{call}(...)"
-    return f"{line} `{code}`" if code else line
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -70,7 +53,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
 def _others(view: DeviceView) -> str:
     others = [loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE]
-    return ", ".join(f"{_place(loss)} ({percent(loss.share)})" for loss in others[:_MOST_LINES])
+    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in others[:_MOST_LINES])
 
 
 measure = of_devices(__name__, unknown=_unknown)
@@ -84,7 +67,7 @@ measure("line_share", _share).says(
 measure("known_line_share", lambda view: view.once(_share) if view.once(_kind) else 0.0).says(
     "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
 )
-measure("line_place", lambda view: _place(top) if (top := view.once(_top)) else "", unit="text").says(
+measure("line_place", lambda view: top.place if (top := view.once(_top)) else "", unit="text").says(
     "The line that takes the most time, and what it calls.",
     "file and line, and the call that most of the samples were in",
 )

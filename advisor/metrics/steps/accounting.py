@@ -15,6 +15,7 @@ import polars as pl
 from advisor.analysis.device.categories import owned_spans
 from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
+from advisor.analysis.device.host_lines import host_lines
 from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
 from advisor.analysis.device.own_ranges import holder
@@ -35,6 +36,7 @@ _LEAST_RECORDED: Final = 0.05
 
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
 _WAITS: Final = ("input", "collective", "compile", "pipeline_build")
+_OF_HOST: Final = ("between", "host_busy")
 _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
 _PARTS_SCHEMA: Final = {
     "part": pl.String,
@@ -42,6 +44,7 @@ _PARTS_SCHEMA: Final = {
     "share": pl.Float64,
     "range": pl.String,
     "range_share": pl.Float64,
+    "lines": pl.String,
 }
 
 
@@ -64,12 +67,20 @@ def accounting(view: DeviceView) -> pl.DataFrame:
 
     The times add up to the used steps to the nanosecond. `range` is that of the program's own ranges in which most of
     the part lies, `range_share` how much of the part; null where there is none, or where host ranges say nothing of it.
+    `lines` are those of the program with half of the host's own time or more, empty where that is around the ops of the
+    training; null where no stacks were sampled, and for other parts.
     """
     times = {part: int(time.sum()) for part, time in view.once(_parts).items()}
     when = view.once(_on_cpu_spans) if view.device is None else view.once(_idle_spans)
     ranges = {part: holder(view, time) for part, time in when.items() if times.get(part)}
     rows = [
-        (code, times[code], times[code] / view.total_ns, *(ranges.get(code) or (None, None)))
+        (
+            code,
+            times[code],
+            times[code] / view.total_ns,
+            *(ranges.get(code) or (None, None)),
+            view.once(host_lines) if code in _OF_HOST else None,
+        )
         for code in sorted((code for code, time in times.items() if time), key=[*PARTS].index)  # each has an entry
     ]
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")

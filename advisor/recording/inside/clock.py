@@ -11,6 +11,7 @@ from .job import cpus
 
 now_ns = time.perf_counter_ns
 _DIGITS = 6  # of milliseconds: nanoseconds
+_LEAST_MS = 1e-6
 
 
 class Times:
@@ -88,7 +89,10 @@ class Lap:
 
     def add(self) -> None:
         """The end of a step."""
-        self.ends.append((now_ns(), self.run_delay()))
+        delay_ns, at_ns = self.run_delay(), now_ns()
+        if (again_ns := self.run_delay()) != delay_ns:  # it lost its CPU between the two
+            delay_ns, at_ns = again_ns, now_ns()
+        self.ends.append((at_ns, delay_ns))
         if self.device:
             self.events.append(self.device.event())
 
@@ -113,7 +117,10 @@ class Lap:
         device_ms = self.device.steps_ms(self.events) if self.device else None
         if device_ms is not None:
             return device_ms, run_delay_ms
-        host_ms = [(end - start) / 1e6 - part * (wait or 0.0) for ((start, _), (end, _)), wait in zip(steps, waits)]
+        host_ms = [
+            max(_LEAST_MS, (end - start) / 1e6 - part * (wait or 0.0))
+            for ((start, _), (end, _)), wait in zip(steps, waits)
+        ]
         return host_ms, run_delay_ms
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Iterator, NamedTuple, Optional
+from typing import Dict, Iterator, NamedTuple, Optional
 
 _BUSY = 0.7  # of its cores
 
@@ -20,6 +20,12 @@ def work() -> Optional[Work]:
     each = [_of_thread(thread) for process in _tree(os.getpid()) for thread in _threads(process)]
     known = [times for times in each if times]
     return Work(_ended_ns() + sum(run for run, _ in known), sum(wait for _, wait in known)) if known else None
+
+
+def thread_work() -> Dict[int, Work]:
+    """The same of each thread of this process, by its number of the system; empty where the system does not say."""
+    each = ((int(os.path.basename(thread)), _of_thread(thread)) for thread in _threads(os.getpid()))
+    return {thread: times for thread, times in each if times}
 
 
 def others_part(before: Optional[Work], after: Optional[Work], cores: int, span_ns: int) -> float:

@@ -15,7 +15,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .lines import Stack, described
+from .lines import Stack, described, is_own
+from .threads import Threads
 
 MEAN_NS = 10_000_000
 """Between two samples, on average."""
@@ -39,9 +40,11 @@ class Sampler:
     Attributes:
         samples: Number of samples so far.
         span_ns: How long it has sampled.
+        threads: The process's threads meanwhile.
     """
 
     def __init__(self) -> None:
+        self.threads = Threads(is_own)
         self.samples, self.span_ns = 0, 0
         self._weights: Dict[Stack, List[int]] = {}
         self._random = random.Random(0)  # noqa: S311 - the program's own generator stays as it is
@@ -65,6 +68,7 @@ class Sampler:
         signal.signal(_ALARM, self._sample)
         signal.siginterrupt(_ALARM, False)  # calls of the system go on
         self._step_aside_for()
+        self.threads.begin()
         self._since_ns = time.perf_counter_ns()
         self._arm(self._since_ns)
         return True
@@ -78,6 +82,7 @@ class Sampler:
             setattr(owner, name, original)
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.span_ns += time.perf_counter_ns() - self._since_ns
+        self.threads.end()
         if threading.current_thread() is threading.main_thread() and signal.getsignal(_ALARM) == self._sample:
             signal.signal(_ALARM, signal.SIG_DFL)
 
@@ -108,6 +113,7 @@ class Sampler:
         weight[0] += 1
         weight[1] += MEAN_NS + max(0, now_ns - self._due_ns)
         self.samples += 1
+        self.threads.look()
         self._arm(time.perf_counter_ns())
 
     def _step_aside_for(self) -> None:

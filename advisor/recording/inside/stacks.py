@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
+from .lines import described
 from .sampling import ENOUGH, MEAN_NS, Sampler
 
 _MOST_S = 10
@@ -72,6 +73,7 @@ class Stacks:
             "span_ns": self.sampler.span_ns,
             "samples": self.sampler.samples,
             "main": self.sampler.stacks(),
+            "threads": self.sampler.threads.block(self.sampler.span_ns, lambda place: described((place,))),
             "workers": _read(self.folder) if self.folder else [],
         }
 

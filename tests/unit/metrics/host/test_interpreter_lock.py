@@ -1,0 +1,37 @@
+"""Waits for Python's lock: the least of what the main thread sleeps, other threads run and ops leave."""
+
+import pytest
+
+from advisor.model.missing import Missing
+from tests.tables import metrics_of, on_host, profile, step, view
+
+OPS = [on_host("op", 0, 400, name="aten::linear")]
+
+
+def share(sleep: float, runs: float, waits: int = 0) -> object:
+    """A step of 1 ms, 0.4 ms of it in ops, and a sample in ten in a call that sleeps for each of `waits`."""
+    of = view(profile([], OPS, [step(1, 0, 1000, device=None)]))
+    calls = ["loss.backward"] * (10 - waits) + ["lock.acquire"] * waits
+    stacks = [
+        {"line": "train.py:9", "call": call, "below": [], "ns": 1, "samples": 1, "of_loader": False} for call in calls
+    ]
+    thread = {"line": "stats.py:8", "function": "crunch", "call": None, "share": runs}
+    of.process.update({"stacks": stacks, "sleep_share": sleep, "threads": [thread]})  # type: ignore[attr-defined]
+    values = metrics_of(of)
+    assert values["lock_threads"] == f"stats.py:8 in `crunch` ({100 * runs:.0f} % of the time)"
+    return values["lock_wait_share"]
+
+
+@pytest.mark.parametrize(
+    ("sleep", "runs", "waits", "expected"),
+    [(0.3, 0.8, 0, 0.3), (0.3, 0.8, 1, 0.2), (0.3, 0.1, 0, 0.1), (0.9, 0.8, 0, 0.6), (0.1, 0.8, 3, 0)],
+)
+def test_the_wait_is_the_least_of_sleep_others_and_time_outside_of_ops(
+    sleep: float, runs: float, waits: int, expected: float
+):
+    assert share(sleep, runs, waits) == pytest.approx(expected)
+
+
+def test_without_a_note_of_threads_nothing_is_told():
+    values = metrics_of(view(profile([], OPS, [step(1, 0, 1000, device=None)])))
+    assert isinstance(values["lock_wait_share"], Missing)
