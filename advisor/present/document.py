@@ -246,10 +246,9 @@ class Fold(Struct, frozen=True):
 
 
 class Saving(Struct, frozen=True):
-    """What a fix saves: a sentence, the same in few words, its time alone, and the interval as shares of `window`."""
+    """What a fix saves: a sentence, its time alone, and the interval as shares of `window`."""
 
     sentence: str
-    brief: str
     time: str
     low_share: float
     high_share: float
@@ -320,16 +319,9 @@ class Finding(Struct, frozen=True):
 
 
 class Findings(Struct, frozen=True):
-    """Findings in their order, which the paragraph before them names.
-
-    `heads` are what a table calls finding, saving and confidence; `few` is how many the one screen shows, and `more`
-    what it writes of the others.
-    """
+    """Findings in their order."""
 
     findings: tuple[Finding, ...]
-    heads: tuple[str, str, str] = ("Finding", "Fixing it saves", "Confidence")
-    few: int = 5
-    more: str = ""
     level: Level = Level.BOTH
 
 

@@ -14,72 +14,28 @@ from advisor.present.phases import per_step_of_phase
 from advisor.present.ranks import reach
 from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
-from advisor.present.verdict import saved_time, saving, saving_in_brief, title
-from advisor.text import WIDE, count, listing, ms, ns, one_line, quantity, sentences_of
-from advisor.vocabulary.parts import POOLS, pool_short
+from advisor.present.verdict import saved_time, saving, title
+from advisor.text import WIDE, listing, ms, ns, one_line, quantity, sentences_of
+from advisor.vocabulary.parts import POOLS
 from advisor.vocabulary.rules import SIDES
 from advisor.vocabulary.severities import GRADES
 
-FEW: Final = 5
-_FIRST: Final = 3
-_LEAST_SAVING: Final = 0.01  # of the step
-"""How many findings the one screen shows."""
-
-_OF_ALL_NUMBERS: Final = "too-few-steps"  # whose sentence qualifies all others
 _SPOTS: Final = 3  # places of one name
-_MOST_RULES: Final = 3
 _WORTH_A_WORD: Final = 0.02  # of a saving: nobody misses less in the sum of its parts
 _MOST_CHARACTERS: Final = 400  # characters of a name
 _QUANTITY: Final = re.compile(r"\d[\d.,]*\s(?:%|[a-zµ]+)")  # a number with its unit
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _UNMARKED: Final = (
     (" per step", ""),
     ("Part of the step", "Part of the recording"),
     ("Mean step time", "Time judged"),
     ("Step time", "Time"),
 )
-_COMPARED: Final = re.compile(  # one name with one name: a factor has no unit
-    r"(?:^|\bAND\b|\bOR\b|\()\s*([A-Za-z_]\w*)\s*(?:[<>]=?|=)\s*([A-Za-z_]\w*)\s*(?=$|\bAND\b|\bOR\b|\))"
-)
 WEB: Final = re.compile(r"https?://[^\s<>\"'`|\\()\[\]{}\x00-\x20\x7f-\U0010ffff]+")
 
 
 def findings(run: Run) -> doc.Findings:
     """The run's findings in their order."""
-    findings = tuple(_finding(finding, number, run) for number, finding in enumerate(run.findings, 1))
-    few = _few(run.findings)
-    return doc.Findings(findings, few=few, more=_more(run.findings[few:]))
-
-
-def _few(ordered: Sequence[Fact]) -> int:
-    """How many stand on one screen: at most five, behind the first three only up to the last that is not small."""
-    first = enumerate(ordered[:FEW], 1)
-    return max((number for number, finding in first if number <= _FIRST or _is_worth_it(finding)), default=0)
-
-
-def _is_worth_it(finding: Fact) -> bool:
-    return finding.severity != "low" or (finding.saving is not None and finding.saving.high_share >= _LEAST_SAVING)
-
-
-def _more(hidden: Sequence[Fact]) -> str:
-    """What a screen writes of the findings that it leaves out."""
-    rules = [f"`{finding.rule}`" for finding in hidden]
-    doubts = [f" {finding.says}" for finding in hidden if finding.rule == _OF_ALL_NUMBERS]
-    if len(rules) > _MOST_RULES:
-        return f"and {count(len(rules), 'more finding')}{'.' if doubts else ''}{''.join(doubts)}"
-    return f"Smaller findings: {listing(rules)}.{''.join(doubts)}" if rules else ""
-
-
-def order(run: Run) -> str:
-    """How the findings are ordered, where there are several."""
-    if len(run.findings) <= 1:
-        return ""
-    if all(finding.saving is None for finding in run.findings):
-        return "The highest severity comes first."
-    leads = run.findings[0].saving is None  # only a rule that makes other numbers doubtful stands before savings
-    doubt = "Finding 1 makes the numbers of the others doubtful. Of those, the" if leads else "The"
-    rest = " Those without a saving come last." if any(f.saving is None for f in run.findings[1:]) else ""
-    return f"{doubt} largest sure saving comes first, then the largest expected one.{rest}"
+    return doc.Findings(tuple(_finding(finding, number, run) for number, finding in enumerate(run.findings, 1)))
 
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
@@ -124,18 +80,11 @@ def _certainty_and_reach(finding: Fact, run: Run) -> Iterator[str]:
 
 
 def _saving(finding: Fact, run: Run) -> doc.Saving | None:
-    sentence, brief = (word(finding, run.source.steps) for word in (saving, saving_in_brief))
-    if finding.saving is None or sentence is None or brief is None:
+    sentence, won = saving(finding, run.source.steps), finding.saving
+    if won is None or sentence is None:
         return None
-    won, window = finding.saving, "the step" if run.source.steps.marked else "the recording"
-    words = " ".join(filter(None, (sentence, _in_the_bar(won))))
-    return doc.Saving(words, brief, saved_time(won), won.low_share, won.high_share, window)
-
-
-def _in_the_bar(won: Saving) -> str:
-    """`Parts that it shortens: input (up to 18 ms) and ops (up to 3.1 ms).`; empty where it is one part of the bar."""
-    parts = [f"{pool_short(pool)} (up to {ms(most_ms)})" for pool, most_ms in _pools(won)]
-    return f"Parts that it shortens: {listing(parts)}." if len(parts) > 1 else ""
+    window = "the step" if run.source.steps.marked else "the recording"
+    return doc.Saving(sentence, saved_time(won), won.low_share, won.high_share, window)
 
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
@@ -159,21 +108,15 @@ def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
 
 
 def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
-    """Why we think so: the rule, what the saving comes out of, the evidence, where to look, and the sources."""
+    """Why we think so: what the saving comes out of, the evidence, where to look; sources are on the rule's page."""
     yield doc.Text(finding.why, label="Why")
-    if condition := filled_in(finding):
-        yield doc.Text(f"`{_code(finding.condition or '')}`. Here: `{_code(condition)}`.", label="The rule fires if")
     if finding.saving:
         yield doc.Text(" ".join(_method(finding, finding.saving)), label="The saving")
     if evidence := tuple(_evidence(item, source.steps) for item in finding.evidence if item.value != ""):
         yield doc.Pairs(evidence, title="Evidence")
     yield from _places(finding.where, source)
-    if finding.references:
-        yield doc.Lines(finding.references, title="Where the thresholds come from")
-    if web_link(finding.docs):
-        yield doc.Text(finding.docs, label="The rule in full")
-    else:
-        yield doc.Text(f"`advisor rules show {finding.rule}`", label="The rule in full")
+    page = finding.docs if web_link(finding.docs) else f"`advisor rules show {finding.rule}`"
+    yield doc.Text(page, label="The rule, its thresholds and their sources")
 
 
 def _method(finding: Fact, won: Saving) -> Iterator[str]:
@@ -259,22 +202,6 @@ def _alike(places: Iterable[Place]) -> list[list[Place]]:
     for place in places:
         groups.setdefault((place.name, place.op, place.stack), []).append(place)
     return list(groups.values())
-
-
-def filled_in(finding: Fact) -> str | None:
-    """The rule's condition with the numbers of this run in the place of its names; None where it is not known.
-
-    A threshold is worded in the unit of the metric that it is held against.
-    """
-    if finding.condition is None:
-        return None
-    units = {e.metric: e.unit for e in finding.evidence}
-    for lower, upper in _COMPARED.findall(finding.condition):
-        pairs = ((lower, upper), (upper, lower))
-        units |= {name: units[of] for name, of in pairs if name in finding.params and of in units}
-    known = {e.metric: quantity(e.value, e.unit) for e in finding.evidence}
-    known |= {name: quantity(value, units.get(name, "number")) for name, value in finding.params.items()}
-    return _NAME.sub(lambda name: known.get(name[0], name[0]), finding.condition)
 
 
 def web_link(text: str | None) -> str | None:

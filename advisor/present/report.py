@@ -12,7 +12,7 @@ from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
 from advisor.present.actions import MOST, actions, worthwhile
 from advisor.present.charts import chart_names, chart_words
-from advisor.present.findings import findings, order
+from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
 from advisor.present.next_recording import answered, recording
 from advisor.present.phases import phases
@@ -183,8 +183,7 @@ def _ranks(run: Run) -> doc.Section | None:
 
 
 def _findings(run: Run) -> doc.Section:
-    words = " ".join(filter(None, (tally(run), order(run))))
-    blocks: tuple[doc.Block, ...] = (doc.Text(words, "quiet"),)
+    blocks: tuple[doc.Block, ...] = (doc.Text(tally(run), "quiet"),)
     if run.findings:
         blocks = (findings(run), *blocks)
     return doc.Section("Findings" if run.findings else "No findings", blocks, id="findings", level=_BEHIND)

@@ -10,7 +10,7 @@ from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
-from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, percents, quantity
+from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words
 
@@ -231,17 +231,6 @@ def saving(finding: Finding, steps: Steps) -> str | None:
         return f"{capital(saved)} may be saved; this recording does not show how."
     unsure = ", or much less" if finding.saving.low_ms * WIDE <= finding.saving.high_ms else ""
     return f"Fixing this saves {saved}{unsure}."
-
-
-def saving_in_brief(finding: Finding, steps: Steps) -> str | None:
-    """`35-59 ms of each 178 ms step (20-33 %)`; None where the finding has no estimate."""
-    won = finding.saving
-    if won is None:
-        return None
-    if won.high_ms <= 0:
-        return "nothing"
-    shares = f" ({percents(won.low_share, won.high_share)})" if won.high_share > 0 else ""
-    return f"{saved_time(won)}{_of(finding, steps)}{shares}"
 
 
 def saved_time(won: Saving) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from advisor.present import document as doc
-from advisor.text import one_line, plain, shortened
+from advisor.text import count, one_line, plain, shortened
 from advisor.vocabulary.severities import GRADES, Severity
 
 MOST_CHARACTERS: Final = 60_000
@@ -13,6 +13,7 @@ MOST_CHARACTERS: Final = 60_000
 
 _MOST_LINES: Final = 40
 _MOST_ROWS: Final = 15
+_MOST_FINDINGS: Final = 5
 _MOST_COLUMNS: Final = 5  # a chat is narrow
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
@@ -290,25 +291,14 @@ def _action(action: doc.Action) -> str:
 
 
 def _findings(block: doc.Findings, links: str | None) -> Iterator[str]:
-    """A table of the first, and all of each folded."""
-    first = block.findings[: block.few]
-    rows = [_finding_row(finding) for finding in first]
-    yield table(("", *map(escape, block.heads)), rows)
-    if block.more:
-        yield prose(block.more)
-    for finding in first:
-        yield details(f"{finding.number}. {_inside(finding.title)}", *_finding(finding, links))
-
-
-def _finding_row(finding: doc.Finding) -> list[str]:
-    severity = f"{graded(finding.severity)}{', **new**' if finding.is_new else ''}"
-    what = f"{_inside(finding.title)} {name(finding.rule)}"
-    return [
-        severity,
-        what,
-        _inside(finding.saving.brief if finding.saving else "no estimate"),
-        _inside(", ".join(finding.beside)),
-    ]
+    """Each folded, under what is wrong and what fixing it saves."""
+    for finding in block.findings[:_MOST_FINDINGS]:
+        saved = f", saves {_inside(finding.saving.time)}" if finding.saving else ""
+        new = " <b>new</b>" if finding.is_new else ""
+        summary = f"{finding.number}. {graded(finding.severity)}{new} {_inside(finding.title)}{saved}"
+        yield details(summary, *_finding(finding, links))
+    if more := len(block.findings[_MOST_FINDINGS:]):
+        yield f"and {count(more, 'more finding')}"
 
 
 def graded(severity: Severity) -> str:

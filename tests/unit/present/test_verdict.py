@@ -14,7 +14,6 @@ from advisor.present.verdict import (
     place,
     qualified,
     saving,
-    saving_in_brief,
     title,
     verdict,
 )
@@ -28,7 +27,6 @@ EIGHT = SAMPLES["many-workers"].runs[0]
 
 def test_a_saving_is_of_the_step_that_it_is_relative_to():
     assert saving(INPUT_BOUND, STEPS) == f"Fixing this saves 30{DASH}59 ms of each 178 ms step."
-    assert saving_in_brief(INPUT_BOUND, STEPS) == f"30{DASH}59 ms of each 178 ms step (17{DASH}33 %)"
     other = changed(INPUT_BOUND, saving=changed(won(10, 20, "input", ""), low_share=0.05, high_share=0.1))
     assert saving(other, STEPS) == f"Fixing this saves 10{DASH}20 ms of each 200 ms step."
 
@@ -53,7 +51,6 @@ def test_a_recording_saves_nothing_by_itself():
 def test_a_saving_of_nothing_says_so():
     finding = changed(INPUT_BOUND, saving=won(0, 0, "input", ""))
     assert saving(finding, STEPS) == "Fixing this alone saves nothing: another rank or part of the job takes as long."
-    assert saving_in_brief(finding, STEPS) == "nothing"
 
 
 def test_without_marked_steps_nothing_is_called_a_step():
