@@ -13,7 +13,6 @@ from advisor.model.comparison import (
     Prediction,
     Side,
     SideFinding,
-    StepChange,
     Verdict,
     WorkChange,
     WorkStatus,
@@ -21,7 +20,7 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.text import DASH, capital, count, interval, listing, ms, number, percent, precise_ms, without_shared_unit
+from advisor.text import DASH, capital, count, interval, listing, ms, number, precise_ms, without_shared_unit
 from advisor.vocabulary.parts import part_short
 
 _VERDICTS: Final[dict[Verdict, tuple[str, doc.Tone]]] = {
@@ -45,7 +44,7 @@ _STATUSES: Final[dict[FindingStatus, tuple[str, doc.Tone]]] = {
 _WORK: Final[dict[WorkStatus, str]] = {"appeared": "new", "vanished": "gone", "slower": "slower", "faster": "faster"}
 _NO_INTERVAL: Final = frozenset({"hardware", "world-size"})  # obstacles that make a ratio meaningless
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ, as where changes are sought
-_OTHER_MEAN: Final = 0.05  # by which the ratio of the means has to differ from that of the medians
+_OTHER_WORK: Final = frozenset({"other_sizes", "other_types"})  # cautions: the steps do not do the same
 _FEW_FINDINGS: Final = 5
 _FEW_ADVICE: Final = 3
 _FEW_CHANGES: Final = 5
@@ -86,6 +85,8 @@ def document(comparison: Comparison) -> doc.Document:
 def headline(comparison: Comparison) -> str:
     """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59.3 ms)`."""
     (title, _), change = _VERDICTS[comparison.verdict], comparison.change
+    if any(caution.code in _OTHER_WORK for caution in comparison.cautions):
+        title = f"Different work, {title.lower()}"
     if comparison.verdict == "inconclusive" or change is None:
         return f"{title}: {comparison.reason.words}"
     by = signed_share(change.ratio - 1)
@@ -126,25 +127,10 @@ def _span(comparison: Comparison) -> str:
     change = comparison.change
     if change is None or comparison.one_recording or comparison.obstacle in _NO_INTERVAL:
         return ""
-    step = f"The {change.of} step is {_longer(change.ratio)}"
     if min(comparison.base.steps, comparison.head.steps) < 2:  # noqa: PLR2004 - a single step does not vary
-        return f"{step}."
-    low, high = (signed_share(ratio - 1) for ratio in (change.low, change.high))
-    return f"{step} (95 % confidence: {low} to {high}).{_mean(comparison, change)}"
-
-
-def _longer(ratio: float) -> str:
-    """`28 % shorter`."""
-    by = percent(abs(ratio - 1))
-    return f"{by} {'longer' if ratio > 1 else 'shorter'}" if by != percent(0) else "as long as before"
-
-
-def _mean(comparison: Comparison, change: StepChange) -> str:
-    """By how much the mean of all steps differs, where that is clearly not what the median says."""
-    before, after = comparison.base.mean_ms, comparison.head.mean_ms
-    if change.of != "median" or not before or not after or abs(after / before - change.ratio) < _OTHER_MEAN:
         return ""
-    return f" The mean of all steps is {_longer(after / before)}."
+    low, high = (signed_share(ratio - 1) for ratio in (change.low, change.high))
+    return f"With 95 % confidence the {change.of} step changes by {low} to {high}."
 
 
 def _cautions(comparison: Comparison) -> doc.Section | None:
@@ -171,10 +157,10 @@ def _sides(comparison: Comparison) -> doc.Section:
 
 
 def side(of: Side) -> str:
-    """`resnet50: 6 steps, median 177 ms, mean 178 ms · Tesla V100`."""
+    """`resnet50: 6 steps, median 177 ms · Tesla V100`."""
     names = [series.run for series in of.series[:_FEW_RUNS]]
     names += [f"{len(of.series) - _FEW_RUNS} more"] if len(of.series) > _FEW_RUNS else []
-    times = f"{count(of.steps, 'step')}, median {precise_ms(of.median_ms)}, mean {precise_ms(of.mean_ms)}"
+    times = f"{count(of.steps, 'step')}, median {precise_ms(of.median_ms)}"
     return f"{listing(names)}: {times if of.steps else 'no step times'} · {listing(of.devices) or 'no device'}"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.text import DASH, percent
+from advisor.text import percent
 from advisor.vocabulary import parts
 from advisor.vocabulary.severities import GRADES
 
@@ -23,7 +23,6 @@ _VISIBLE: Final = 0.005  # of a bar: half a glyph
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
-_SAYS_NOTHING: Final = frozenset({"", "0", DASH})  # cells that a line of facts leaves out
 
 _TONES: Final[dict[doc.Tone, str]] = {
     "plain": "",
@@ -215,26 +214,19 @@ def _strips(_page: Page, _block: doc.Strips, _verbose: bool, _margin: int) -> No
 
 
 def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  # noqa: FBT001
-    """Columns as wide as their cells; where there is no room, text wraps in its column or stands in its own lines."""
+    """Columns as wide as their cells; where there is no room, some are left out and text wraps in its column."""
     rows = block.rows if verbose or not block.few else block.rows[: block.few]
     if not rows:
         page.add(block.none, margin=margin)
         return
     columns = zip(block.heads, zip(*(row.cells for row in rows), strict=True), strict=True)
     widths = [max(len(head.text), *(len(cell.text) for cell in cells)) for head, cells in columns]
-    room = page.width - margin - _MARGIN
-    beside = max(len(_side_notes(row)) for row in rows)
-    if not _has_gloss(rows) and sum(widths) + _GAP * len(widths) + max(beside, 2) <= room:
-        _wide_rows(page, block, rows, widths, margin + _MARGIN)
-    elif chosen := _columns(block.heads, widths, room):
-        page.table(
-            [(block.heads[at].text, block.heads[at].is_number) for at in chosen],
-            ([[*_sign(row, at), *_grid_cell(row, row.cells[at])] for at in chosen] for row in rows),
-            margin=margin + _MARGIN,
-        )
-    else:
-        for row in rows:
-            _narrow_row(page, block, row, margin + _MARGIN)
+    chosen = _columns(block.heads, widths, page.width - margin - _MARGIN)
+    page.table(
+        [(block.heads[at].text, block.heads[at].is_number) for at in chosen],
+        ([[*_sign(row, at), *_cell(row, row.cells[at])] for at in chosen] for row in rows),
+        margin=margin + _MARGIN,
+    )
     if more := len(block.rows) - len(rows) + block.left_out:
         page.add(block.more.format(rows=f"{more:,}"), margin=margin + _MARGIN)
 
@@ -245,66 +237,18 @@ def _columns(heads: Sequence[doc.Head], widths: Sequence[int], room: int) -> lis
     chosen = list(range(len(heads)))
     while sum(least[at] for at in chosen) + _GAP * len(chosen) > room:
         if not heads[last := max(chosen, key=lambda at: heads[at].rank)].rank:
-            return []
+            break
         chosen.remove(last)
     return chosen
 
 
-def _sign(row: doc.Row, column: int = 0) -> list[Part]:
+def _sign(row: doc.Row, column: int) -> list[Part]:
     """The glyph of a row in front of its first column."""
     return [look(row.part), " "] if row.part and not column else []
 
 
-def _grid_cell(row: doc.Row, cell: doc.Cell) -> list[Part]:
+def _cell(row: doc.Row, cell: doc.Cell) -> list[Part]:
     return [(cell.text, _TONES[row.tone]), (f"  {cell.beside}" if cell.beside else "", "dim")]
-
-
-def _wide_rows(page: Page, block: doc.Table, rows: Sequence[doc.Row], widths: Sequence[int], margin: int) -> None:
-    glyph = "  " if any(row.part for row in rows) else ""
-    heads = _aligned(block.heads, [head.text for head in block.heads], widths)
-    page.add((f"{glyph}{heads}", "dim"), margin=margin)
-    for row in rows:
-        _row(page, block, row, widths, margin)
-
-
-def _row(page: Page, block: doc.Table, row: doc.Row, widths: Sequence[int], margin: int) -> None:
-    glyph = _sign(row)
-    if not glyph and any(other.part for other in block.rows):
-        glyph = ["  "]
-    text = _aligned(block.heads, [cell.text for cell in row.cells], widths)
-    page.add(*glyph, (text, _TONES[row.tone]), (_side_notes(row), "dim"), margin=margin, hang=_MARGIN)
-
-
-def _aligned(heads: Sequence[doc.Head], texts: Sequence[str], widths: Sequence[int]) -> str:
-    """Numbers stand at the right of their columns."""
-    cells = zip(heads, texts, widths, strict=True)
-    return (" " * _GAP).join(f"{text:>{width}}" if head.is_number else f"{text:{width}}" for head, text, width in cells)
-
-
-def _narrow_row(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None:
-    """The first cell, and the others with their heads in a line below it."""
-    first, *others = zip(block.heads, row.cells, strict=True)
-    page.add(
-        *_sign(row), (first[1].text, _TONES[row.tone] or "cyan"), (_side_notes(row), "dim"), margin=margin, hang=_MARGIN
-    )
-    texts = (_under(head, cell) for head, cell in others if cell.text not in _SAYS_NOTHING)
-    page.add(", ".join(texts), margin=margin + _MARGIN, hang=_MARGIN)
-
-
-def _under(head: doc.Head, cell: doc.Cell) -> str:
-    """A cell behind its head, of which the unit follows the number: `saves 0.26 GPU-h`."""
-    name, _, unit = head.text.partition(", ")
-    text = cell.text.removesuffix(".").removesuffix(unit).strip()
-    return f"{name.lower()} {text} {unit}".strip()
-
-
-def _has_gloss(rows: Sequence[doc.Row]) -> bool:
-    """Whether what stands beside a part's name belongs to the name, so that it cannot end the line."""
-    return any(cell.beside for row in rows if row.part for cell in row.cells[:-1])
-
-
-def _side_notes(row: doc.Row) -> str:
-    return next((f"  {cell.beside}" for cell in row.cells if cell.beside), "")
 
 
 def _tree(page: Page, block: doc.Tree, _verbose: bool, _margin: int) -> None:  # noqa: FBT001

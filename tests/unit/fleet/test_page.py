@@ -89,12 +89,6 @@ def test_markdown_formats_nothing_that_comes_from_a_profile(week):
     assert len(comment(week, most=1500)) <= 1500
 
 
-def test_in_a_list_the_unit_follows_its_number_and_a_cell_has_no_full_stop(week):
-    listed = " ".join(screen(week, verbose=True, width=60).split())
-    assert re.search(r"saves [\d.]+ GPU-h", listed)
-    assert not re.search(r"gpu-h [\d.]|\., ", listed)
-
-
 def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
     text = screen(week, width=80)
     first = " ".join(text.partition("Week 2026")[0].split())

@@ -189,7 +189,7 @@ def test_the_terminal_shows_verdict_categories_findings_and_work():
         "Slower: 127 → 177 ms",
         "input",
         "+59 ms",
-        "The loader is late  new",
+        "The loader is late",
         "1 \N{MULTIPLICATION SIGN} 0.377 ms  2 \N{MULTIPLICATION SIGN} 0.377 ms",
     ):
         assert told in text
