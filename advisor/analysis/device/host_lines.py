@@ -154,10 +154,10 @@ def host_lines(view: DeviceView) -> str | None:
     """
     if view.process.get("stacks") is None or int(view.once(sampled)["samples"].sum()) < FEW_SAMPLES:
         return None
-    lost = view.once(losses)
-    if sum(loss.share for loss in lost) < _HALF * view.once(_outside):
+    largest = view.once(losses)
+    if sum(loss.share for loss in largest) < _HALF * view.once(_outside):
         return ""
-    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in lost[:_MOST_LINES])
+    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in largest[:_MOST_LINES])
 
 
 def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]]) -> Loss:
