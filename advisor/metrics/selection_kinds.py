@@ -60,8 +60,8 @@ def _collectives(view: DeviceView) -> pl.DataFrame:
 
 
 def _no_ops(view: DeviceView) -> Missing | None:
-    """Why it is unknown which ops launched the device's work, of a profiler that records ops."""
-    is_known = view.device is None or view.is_of_nsight or (view.host["kind"] == "op").any()
+    """Why it is unknown which framework ops ran: without any on the host, they were not recorded."""
+    is_known = view.device is None or (view.host["kind"] == "op").any()
     return None if is_known else Missing("no_host_op")
 
 

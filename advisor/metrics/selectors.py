@@ -169,7 +169,7 @@ class Selector:
 
         The device runs after the host: of a recording of one step, the host's first ops lie before the device's step.
         """
-        return view.once(_host_steps if self.is_of_host and not self.exposed and not self.idle else _device_steps)
+        return view.once(host_steps if self.is_of_host and not self.exposed and not self.idle else device_steps)
 
     def ranges(self, view: DeviceView) -> pl.DataFrame:
         """When each of its rows goes on: id, start_ns, end_ns; of ops a row per stretch without ops right inside."""
@@ -232,6 +232,7 @@ class Selector:
             return self.of[0].unknown(view)
         around = (*self.within, *self.outside, *self.follows, *self.right_inside)
         reasons = [each.unknown for each in around] + ([] if self.of else [OF_KIND[self.kind].unknown])
+        reasons += [_unlinked] if self.op else []
         reasons += [undirected_copies] if self.kind == "copies" and self._asks("kind") else []
         reasons += [_unsized] if self.kind == "copies" and self._asks("bytes") else []
         reasons += [_no_multiprocessors] if self._asks("blocks_per_sm") else []
@@ -245,13 +246,20 @@ def interned(*of: Any, **conditions: Any) -> Selector:  # noqa: ANN401 - those o
     return Selector(*of, **conditions)
 
 
-def _host_steps(view: DeviceView) -> Intervals:
+def host_steps(view: DeviceView) -> Intervals:
+    """The used steps on the host: from the start of each mark to the start of the next."""
     start = view.steps["host_start_ns"].to_numpy()
     return Intervals.of(start, start + view.steps["host_dur_ns"].to_numpy())
 
 
-def _device_steps(view: DeviceView) -> Intervals:
+def device_steps(view: DeviceView) -> Intervals:
+    """The used steps on the device: each ends with the last kernel that was launched in it."""
     return Intervals.of(view.starts, view.ends)
+
+
+def _unlinked(view: DeviceView) -> Missing | None:
+    """Why it is unknown which ops launched the device's work: no row of it leads to one."""
+    return Missing("no_host_op") if view.used_ops.height and not view.used_ops["op"].count() else None
 
 
 def _unsized(view: DeviceView) -> Missing | None:

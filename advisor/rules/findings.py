@@ -82,22 +82,20 @@ def _rank(candidate: Candidate) -> tuple[int, ...]:
 
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
-    """What is saved of the mean step; of that with the uneven steps, if it is they that get shorter."""
-    rule = candidate.rule
+    """What is saved of a step; of the mean with the uneven ones, if it is they that get shorter."""
+    rule, row = candidate.rule, candidate.row
     if share is None or rule.saving is None:
         return None
-    outliers_ms = share.parts.get(OUTLIERS, 0.0)
-    of = OUTLIERS if outliers_ms > share.high_ms / 2 else candidate.pool or rule.saving.of
-    mean = "complete_step_mean_ms" if of == OUTLIERS else "whole_step_mean_ms"
-    recorded = of == OUTLIERS or candidate.row.get("unprofiled_step_ms") is None
-    step_ms = (candidate.row.get(mean) if recorded else None) or candidate.row["step_mean_ms"]
-    if not isinstance(step_ms, float) or not step_ms:
+    is_of_outliers = share.parts.get(OUTLIERS, 0.0) > share.high_ms / 2
+    of = OUTLIERS if is_of_outliers else candidate.pool or rule.saving.of
+    step_ms, unprofiled_ms = _step_ms(row, of), _known(row, "unprofiled_step_ms")
+    if not step_ms:
         return None
-    unprofiled_ms = candidate.row.get("unprofiled_step_ms")  # shares have the profiler's cost, what a job saves has not
-    scale = unprofiled_ms / step_ms if isinstance(unprofiled_ms, float) and of != OUTLIERS else 1.0
-    waits = candidate.row.get("run_delay_share")  # for other programs: they need not go with the work they lengthen
-    low_ms = share.low_ms * (1 - waits if isinstance(waits, float) and unprofiled_ms is None else 1)
-    low_share, high_share = (min(ms / step_ms, 1.0) for ms in (low_ms, share.high_ms))
+    # the recorded step has the profiler's cost, and what a job saves has not
+    scale = 1.0 if of == OUTLIERS or unprofiled_ms is None else unprofiled_ms / step_ms
+    # waits for other programs need not go with the work that they lengthen
+    waits = _known(row, "run_delay_share") if unprofiled_ms is None else None
+    low_share, high_share = (min(ms / step_ms, 1.0) for ms in (share.low_ms * (1 - (waits or 0.0)), share.high_ms))
     return Saving(
         low_ms=scale * low_share * step_ms,
         high_ms=scale * high_share * step_ms,
@@ -108,6 +106,22 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         shared_ms=scale * share.shared_ms,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )
+
+
+def _step_ms(row: Mapping[str, object], of: str) -> float | None:
+    """The recorded step that a saving in this part is held against: the first of these means that is known."""
+    if of == OUTLIERS:
+        means = ["complete_step_mean_ms", "step_mean_ms"]
+    elif _known(row, "unprofiled_step_ms") is None:
+        means = ["whole_step_mean_ms", "step_mean_ms"]
+    else:
+        means = ["step_mean_ms"]
+    return next(filter(None, (_known(row, mean) for mean in means)), None)
+
+
+def _known(row: Mapping[str, object], metric: str) -> float | None:
+    value = row.get(metric)
+    return value if isinstance(value, float) else None
 
 
 def _metrics(candidate: Candidate) -> tuple[str, ...]:

@@ -179,6 +179,13 @@ def test_a_kernel_is_launched_by_every_op_around_its_launch():
     assert {op: values(Selector("kernels", op=op), of)["count"] for op in counts} == counts
 
 
+def test_without_ops_on_the_host_it_is_unknown_what_they_launched():
+    calls_alone = [on_host("runtime", 11, 12, name="cudaLaunchKernel")]
+    of = view(profile([kernel(20, 40, 11)], calls_alone, STEPS))
+    for unknown in (Selector("ops", "topk"), Selector("kernels", op="topk")):
+        assert values(unknown, of)["share"] == Missing("no_host_op")
+
+
 def test_undirected_copies_are_of_no_way():
     of = view(profile([on_device("memcpy", 0, 50, copy_kind=None)], HOST, STEPS))
     assert values(Selector("copies", where="kind = 'HtoD'"), of)["share"] == Missing(
@@ -224,7 +231,7 @@ SPAN = st.tuples(
 @given(st.lists(SPAN, max_size=8), NARROWER)
 def test_one_more_condition_never_gives_more(ops: list[tuple[int, int, str, int]], more: dict[str, Any]):
     rows = [kernel(at, at + took, at + 1, name=name, stream=stream) for at, took, name, stream in ops]
-    of = view(profile([*rows, kernel(0, 1, 1)], HOST, STEPS))
+    of = view(profile([*rows, kernel(0, 1, 1, op=0)], HOST, STEPS))
     wide, narrow = values(Selector("kernels"), of), values(Selector("kernels", **more), of)
     assert 0 <= narrow["share"] <= wide["share"] <= 1
     assert narrow["count"] <= wide["count"]
