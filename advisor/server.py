@@ -19,6 +19,7 @@ from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
 from advisor import __version__, engine
 from advisor.errors import UsageError
 from advisor.inputs.discover import discover
+from advisor.inputs.storage import is_url, tidy
 from advisor.metrics import METRICS
 from advisor.model.brief import NOTE
 from advisor.model.finding import Finding, Value
@@ -134,8 +135,8 @@ async def _allowed(path: str, client: Client) -> list[Path]:
     Raises:
         UsageError: one does not.
     """
-    roots = await _roots(client)
-    if "://" in path:
+    roots, path = await _roots(client), tidy(path)
+    if is_url(path):
         raise UsageError(f"{one_line(path, 200)}: only local paths; copy the profile into a folder of the project")
     recordings, _ = await _aside(partial(discover, [path])) if _inside(Path(path), roots) else ([], [])
     files = [Path(path), *(Path(file) for recording in recordings for file in recording.files)]

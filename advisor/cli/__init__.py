@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _HOSTS: Final = " or ".join(f"{name} (its token in {host.token})" for name, host in HOSTS.items())
 _OWN_SERVERS: Final = " or ".join(host.own for host in HOSTS.values())
+_LONGEST_ERROR: Final = 10_000  # characters
 _LINE: Final = 300  # characters of what was wrong with a file
 _DROPPED: Final = 8  # names of what is not in a copy
 
@@ -383,9 +384,9 @@ def _run() -> None:
         finally:
             runners.require_written()
     except AdvisorError as error:
-        from advisor.text import plain
+        from advisor.text import one_line
 
-        typer.echo(f"advisor: {plain(str(error))}", err=True)
+        typer.echo(f"advisor: {one_line(str(error), _LONGEST_ERROR)}", err=True)
         sys.exit(error.exit_code)
 
 

@@ -80,12 +80,13 @@ def rules_test(
     from advisor.rules.lint import lint
     from advisor.rules.rule_file import load
     from advisor.system.resources import rules_folder
-    from advisor.text import count
+    from advisor.text import count, plain
 
     tested = folder or rules_folder()
     shipped = load([rules_folder()])
     if problems := lint(tested, shipped, documented=folder is None):
-        raise UsageError("\n".join(problems))
+        typer.echo("advisor: " + plain("\n".join(problems)), err=True)
+        raise typer.Exit(UsageError.exit_code)
     rules = load([tested])
     for name in sorted(rules.keys() & shipped.keys()) if folder else ():
         typer.echo(f"{name} takes the place of the shipped rule")

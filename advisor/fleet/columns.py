@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import polars as pl
 
+from advisor.config import MOST_HOURS
 from advisor.metrics import dtypes
 from advisor.model.finding import CERTAINTY, Finding
 from advisor.model.report import Run
@@ -30,6 +31,7 @@ UNPROFILED: Final = "unprofiled"  # the status of a folder with labelled GPU-hou
 LABELS: Final = ("team", "job", "owner", "model", "commit")
 _LISTS: Final = ("passed", "not_evaluable")  # ids of rules
 _HOURS_PER_MS: Final = 1 / 3.6e6
+_LEAST: Final = dict.fromkeys(("gpu_hours", "recorded_hours", "price"), 0.0)
 
 
 class Column(NamedTuple):
@@ -173,8 +175,14 @@ def frame(name: str, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
 
 
 def of_now(name: str, rows: _Rows) -> _Rows:
-    """The rows of a table with the names of now, and with the columns that they lack, as null."""
+    """The rows of a table with the names of now, and with the columns that they lack, as null.
+
+    So is a number of a run or a finding that labels may not have either: sums over all runs stay finite.
+    """
     columns = rows.collect_schema()
+    floats = [column for column, kind in columns.items() if kind == pl.Float64 and name in {"runs", "findings"}]
+    bounds = {column: pl.col(column).is_between(_LEAST.get(column, -MOST_HOURS), MOST_HOURS) for column in floats}
+    rows = rows.with_columns(pl.when(is_sound).then(column) for column, is_sound in bounds.items())
     if RULES and name == "findings":
         rows = rows.with_columns(pl.col("rule").replace(RULES))
     if RULES and name == "runs":

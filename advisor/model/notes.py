@@ -30,6 +30,7 @@ NOTES: Final = {
     "no_rank_of_job": "the header says rank {rank}{size:? of }{size}, and no job has such a rank: left out",
     "untimed_events": "{events:count event} without a valid start and length left out",
     "unreadable_events": "{events:count unreadable event} left out",
+    "odd_values": "{values:count value} of events, such as a text for a number, taken as unknown",
     "other_processes": "{processes:count other process} in the file launched nothing on the GPU: left out",
     "partial_lines": "{lines:count} of the threads and streams could be read in part only",
     "open_ranges": "{ranges:count NVTX range} never closed, left out",
@@ -156,8 +157,16 @@ NOTES: Final = {
 DOUBTS: Final = frozenset(
     {
         *("malformed", "ends_early", "gzip_damaged", "gzip_cut_off", "bytes_changed", "cut_off", "damaged"),
-        *("untimed_events", "unreadable_events", "partial_lines", "unsound_ops", "long_ops", "early_ops", FRAGMENT),
-        *("busy_machine", "few_cpus", "barely_recorded", "ranks_strangers", "ranks_sittings", "job_sizes_differ"),
+        *("untimed_events", "unreadable_events", "odd_values", "partial_lines", "unsound_ops", "long_ops", "early_ops"),
+        *(
+            FRAGMENT,
+            "busy_machine",
+            "few_cpus",
+            "barely_recorded",
+            "ranks_strangers",
+            "ranks_sittings",
+            "job_sizes_differ",
+        ),
     }
 )
 """Notes that make numbers doubtful."""

@@ -2,8 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from advisor.errors import contained
 from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
 from advisor.present.ranks import slowest_link
@@ -27,8 +29,8 @@ class Chart(NamedTuple):
 
 
 def charts(run: Run) -> list[Chart]:
-    """The charts that the run has the numbers for."""
-    every = (chart(run) for chart in _CHARTS)
+    """The charts that the run has the numbers for; rows that a chart cannot be made of cost it alone."""
+    every = (contained(partial(chart, run), lambda _: None) for chart in _CHARTS)
     return [chart for chart in every if chart is not None]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import contained, failure
@@ -49,7 +50,7 @@ def payloads(value: object) -> dict[str, Payload]:
 
 def _payload(run: Run) -> Payload:
     return {
-        "charts": {chart.name: _of_chart(chart) for chart in charts(run)},
+        "charts": {chart.name: contained(partial(_of_chart, chart), lambda _: {}) for chart in charts(run)},
         "tables": {
             "kernels": _table(
                 [_kernel(row, run) for row in _longest(run.metrics.get("kernel_group", ()), "total_ms")], _KERNELS

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import polars as pl
@@ -11,6 +12,7 @@ from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.recording_cost import unprofiled_steps_ms
 from advisor.analysis.device.step_lengths import two_lengths
 from advisor.analysis.device.view import DeviceView, Selection
+from advisor.errors import contained
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
@@ -80,12 +82,10 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
         suppressed=judgement.suppressed,
         metrics=dict.fromkeys((*TABLES, *JOB_TABLES), ())  # of one that could not be computed
         | {
-            scope: tuple(_rows(scope, frame, measurements.selection, slowest).to_dicts())
+            scope: contained(partial(_rows, scope, frame, measurements.selection, slowest), lambda _: ())
             for scope, frame in measurements.frames.items()
         },
-        timeline=_timeline(
-            measurements.timeline(e.metric for f in judgement.findings for e in f.evidence), judgement.findings
-        ),
+        timeline=contained(partial(_timeline, measurements, judgement.findings), lambda _: None),
     )
     parts = measurements.frames.get("accounting")
     return _concluded(run, [] if parts is None else _of_view(parts, slowest).to_dicts())
@@ -138,7 +138,11 @@ def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_fil
     return _concluded(fresh, [{"part": part.part, "share": part.share / usual} for part in parts if part.part != LONG])
 
 
-def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
+def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> tuple[dict[str, Value], ...]:
+    return tuple(_kept(scope, frame, selection, view).to_dicts())
+
+
+def _kept(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
     """The rows of a table that the report keeps: all steps and devices; launches and ops of all devices together.
 
     What only charts need is of the view that sets the job's pace.
@@ -166,7 +170,8 @@ def _of_view(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     return frame.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
 
 
-def _timeline(step: worst.Timeline | None, findings: Sequence[Finding]) -> Timeline | None:
+def _timeline(measurements: Measurements, findings: Sequence[Finding]) -> Timeline | None:
+    step = measurements.timeline(item.metric for finding in findings for item in finding.evidence)
     if step is None:
         return None
     tracks = step.events.select("on_device", "track").unique(maintain_order=True)

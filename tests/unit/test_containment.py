@@ -14,7 +14,9 @@ from advisor.errors import BUG_EXIT_CODE, UsageError, contained, failure
 from advisor.inputs.readers import kineto
 from advisor.metrics import evaluate
 from advisor.model.report import Report
+from advisor.render.registry import Request, draw
 from advisor.rules import judge
+from advisor.runs import summary
 from advisor.runs.files import _MOST_LINES, summed_up, unreadable
 from tests.strategies_kineto import LAUNCH, text
 
@@ -156,6 +158,27 @@ def test_a_run_that_cannot_be_summed_up_leaves_the_others(tmp_path: Path, monkey
     report = checked([good, bad])
     assert [run.source.path for run in report.runs] == [good]
     assert [(file.path, file.why) for file in report.unreadable] == [(bad, WORDS)]
+
+
+@pytest.mark.usefixtures("measured_once")
+def test_rows_that_a_chart_cannot_be_made_of_cost_it_alone(tmp_path: Path):
+    report = checked(put(tmp_path, "a.json"))
+    (run,) = report.runs
+    rows = {"wait": ({"waiting": 0},), "pace": ({"rank": 0},)}
+    hostile = report.model_copy(update={"runs": (run.model_copy(update={"metrics": {**run.metrics, **rows}}),)})
+    for kind in ("html", "terminal", "markdown", "sarif", "svg"):
+        assert draw(Request(hostile), kind)
+
+
+@pytest.mark.usefixtures("measured_once")
+@pytest.mark.parametrize("part", ["_kept", "_track"])
+def test_what_charts_need_and_cannot_be_had_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str):
+    kept = summary._kept  # noqa: SLF001
+    broken = fail if part != "_kept" else lambda scope, *o: fail() if scope == "op" else kept(scope, *o)
+    monkeypatch.setattr(summary, part, broken)
+    (run,) = checked(put(tmp_path, "a.json")).runs
+    assert run.metrics["run"]
+    assert run.timeline is None if part == "_track" else run.metrics["op"] == ()
 
 
 def test_what_nothing_contains_ends_in_one_line_and_a_code_of_its_own(

@@ -139,6 +139,13 @@ def test_no_tool_leaves_the_folders_of_the_client(tool, tmp_path):
     assert "outside of the folders" in refusal(answer)
 
 
+def test_what_is_no_path_is_said_and_no_bug(tmp_path):
+    paths = ("a\0b", "", "a" * 5_000, "\x1b[31m\n::error::x")
+    answers = ask(*(("check", {"path": path}) for path in paths), roots=[tmp_path])
+    assert not [text for text in map(refusal, answers) if "embedded" in text or "\x1b" in text]
+    assert "zero byte" in refusal(answers[0])
+
+
 def test_links_and_addresses_lead_nowhere(tmp_path):
     (tmp_path / "link").symlink_to(TRACE)
     paths = (str(tmp_path / "link"), str(tmp_path / "../.."))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -88,6 +89,7 @@ class _Undecoded(msgspec.Struct):
     traceEvents: list[msgspec.Raw]  # noqa: N815 - the file's spelling
 
 
+_Fields: TypeAlias = dict[str, msgspec.Raw]
 _raw_events = msgspec.json.Decoder(list[msgspec.Raw])
 _undecoded = msgspec.json.Decoder(_Undecoded)
 
@@ -102,6 +104,7 @@ class Trace(Generic[E, H]):
     header: H = field(init=False)
     salvaged: list[Note] = field(default_factory=list)
     dropped: int = 0
+    odd: int = 0  # values in `args` of another type than they should be
     decoded: int = 0
     cut_off: bool = False  # the file's end is missing, and with it, perhaps, device work of its last steps
 
@@ -261,15 +264,33 @@ class Trace(Generic[E, H]):
             self.salvaged[:] = [*(note for note in self.salvaged if note.code != "ends_early"), source.broken]
         if self.dropped:
             self.salvaged.append(Note("unreadable_events", events=self.dropped))
+        if self.odd:
+            self.salvaged.append(Note("odd_values", values=self.odd))
         if not self.decoded:
             why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
             raise ReadError(f"{why}; record the profile again", self.name)
 
     def _decode_event(self, text: bytes | msgspec.Raw) -> E | None:
-        try:
+        """The event; of its `args` those that are of the type that they should be."""
+        with suppress(ValueError, RecursionError):
             return self.form.event.decode(text)
+        with suppress(ValueError, RecursionError):
+            return self.form.event.decode(self._with_sound_args(text))
+        return None
+
+    def _with_sound_args(self, text: bytes | msgspec.Raw) -> bytes:
+        fields = msgspec.json.decode(text, type=_Fields)
+        args = msgspec.json.decode(fields["args"], type=_Fields) if "args" in fields else {}
+        sound = {name: value for name, value in args.items() if self._is_sound({"args": {name: value}})}
+        return msgspec.json.encode(fields | {"args": sound})
+
+    def _is_sound(self, event: object) -> bool:
+        try:
+            self.form.event.decode(msgspec.json.encode(event))
         except (ValueError, RecursionError):
-            return None
+            self.odd += 1
+            return False
+        return True
 
     def _what_is_it(self, text: bytes) -> str:
         if not text.strip():

@@ -94,6 +94,15 @@ def test_gpu_hours_and_money_by_hand(store):
     assert [(u.why, u.runs) for u in coverage.reasons] == [("empty", 2), ("no profile", 1)]
 
 
+@pytest.mark.parametrize("hours", [1e308, float("inf"), float("nan"), -1.0])
+def test_hours_that_no_label_may_have_leave_the_other_runs(store, hours):
+    """They count as unknown: the run has those of its recorded steps, which the report says."""
+    stored(store, runs=[run_row("a"), run_row("b", gpu_hours=hours, price=hours, step_ms=hours)])
+    week = weekly(store, Fleet())
+    assert (week.total.paid, week.coverage.without_gpu_hours) == (100.1, 1)
+    assert drawn(week, "json")
+
+
 def test_new_persisting_suppressed_and_fixed(store):
     stored(
         store,

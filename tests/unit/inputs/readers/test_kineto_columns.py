@@ -191,10 +191,14 @@ def test_launch_dimensions_that_are_none_are_unknown(size: object):
     assert kernel_row(kernel(0, 1, 1, grid=size, block=size), "grid", "block") == (None, None)
 
 
-def test_launch_dimensions_of_fractions_make_no_kernel():
-    found = profile(op(0, 1), kernel(0, 1, 1, grid=[1.5, 2, 3]))
-    assert found.device_ops.height == 0
-    assert Note("unreadable_events", events=1) in found.salvaged
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [("grid", "grid", [1.5, 2, 3]), ("registers per thread", "registers", "many")],
+)
+def test_an_argument_of_the_wrong_type_is_unknown_and_its_kernel_stays(name: str, column: str, value: object):
+    found = profile(op(0, 1), kernel(0, 1, 1, **{name: value}))
+    assert found.device_ops[column].to_list() == [None]
+    assert Note("odd_values", values=1) in found.salvaged
 
 
 def test_what_does_not_fit_its_column_is_unknown():
