@@ -139,10 +139,10 @@ def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_fil
 
 
 def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> tuple[dict[str, Value], ...]:
-    return tuple(_selection(scope, frame, selection, view).to_dicts())
+    return tuple(_rows_of(scope, frame, selection, view).to_dicts())
 
 
-def _selection(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
+def _rows_of(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
     """The rows of a table that the report keeps: all steps and devices; launches and ops of all devices together.
 
     What only charts need is of the view that sets the job's pace.

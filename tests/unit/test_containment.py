@@ -171,10 +171,10 @@ def test_rows_that_a_chart_cannot_be_made_of_cost_it_alone(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("measured_once")
-@pytest.mark.parametrize("part", ["_selection", "_track"])
+@pytest.mark.parametrize("part", ["_rows_of", "_track"])
 def test_what_charts_need_and_cannot_be_had_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str):
-    kept = summary._selection  # noqa: SLF001
-    broken = fail if part != "_selection" else lambda scope, *o: fail() if scope == "op" else kept(scope, *o)
+    kept = summary._rows_of  # noqa: SLF001
+    broken = fail if part != "_rows_of" else lambda scope, *o: fail() if scope == "op" else kept(scope, *o)
     monkeypatch.setattr(summary, part, broken)
     (run,) = checked(put(tmp_path, "a.json")).runs
     assert run.metrics["run"]
