@@ -43,7 +43,8 @@ class Work(NamedTuple):
 def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     """From the first kernel after start-up, warm-up, loading of kernels and compilation to the device's last op.
 
-    Copies before it load weights and inputs. Frees and files after it are teardown. What is done once ends before the
+    Copies before it load weights and inputs. Frees and files after it are teardown, as are pages of managed memory that
+    move when the host reads results. What is done once ends before the
     work as long as at least half of the kernels' time follows; the rest of it is in the work.
 
     Args:
@@ -53,7 +54,8 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
     if not kernels.height:
         return Work(None, None)
-    first_ns, end_ns = int(kernels["start_ns"][0]), int(device.select(END_NS.max()).item())
+    is_migration = (pl.col("source_memory") == "managed").fill_null(value=False)
+    first_ns, end_ns = int(kernels["start_ns"][0]), int(device.filter(~is_migration).select(END_NS.max()).item())
     once_ns = _once_ns(host, device, kernels)
     after = kernels.filter(pl.col("start_ns") >= max(once_ns, _warm_ns(host, device, first_ns)))
     begins_ns = int(after["start_ns"][0]) if after.height else first_ns

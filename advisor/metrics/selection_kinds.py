@@ -143,6 +143,7 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
             **_OF_DEVICE,
             "bytes": pl.col("bytes"),
             "compiled": pl.col("hlo_module").is_not_null(),
+            "managed": pl.col("source_memory").eq_missing(pl.lit("managed")),
             **_texts(kind="copy_kind", source="source_memory", target="target_memory"),
         },
         _copies,

@@ -147,6 +147,9 @@ def test_small_copies_are_of_either_way_and_move_more_than_a_value():
     copies = [on_device("memcpy", 10 * n, 10 * n + 1, copy_kind=k, bytes=b) for n, (k, b) in enumerate(sizes)]
     of = of_rule("many-small-copies", view(profile(copies, steps=[step(1, 0, 100)])))
     assert (of["small_copy_per_step"], of["small_copy_bytes_per_step"]) == (2, 8 + 1_024)
+    pages = [on_device("memcpy", 60, 61, copy_kind="HtoD", bytes=8, source_memory="managed")]
+    of = of_rule("many-small-copies", view(profile([*copies, *pages], steps=[step(1, 0, 100)])))
+    assert of["small_copy_per_step"] == 2
     unsized = view(profile([*copies, on_device("memcpy", 90, 91, copy_kind="HtoD")], steps=[step(1, 0, 100)]))
     assert of_rule("many-small-copies", unsized)["small_copy_per_step"] == Missing("no_copy_sizes")
 

@@ -28,6 +28,13 @@ def test_the_work_begins_after_what_is_done_once_and_ends_with_the_device():
     assert found(kernels(60, 80, 100, 120), [STARTS, frees]) == (60, 130)
 
 
+def test_pages_that_the_host_reads_after_the_last_kernel_are_no_work():
+    pages = on_device("memcpy", 140 * MS, 900 * MS, source_memory="managed", target_memory="managed")
+    result = on_device("memcpy", 131 * MS, 133 * MS, source_memory="device", target_memory="pageable")
+    assert found([*kernels(60, 120), pages], [STARTS]) == (60, 130)
+    assert found([*kernels(60, 120), result, pages], [STARTS]) == (60, 133)
+
+
 def test_kernels_before_it_are_start_up_if_most_of_the_work_follows():
     load = on_host("start_up", 70 * MS, 95 * MS)
     assert found(kernels(55, 100, 120), [STARTS, load]) == (100, 130)

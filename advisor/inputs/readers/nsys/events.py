@@ -13,7 +13,7 @@ from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.names.kernels import family
 from advisor.inputs.readers.nsys import names
 from advisor.inputs.readers.nsys.tables import Export
-from advisor.model.profile import DEVICE_OP_KINDS, TEXT
+from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
 
 _LATEST_NS: Final = 1 << 60  # with the session's time of day it stays below 2**63
 _LONGEST_NS: Final = 1 << 50  # 13 days
@@ -272,7 +272,12 @@ def _copies(export: Export) -> pl.DataFrame:
     columns = (*_DEVICE, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId")
     copies = _records(export, "CUPTI_ACTIVITY_KIND_MEMCPY", *columns)
     kind = pl.col("copyKind").replace_strict(names.COPY_KINDS, default=None, return_dtype=pl.String)
-    source, target = names.memory_kind(pl.col("srcKind")), names.memory_kind(pl.col("dstKind"))
+    source, target = (
+        pl.when(pl.col("copyKind").is_in(names.MIGRATIONS))
+        .then(pl.lit("managed", MEMORY_KINDS))
+        .otherwise(names.memory_kind(pl.col(side)))
+        for side in ("srcKind", "dstKind")
+    )
     return copies.select(
         *_on_device(),
         kind=pl.lit("memcpy", DEVICE_OP_KINDS),

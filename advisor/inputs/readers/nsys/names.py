@@ -23,6 +23,8 @@ COPY_KINDS: Final = {
     12: "DtoH",
     13: "DtoD",
 }
+MIGRATIONS: Final = [11, 12, 13]
+"""Those of managed memory: pages that the driver moves, with no call of the program around it."""
 # ENUM_CUDA_MEM_KIND: 3 is an array, 5 and 6 are static variables, 7 is unknown.
 MEMORY: Final = {0: "pageable", 1: "pinned", 2: "device", 3: "device", 4: "managed", 5: "device", 6: "managed"}
 

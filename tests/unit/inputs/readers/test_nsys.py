@@ -96,6 +96,7 @@ def test_nccl_kernels_are_collectives(read_):
         ((3, 1, 3), ("Memcpy HtoD (Pinned -> Device)", "HtoD", "pinned", "device")),
         ((10, 2, 2), ("Memcpy PtoP (Device -> Device)", "PtoP", "device", "device")),
         ((11, 4, 4), ("Memcpy HtoD (Managed -> Managed)", "HtoD", "managed", "managed")),
+        ((12, 7, 7), ("Memcpy DtoH (Managed -> Managed)", "DtoH", "managed", "managed")),
         ((0, 7, 99), ("Memcpy ? (Unknown -> Unknown)", None, None, None)),
     ],
 )

@@ -1,0 +1,38 @@
+"""Kernels that wait for pages of managed memory, on timelines by hand; times in us, a V100 on PCIe 3."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tables import Row, kernel, metrics_of, on_device, profile, step, view
+
+BYTES_PER_US = 1e3 * 0.88 * 15.75  # over the link, prefetched
+STEP = [step(1, 0, 10_000)]
+
+
+def page(start: float, end: float, way: str = "HtoD", size: float = 0) -> Row:
+    where = {"copy_kind": way, "source_memory": "managed", "target_memory": "managed"}
+    return on_device("memcpy", start, end, bytes=round(size * BYTES_PER_US), **where)
+
+
+def test_a_kernel_waits_while_pages_move_and_between_two_that_are_close():
+    """Pages move for 100 + 100 + 200 us within a kernel; 400 us lie between the first two, 600 before the last."""
+    pages = [page(1_000, 1_100, size=20), page(1_500, 1_600, size=20), page(2_200, 2_400, size=40)]
+    row = metrics_of(view(profile([kernel(500, 3_000), *pages], steps=STEP)))
+    assert row["page_wait_share"] == pytest.approx((600 + 200) / 10_000)
+    assert row["page_moves_per_step"] == 3
+    assert row["paged_bytes_per_step"] == pytest.approx(80 * BYTES_PER_US, abs=3)
+    assert row["prefetch_least_gain_ms"] == pytest.approx(0.4 - 0.08, rel=1e-3)
+    assert row["prefetch_gain_ms"] == pytest.approx(0.8 - 0.08, rel=1e-3)
+
+
+def test_pages_that_move_before_a_kernel_or_to_the_host_hold_up_none():
+    pages = [page(0, 400), page(1_000, 1_500, "DtoH")]
+    row = metrics_of(view(profile([kernel(500, 3_000), *pages], steps=STEP)))
+    assert (row["page_wait_share"], row["prefetch_gain_ms"]) == (0, 0)
+
+
+def test_a_gap_between_two_kernels_is_no_wait_of_either():
+    pages = [page(900, 1_000), page(1_200, 1_300)]
+    row = metrics_of(view(profile([kernel(0, 1_000), kernel(1_200, 2_000), *pages], steps=STEP)))
+    assert row["page_wait_share"] == pytest.approx(200 / 10_000)
