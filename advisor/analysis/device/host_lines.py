@@ -116,6 +116,11 @@ class Loss(NamedTuple):
         return f"{self.line}-{number_of(self.lines[-1])}{name}{called}"
 
 
+def place_of_node(node: Node) -> str:
+    """The same of a node of the tree."""
+    return Loss(tuple(node.lines), node.function, node.call, OWN, 0.0).place
+
+
 def place_of(thread: Mapping[str, Any]) -> str:
     """The same of where a thread is."""
     return Loss((thread["line"] or "",), thread["function"] or "", thread["call"], OWN, 0.0).place

@@ -10,6 +10,7 @@ import polars as pl
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
+from advisor.analysis.device.loading_lines import loading_lines
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
@@ -18,7 +19,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
-from advisor.text import percent
+from advisor.text import ms, percent
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _TAKES: Final = (
@@ -31,6 +32,7 @@ _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _HAND_OVER_NS: Final = 2_000_000
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _LITTLE: Final = 0.1
+_MOST_LINES: Final = 3
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 
 measure = of_devices(__name__)
@@ -91,7 +93,12 @@ def _epoch_part(view: DeviceView) -> float:
 
 
 def _calls(view: DeviceView) -> str:
-    """`PIL.resize (61 %)`: what of the loading has the most time of its own, other than the loader's ranges."""
+    """`PIL.resize (61 %)`: what of the loading has the most time of its own, other than the loader's ranges.
+
+    Where stacks were sampled, the lines with the most of it.
+    """
+    if lines := view.once(loading_lines)[:_MOST_LINES]:
+        return ", ".join(f"{place} ({percent(part)})" for place, part in lines)
     loading = view.once(_loaded)
     rows = times_by_name(view, loading).filter(
         pl.col("name").is_not_null() & (pl.col("self_ns") > _LITTLE * loading.total)
@@ -100,6 +107,16 @@ def _calls(view: DeviceView) -> str:
         return ""
     name, own_ns = rows.select("name", "self_ns").row(0)
     return f"{name} ({percent(own_ns / loading.total)})"
+
+
+def _line(view: DeviceView) -> str:
+    """``data.py:41 `decode(...)` takes 61 ms of the 80 ms of a batch``; empty where no stacks were sampled."""
+    batch_ms = view.once(_loading_ms)
+    for place, part in view.once(loading_lines)[:1]:
+        if isinstance(batch_ms, Missing):
+            return f"{place} takes {percent(part)} of the time of a batch"
+        return f"{place} takes {ms(part * batch_ms)} of the {ms(batch_ms)} of a batch"
+    return ""
 
 
 def _thread_part(view: DeviceView) -> float:
@@ -279,9 +296,16 @@ measure("workers_pace_ms", _pace_ms).says(
     "framework's threads take all cores",
 )
 measure("loading_calls", _calls, unit="text").says(
-    "What takes most of the loading in the main process, as far as it was recorded; empty where nothing was.",
-    "the range with the most time outside those within it in the loader's ranges, with its part of their time",
-    "Python's calls with with_stack=True, else framework ops",
+    "What takes most of the loading, as far as it was recorded; empty where nothing was.",
+    "where stacks were sampled, the lines with the most samples in which a batch is made, of the workers if there are "
+    "any; else of the main process the range with the most time outside those within it in the loader's ranges; each "
+    "with its part of the time",
+    "stacks of `advisor record`, Python's calls with with_stack=True, else framework ops",
+)
+measure("loading_line", _line, unit="text").says(
+    "The line in which most of the loading passes, and its time for a batch; empty where no stacks were sampled.",
+    "the first of loading_calls, its part x loading_ms",
+    "stacks of `advisor record`",
 )
 measure("loading_thread_part", _thread_part).says(
     "How much of the loading is a wait for another thread or process, which loads already.",

@@ -1,0 +1,50 @@
+"""Which lines make a batch: in worker processes or the main one, and what the loader itself does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advisor.analysis.device.loading_lines import loading_lines
+from tests.tables import on_host, profile, step, view
+
+FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
+COLLATE = "torch/utils/data/_utils/collate.py: default_collate"
+WAIT = "torch/utils/data/_utils/worker.py: _worker_loop"
+LOOP = {"line": "train.py:30", "function": "main", "call": "enumerate", "needed": []}
+
+
+def stack(line: str, call: str, samples: int, *below: str, of_loader: bool, **more: Any) -> dict[str, Any]:
+    known = {"line": line, "call": call, "below": [*below], "samples": samples, "ns": samples, "of_loader": of_loader}
+    return {"function": "main", "above": None, "callers": []} | known | more
+
+
+def parts(*, of_loader: bool) -> list[tuple[str, float]]:
+    """Of 100 samples, 61 decode in two lines, 15 augment, 20 collate, 4 are the loader's; the worker also waits."""
+    item = {"line": "data.py:8", "function": "Images.__getitem__", "call": "self.decode", "needed": []}
+    of_item = {"above": FETCH, "callers": [LOOP, item], "function": "Images.decode"}
+    of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))
+    stacks = [
+        stack("train.py:31", "loss.backward", 500, "torch/_tensor.py: Tensor.backward", of_loader=False),
+        stack("data.py:20", "Image.open", 40, of_loader=of_loader, **of_item),
+        stack("data.py:21", ".resize", 21, of_loader=of_loader, **of_item),
+        stack("data.py:9", "flip", 15, of_loader=of_loader, above=FETCH, callers=[LOOP], function="Images.__getitem__"),
+        stack("train.py:30", "enumerate", 20, FETCH, COLLATE, of_loader=of_loader),
+        stack("train.py:30", "enumerate", 4, FETCH, of_loader=of_loader),
+        stack("train.py:30", "enumerate", 900, WAIT, of_loader=of_loader),
+    ]
+    of.process.update({"stacks": stacks})  # type: ignore[attr-defined]
+    return loading_lines(of)
+
+
+def test_the_lines_of_a_batch_are_those_that_the_loader_calls():
+    expected = [
+        ("data.py:20-21 in `Images.decode`", 0.61),
+        ("collating samples into a batch", 0.20),
+        ("data.py:9 `flip(...)` in `Images.__getitem__`", 0.15),
+    ]
+    assert parts(of_loader=True) == expected
+    assert parts(of_loader=True) == parts(of_loader=False)
+
+
+def test_without_stacks_no_line_is_known():
+    assert loading_lines(view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))) == []
