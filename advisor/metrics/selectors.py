@@ -258,8 +258,9 @@ def device_steps(view: DeviceView) -> Intervals:
 
 
 def _unlinked(view: DeviceView) -> Missing | None:
-    """Why it is unknown which ops launched the device's work: no row of it leads to one."""
-    return Missing("no_host_op") if view.used_ops.height and not view.used_ops["op"].count() else None
+    """Why it is unknown which ops launched the device's work: no row of it leads to one, or bears its name."""
+    known = view.used_ops.select((pl.col("op").is_not_null() | pl.col("framework_op").is_not_null()).any())
+    return Missing("no_host_op") if view.used_ops.height and not known.item() else None
 
 
 def _unsized(view: DeviceView) -> Missing | None:
