@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.device_bound import ADD, GEMM, op, queued
+from tests.tables import metrics_of
+
+NAIVE = "void mine::naive_kernel<float>(float const*, float*)"
+LARGE = op("aten::mm", [4096, 4096], [4096, 4096])  # 137.4 GFLOP: 440.5 us at the A100's 312 TFLOP/s
+
+
+def test_the_kernel_with_the_most_time_is_named_with_its_part_of_the_work():
+    values = metrics_of(queued((NAIVE, 300, {}), (ADD, 200, {}), (NAIVE, 300, {}), (GEMM, 200, {})))
+    assert values["dominant_kernel_name"] == "mine::naive_kernel"
+    assert values["dominant_kernel_symbol"] == "naive_kernel"
+    assert values["dominant_kernel_part"] == pytest.approx(0.6)
+    assert values["dominant_kernel_ms"] == pytest.approx(0.6)
+    assert values["dominant_kernel_family"] is None
+    assert values["dominant_kernel_least_reached"] == 0
+    assert values["dominant_kernel_rate"] is None
+
+
+def test_what_it_reaches_counts_ops_of_unknown_work_as_none():
+    half = metrics_of(queued((GEMM, 880, {"on": 0}), (GEMM, 880, {}), ops=[LARGE]))
+    assert half["dominant_kernel_least_reached"] == pytest.approx(440.5 / 1760, rel=1e-3)
+    assert half["dominant_kernel_rate"] == "25 % of the device's roof"
+    assert half["dominant_kernel_family"] == "gemm"
+    less = metrics_of(queued((GEMM, 880, {"on": 0}), (GEMM, 890, {}), ops=[LARGE]))
+    assert less["dominant_kernel_rate"] is None
