@@ -12,6 +12,9 @@ Numerics: TypeAlias = Literal["same", "rounding", "changes"]
 Argument: TypeAlias = bool | int | str
 
 SCHEMA_VERSION: Final = 1
+PERFECT_INPUT: Final = "input"
+"""The patch that repeats one batch."""
+
 TOGETHER: Final = "together"
 """The name of the trial of all fixes that helped."""
 
@@ -89,8 +92,13 @@ class Trial(Frozen):
 
     @property
     def is_recommended(self) -> bool:
-        """Whether it made steps shorter."""
-        return self.result == "faster"
+        """Whether it made steps shorter, and is something to keep."""
+        return self.result == "faster" and not self.is_ceiling
+
+    @property
+    def is_ceiling(self) -> bool:
+        """Whether it shows what work on input can gain at most, with one batch again and again."""
+        return any(use.patch == PERFECT_INPUT for use in self.uses)
 
 
 class Trials(Frozen):
@@ -104,7 +112,8 @@ class Trials(Frozen):
         within: The half-width to reach, as a share.
         trials: In the order in which they were tried.
         untried: Findings whose fixes cannot be switched on from outside.
-        files: What the first run wrote.
+        largest_untried: What the first of them claims, if that is more than what any that was tried claims; else null.
+        files: What changed in the working folder while the program ran first, and no other program has open.
         notes: What qualifies all of it.
         seconds: What all runs took.
         is_cut: Whether Ctrl-C ended it.
@@ -122,6 +131,7 @@ class Trials(Frozen):
     within: float
     trials: tuple[Trial, ...] = ()
     untried: tuple[str, ...] = ()
+    largest_untried: Claim | None = None
     files: tuple[str, ...] = ()
     notes: tuple[Reason, ...] = ()
     seconds: float = 0.0

@@ -58,12 +58,20 @@ def document(trials: Trials) -> doc.Document:
 
 
 def headline(trials: Trials) -> str:
-    """The most that a trial gained, else what came of them."""
+    """The most that a trial gained, else what came of them; and the largest finding, where that cannot be tried."""
+    claim = trials.largest_untried
+    if claim is None:
+        return _outcome(trials)
+    saves = _range(1 - claim.low_share, 1 - claim.high_share)
+    return f"{_outcome(trials)}. The largest finding has no patch: {trials.untried[0]}, {saves}"
+
+
+def _outcome(trials: Trials) -> str:
     if best := _best(trials):
         return f"{title(best)}: {_steps(best)} a step, {saved(best.gain)}"
     results = {trial.result for trial in trials.trials}
     if trials.step_ms is None and (trials.notes or results):
-        return f"Nothing measured: {trials.notes[0].words}" if trials.notes else "Nothing measured"
+        return f"Nothing measured: {trials.notes[-1].words}" if trials.notes else "Nothing measured"
     if "unclear" in results:
         return _undecided(trials)
     if results & {"same", "slower"}:
@@ -185,11 +193,13 @@ def _remarks(trial: Trial) -> Iterator[str]:
     if trial.reasons:
         subject = f"{name}, {result(trial)}" if trial.gain is None else name
         yield f"{subject}: {'; '.join(reason.words for reason in trial.reasons)}."
+    if trial.is_ceiling and trial.is_clear:
+        yield f"With perfect input a step takes {ms(trial.after_ms)}: no work on input saves more."
     if trial.result == "slower":
         yield f"{name} makes the steps longer: not recommended."
     if trial.result == "unclear" and trial.gain:
         yield f"{name}: {UNKNOWN}, \N{PLUS-MINUS SIGN}{percent(trial.gain.half_width)}; give more time with `--budget`."
-    if trial.training == "different":
+    if trial.training == "different" and not trial.is_ceiling:
         yield f"{name} changes the numbers of the training: compare the loss before you keep it."
     if trial.gain and trial.gain.spread is not None:
         pairs = count(trial.gain.pairs, "pair")

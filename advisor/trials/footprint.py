@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -40,6 +41,17 @@ def snapshot(folder: Path) -> Snapshot:
 def written(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
     """The paths that are new or changed."""
     return tuple(sorted(path for path, state in after.items() if before.get(path) != state))
+
+
+def open_now(folder: Path) -> set[str]:
+    """The files below a folder that processes have open for writing: once the program has ended, others write them."""
+    names = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError, ValueError):
+            path, flags = link.readlink(), link.parents[1].joinpath("fdinfo", link.name).read_text("ascii")
+            if path.is_relative_to(folder) and int(flags.partition("flags:")[2].split()[0], 8) & os.O_ACCMODE:
+                names.add(str(path.relative_to(folder)))
+    return names
 
 
 def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:

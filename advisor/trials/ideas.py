@@ -12,7 +12,7 @@ from advisor.errors import ReadError, UsageError
 from advisor.model.finding import Finding
 from advisor.model.reason import Reason
 from advisor.model.report import Report
-from advisor.model.trials import TOGETHER, Claim, Use
+from advisor.model.trials import PERFECT_INPUT, TOGETHER, Claim, Use
 from advisor.options import Options
 from advisor.recording.launcher import Options as Recording
 from advisor.trials.patches import use
@@ -30,11 +30,6 @@ class Idea:
     uses: tuple[Use, ...]
     rule: str | None = None
     claimed: Claim | None = None
-
-    @property
-    def expected_share(self) -> float:
-        """The middle of the claim; zero without one."""
-        return (self.claimed.low_share + self.claimed.high_share) / 2 if self.claimed else 0.0
 
 
 def of_option(text: str) -> Idea:
@@ -64,8 +59,18 @@ def diagnosed(program: Program, budget_s: float) -> Report | Reason:
         return Reason.of(ended.why("no_step_recorded"))
 
 
-def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[str]]:
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """A finding without a fix to try, and what it claims."""
+
+    name: str
+    claimed: Claim | None
+
+
+def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Untried]]:
     """The fixes of a report's findings, those of the largest claim first; and findings that have none to try.
+
+    Where the job waits for input, perfect input is tried too: it shows what work on input can gain at most.
 
     Args:
         report: Of the program.
@@ -82,8 +87,27 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[st
             raise UsageError(f"--fix {name}: no finding of this program; found: {keys}")
     chosen = [by_rule[name] for name in rules] if rules else findings
     ideas = {finding.key: _idea(finding) for finding in chosen}
-    largest_first = sorted(filter(None, ideas.values()), key=lambda idea: -idea.expected_share)
-    return largest_first, [key for key, idea in ideas.items() if idea is None]
+    tried = sorted(filter(None, ideas.values()), key=_expected)
+    if any(finding.saving and finding.saving.of == "input" for finding in chosen):
+        tried.append(Idea("perfect input", (use(PERFECT_INPUT, {}),)))
+    untried = {finding.key: Untried(finding.key, _claim(finding)) for finding in chosen if ideas[finding.key] is None}
+    return tried, sorted(untried.values(), key=_expected)
+
+
+def _expected(idea: Idea | Untried) -> float:
+    """For an order with the largest claim first."""
+    return -(idea.claimed.low_share + idea.claimed.high_share) / 2 if idea.claimed else 0.0
+
+
+def largest_untried(tried: Sequence[Idea], untried: Sequence[Untried]) -> Claim | None:
+    """What the largest finding claims, where it cannot be tried."""
+    is_largest = untried and _expected(untried[0]) < min(map(_expected, tried), default=0.0)
+    return untried[0].claimed if is_largest else None
+
+
+def _claim(finding: Finding) -> Claim | None:
+    saving = finding.saving
+    return Claim(low_share=saving.low_share, high_share=saving.high_share) if saving else None
 
 
 def _idea(finding: Finding) -> Idea | None:
@@ -91,8 +115,7 @@ def _idea(finding: Finding) -> Idea | None:
     fix = next((fix for fix in finding.fixes if fix.patch), None)
     if fix is None or fix.patch is None:
         return None
-    saving = finding.saving if fix.is_estimated else None
-    claimed = Claim(low_share=saving.low_share, high_share=saving.high_share) if saving else None
+    claimed = _claim(finding) if fix.is_estimated else None
     return Idea(finding.key, (use(fix.patch.name, fix.patch.arguments),), finding.rule, claimed)
 
 

@@ -16,7 +16,7 @@ from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.recording.signals import interrupting
 from advisor.trials import footprint, ideas, load
-from advisor.trials.ideas import Idea
+from advisor.trials.ideas import Idea, Untried
 from advisor.trials.measurement import Base, Bench
 from advisor.trials.processes import Program
 
@@ -69,7 +69,8 @@ class Session:
     began: float = field(default_factory=time.monotonic)
     base: Base | None = None
     trials: list[Trial] = field(default_factory=list)
-    untried: list[str] = field(default_factory=list)
+    chosen: list[Idea] = field(default_factory=list)
+    untried: list[Untried] = field(default_factory=list)
     files: tuple[str, ...] = ()
     notes: list[Reason] = field(default_factory=list)
     is_cut: bool = False
@@ -101,7 +102,8 @@ class Session:
             device=base.ready.device if base else "cpu",
             within=self.options.within,
             trials=tuple(self.trials),
-            untried=tuple(self.untried),
+            untried=tuple(untried.name for untried in self.untried),
+            largest_untried=ideas.largest_untried(self.chosen, self.untried),
             files=self.files,
             notes=tuple(self.notes),
             seconds=time.monotonic() - self.began,
@@ -120,7 +122,8 @@ class Session:
                 chosen = [*self._of_findings(bench), *chosen]
             else:
                 self._time_base(bench)
-        if chosen and self.base is None:
+        self.chosen = chosen
+        if self.base is None:
             self._time_base(bench)
         if self.base is None or not chosen:
             return
@@ -171,7 +174,7 @@ class Session:
         return None
 
     def _try_together(self, bench: Bench, chosen: Sequence[Idea], base: Base) -> None:
-        helpful = [idea for idea, trial in zip(chosen, self.trials, strict=True) if trial.result == "faster"]
+        helpful = [idea for idea, trial in zip(chosen, self.trials, strict=True) if trial.is_recommended]
         if len(helpful) > 1:
             self.trials.append(self.attempt(bench, ideas.together(helpful), base, 1))
 
@@ -190,12 +193,13 @@ class Session:
     def _files_of_first_run(self, program: Program) -> Iterator[None]:
         """What the run inside writes below the working folder is listed, and running it again is asked for."""
         place = program.cwd or Path.cwd()
-        before = footprint.snapshot(place)
+        before, others = footprint.snapshot(place), footprint.open_now(place)
         yield
-        self.files = footprint.written(before, footprint.snapshot(place))
+        changed = footprint.written(before, footprint.snapshot(place))
+        self.files = tuple(sorted({*changed} - others - footprint.open_now(place)))
         if self.files and not self.options.scratch and not self.options.may_repeat(self.files):
             names = ", ".join(self.files[:3])
-            raise UsageError(f"the program writes files ({names}), and would again; give --scratch or --yes")
+            raise UsageError(f"files changed while the program ran ({names}), and may again; give --scratch or --yes")
 
 
 def program_name(command: Sequence[str]) -> str:

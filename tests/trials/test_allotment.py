@@ -8,7 +8,7 @@ import pytest
 
 from advisor.model.trials import Claim, Trial, Use
 from advisor.trials import load, measurement
-from advisor.trials.ideas import Idea
+from advisor.trials.ideas import Idea, Untried, largest_untried
 from advisor.trials.measurement import Base, Bench, block_steps
 from advisor.trials.processes import Ended, Program
 from advisor.trials.results import Evidence, trial_of
@@ -69,9 +69,12 @@ def test_the_same_change_is_tried_once(bench: Bench):
     assert trial.reasons[0].words == "it makes the same change as input-bound, which was tried"
 
 
-def test_the_largest_claim_is_expected_to_save_most():
+def test_the_largest_finding_is_told_of_where_it_cannot_be_tried():
     ideas = [Idea("none", ()), Idea("some", (), claimed=Claim(low_share=0.1, high_share=0.3))]
-    assert [idea.expected_share for idea in ideas] == [0.0, pytest.approx(0.2)]
+    untried = [Untried("more", Claim(low_share=0.2, high_share=0.3)), Untried("less", None)]
+    assert largest_untried(ideas, untried) == untried[0].claimed
+    assert largest_untried(ideas, untried[1:]) is None
+    assert largest_untried([], []) is None
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -101,3 +104,35 @@ def test_a_variable_that_the_program_sets_itself_does_not_count(monkeypatch: pyt
     monkeypatch.setenv("KMP_BLOCKTIME", "0")
     patch.begin()
     assert (patch.hits, patch.refusals) == (1, {"own_variable": {"name": "OMP_NUM_THREADS"}})
+
+
+def test_no_garbage_is_collected_while_its_patch_is_on(monkeypatch: pytest.MonkeyPatch):
+    calls: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: calls.append("collect"))
+    patch = PATCHES["gc"]({})
+    try:
+        patch.switch(on=True)
+        patch.begin()
+        gc.collect()
+        assert (gc.isenabled(), calls, patch.hits) == (False, [], 2)
+        patch.switch(on=False)
+        gc.collect()
+        assert (gc.isenabled(), calls) == (True, ["collect"])
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def test_one_batch_is_given_again_while_its_patch_is_on():
+    iterator: Any = type("Iterator", (), {"__next__": lambda self: next(self.batches)})
+    dataloader = SimpleNamespace(_BaseDataLoaderIter=iterator)
+    torch = SimpleNamespace(utils=SimpleNamespace(data=SimpleNamespace(dataloader=dataloader)))
+    patch, loader = PATCHES["input"]({"repeat": "one-batch"}), iterator()
+    loader.batches = iter(range(3))
+    patch.install("torch", torch, None)
+    assert [next(loader), next(loader)] == [0, 0]
+    patch.switch(on=False)
+    assert [next(loader), next(loader)] == [1, 2]
+    with pytest.raises(StopIteration):
+        next(loader)
+    assert patch.hits == 1

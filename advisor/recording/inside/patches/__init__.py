@@ -10,10 +10,12 @@ from .compiling import Compile
 from .ddp import Ddp
 from .debug import DebugAids
 from .environment import Environment
+from .garbage import Garbage
 from .jit import Jit
 from .loader import Loader
 from .optimizer import Optimizer
 from .patch import Patch as Patch
+from .repeated_input import RepeatedInput
 from .tf32 import Cudnn, Matmul
 from .tf_data import TfData
 from .threads import Threads
@@ -30,7 +32,9 @@ _ALL = (
     Ddp,
     DebugAids,
     Environment,
+    Garbage,
     Jit,
+    RepeatedInput,
     TfData,
 )
 
