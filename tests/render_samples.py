@@ -253,7 +253,7 @@ def frame_rows(layers: int = 4) -> tuple[dict[str, Value], ...]:
     ]
     for n in range(layers):
         spent = 90.0 * 2 ** (layers - 1 - n) / (2**layers - 1)
-        of_layer = {"name": f"Linear_{n}", "kind": "module", "total_ms": spent, "self_ms": 0.0}
+        of_layer = {"name": f"Linear{n}", "kind": "module", "total_ms": spent, "self_ms": 0.0}
         rows.append({"id": 2 + 2 * n, "parent": 0, **of_layer})
         of_op = {"name": "aten::linear", "kind": "op", "total_ms": spent, "self_ms": spent}
         rows.append({"id": 3 + 2 * n, "parent": 2 + 2 * n, **of_op})

@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 from advisor.errors import contained
 from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
-from advisor.present.ranks import slowest_link
-from advisor.present.source import owner, place_name, whose
-from advisor.text import bytes_, capital, count, ms, one_line
+from advisor.present.annotated_step import annotated_step
+from advisor.present.ranks import most_awaited, slowest_link
+from advisor.present.source import owner, place_name, rank_name, whose
+from advisor.text import bytes_, capital, count, ms, ns, one_line
 from advisor.vocabulary.parts import PARTS, part_short
 
 _LONGEST: Final = 40  # characters of a rank's name
@@ -47,6 +48,16 @@ def chart_words(run: Run, names: Sequence[str]) -> dict[str, tuple[str, str]]:
 def _known(row: Row, column: str) -> float | None:
     value = row.get(column)
     return float(value) if isinstance(value, int | float) else None
+
+
+def _step(run: Run) -> Chart | None:
+    data, line = annotated_step(run), run.timeline
+    if data is None or line is None:
+        return None
+    what = f"The longest step used, {ns(line.dur_ns)}" if run.source.steps.marked else f"All {ns(line.dur_ns)} used"
+    after = " Below it the step after action 1: pale is what may remain." if data["after"] else ""
+    says = f"{what}. Each long gap has its cause, its length, and the action that shortens it.{after}"
+    return Chart("step", "What the device runs, and why it waits", says, data)
 
 
 def _parts(rows: Iterable[Row], whole_ms: float) -> Iterable[dict[str, Any]]:
@@ -126,13 +137,13 @@ def _heat(run: Run) -> Chart | None:
     if not rows or len({row["step"] for row in rows}) < 2:  # noqa: PLR2004 - one column is a bar chart
         return None
     column = "own_ms" if all(row.get("own_ms") is not None for row in rows) else "step_ms"
-    cells = [
-        {"rank": _called(run, row["rank"], row["name"]), "place": row["rank"], "step": row["step"], "ms": row[column]}
-        for row in rows
-    ]
+    cells = [{"rank": _label(run, row), "place": row["rank"], "step": row["step"], "ms": row[column]} for row in rows]
     meaning = "time of the rank without its waits" if column == "own_ms" else "length of the step"
     many = whose(run.source)
-    says = f"Darker is longer: {meaning}. A dark row is a slow {many}, a dark column a slow step."
+    says = (
+        f"Darker is longer: {meaning}. A dark row is a slow {many}, a dark column a slow step. The {many} that sets the"
+        " pace and the one that the others wait for most are marked: pace, awaited."
+    )
     title = f"{capital(many)}s over the steps"
     return Chart("heat", title, says, {"cells": cells, "unit": column.replace("_ms", " ms")})
 
@@ -151,14 +162,11 @@ def _waits(run: Run) -> Chart | None:
         }
         for row in rows
     ]
-    total: defaultdict[str, float] = defaultdict(float)
-    for cell in cells:
-        total[str(cell["awaited"])] += number(cell, "ms")
-    most, many = max(total, key=lambda name: total[name]), whose(run.source)
+    (most, total_ms), many = most_awaited(run) or ("", 0.0), whose(run.source)
     per = " per step" if run.source.steps.marked else ""
     says = (
         f"Milliseconds{per} in which the {many} of the row waits for the {many} of the column. "
-        f"The {many}s wait most for {most}: {ms(total[most])}{per}, all {many}s together."
+        f"The {many}s wait most for {most}: {ms(total_ms)}{per}, all {many}s together."
     )
     return Chart("waits", "Who waits for whom", says, {"cells": cells, "unit": _unit(run)})
 
@@ -230,8 +238,17 @@ def _capacity(run: Run) -> str:
     return "" if size is None else f" The device has {bytes_(size)}."
 
 
+def _label(run: Run, row: Row) -> str:
+    """A rank's name, with what it does to the others."""
+    name = _called(run, row["rank"], row["name"])
+    awaited, setter = most_awaited(run), run.source.steps.worker
+    sets_pace = setter is not None and name == rank_name(run.source, setter)
+    marks = [*(["pace"] if sets_pace else []), *(["awaited"] if awaited and name == awaited[0] else [])]
+    return f"{name}: {', '.join(marks)}" if marks else name
+
+
 def _called(run: Run, position: Value, name: Value) -> str:
     return one_line(place_name(run.source, position, name), _LONGEST)
 
 
-_CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (_steps, _ranks, _heat, _waits, _bandwidth, _memory)
+_CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (_step, _steps, _ranks, _heat, _waits, _bandwidth, _memory)

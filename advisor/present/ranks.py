@@ -60,16 +60,23 @@ def _slowest(run: Run) -> _Pace | None:
     return max(ranks, key=lambda rank: rank.own_ms) if len(ranks) >= _SEVERAL else None
 
 
-def _awaited(run: Run, setter: str) -> str:
-    """The rank that the others wait for most, and for how long; nothing where no wait is worth a word."""
+def most_awaited(run: Run) -> tuple[str, float] | None:
+    """The rank that the others wait for most, and how long all of them do, in ms per step; None where none waits."""
     waits: defaultdict[str, float] = defaultdict(float)
     for row in run.metrics.get("wait", ()):
         waits[place_name(run.source, row["awaited"], row["awaited_name"])] += number(row, "wait_ms")
-    awaited = max(waits, key=lambda rank: waits[rank], default=None)
-    least_ms = _CLEAR * (run.source.steps.step_mean_ms or 0.0)
-    if awaited is None or waits[awaited] <= least_ms:
-        return f". The {whose(run.source)}s hardly wait for each other" if waits else ""
-    together = f"{ms(waits[awaited])}{_per(run)}, the sum of all {whose(run.source)}s"
+    return max(waits.items(), key=lambda wait: wait[1], default=None)
+
+
+def _awaited(run: Run, setter: str) -> str:
+    """That rank and time in words; nothing where no wait is known."""
+    most = most_awaited(run)
+    if most is None:
+        return ""
+    awaited, wait_ms = most
+    if wait_ms <= _CLEAR * (run.source.steps.step_mean_ms or 0.0):
+        return f". The {whose(run.source)}s hardly wait for each other"
+    together = f"{ms(wait_ms)}{_per(run)}, the sum of all {whose(run.source)}s"
     whom = "it" if awaited == setter else f"{awaited}, the last to arrive"
     return f". The others wait longest for {whom}: {together}"
 

@@ -161,7 +161,8 @@ def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
 
 def _breakdown(run: Run) -> doc.Section:
     title = f"Where {window(run.source.steps)} goes"
-    return doc.Section(title, accounting(run), id="breakdown", is_titled=False, is_lead=True)
+    blocks = (*accounting(run), *_widgets(run, ("step",)))
+    return doc.Section(title, blocks, id="breakdown", is_titled=False, is_lead=True)
 
 
 def _parts(run: Run) -> doc.Section | None:
@@ -230,7 +231,7 @@ def track_label(track: Track) -> str:
 
 def _charts(run: Run) -> Iterator[doc.Section]:
     """The charts of ranks, communication and memory, with what memory was in use for."""
-    names = [name for name in chart_names(run) if name != "steps"]
+    names = [name for name in chart_names(run) if name not in {"step", "steps"}]
     if not names:
         return
     many = f"{whose(run.source)}s"

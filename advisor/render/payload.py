@@ -1,6 +1,8 @@
 """What a page shows beside its words: charts as SVG, and as JSON their numbers, the timeline and the tables."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -38,6 +40,7 @@ _WORK: Final = (
 _OPERATORS: Final = (
     *("name", "shapes", "types", "stack", "calls_per_step", "total_ms_per_step", "ms_per_step", "device_ms_per_step"),
 )
+_NUMBER: Final = re.compile(r"_\d+$")
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -57,7 +60,7 @@ def _payload(run: Run) -> Payload:
             ),
             "operators": _table(_longest(run.metrics.get("op", ()), "total_ms_per_step"), _OPERATORS),
         },
-        "flame": _table(run.metrics.get("call_tree", ()), _FRAMES),
+        "flame": _table(_merged(run.metrics.get("call_tree", ())), _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
     }
 
@@ -127,6 +130,26 @@ def _kernel(row: Mapping[str, Value], run: Run) -> dict[str, Value]:
 
 def _table(rows: Sequence[Mapping[str, Value]], columns: Sequence[str]) -> dict[str, object] | None:
     return table(columns, [[row.get(c) for c in columns] for row in rows]) if rows else None
+
+
+def _merged(rows: Sequence[Row]) -> list[dict[str, Value]]:
+    """Frames of one kind and name in one frame as one, whatever number the name ends in: `24 x Layer`."""
+    merged: dict[tuple[Value, str, Value], dict[str, Value]] = {}
+    ids: dict[Value, Value] = {}
+    amounts: Counter[Value] = Counter()
+    for row in rows:  # those around come before those inside
+        name, parent = row.get("name"), ids.get(row.get("parent"))
+        plain = _NUMBER.sub("", name) if isinstance(name, str) else name
+        frame = merged.setdefault(
+            (parent, str(plain), row.get("kind")), {**row, "parent": parent, "total_ms": 0.0, "self_ms": 0.0}
+        )
+        for time in ("total_ms", "self_ms"):
+            frame[time] = number(frame, time) + number(row, time)
+        ids[row.get("id")] = frame["id"]
+        amounts[frame["id"]] += 1
+        if amounts[frame["id"]] > 1 and plain != name:
+            frame["name"] = f"{amounts[frame['id']]} \N{MULTIPLICATION SIGN} {plain}"
+    return [*merged.values()]
 
 
 def _longest(rows: Sequence[Row], column: str) -> Sequence[Row]:

@@ -27,6 +27,7 @@ _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
 _MOST_LABELS: Final = 12
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
+_STEP: Final = 44  # pixels of the annotated step
 _ROW: Final = (6, 22)  # pixels of a rank, at least and at most
 _ROWS: Final = 640  # pixels of all ranks
 _SHADES: Final = 10
@@ -39,8 +40,8 @@ _WIDTH: Final = 720  # pixels of a picture
 def drawing(chart: Chart) -> str:
     """The chart as one element."""
     height, elements = _DRAWS[chart.name](chart.data)
-    has_names = chart.name in {"ranks", "heat", "waits"}
-    return f'<svg class="{"named " if has_names else ""}drawing" height="{height}">{"".join(elements)}</svg>'
+    kind = "named " if chart.name in {"ranks", "heat", "waits"} else "plain " if chart.name == "step" else ""
+    return f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
 
 
 def numbers(chart: Chart) -> Rows:
@@ -86,6 +87,37 @@ def _ticks(most: float, amount: int = 4) -> list[float]:
     power = 10 ** math.floor(math.log10(most / amount))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor * amount >= most)
     return [step * n for n in range(math.floor(most / step) + 1)]
+
+
+def _annotated(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """What the device runs over the step; below it a label for each long gap, then the step after the first action."""
+    gaps, after = data["gaps"], data["after"]
+    below = _STEP + 18 * len(gaps) + 12
+
+    def elements() -> Iterator[str]:
+        for row in data["bars"]:
+            yield _rect(row["start"], 0, row["end"] - row["start"], _STEP, row["part"])
+        yield from _labels(gaps)
+        if after:
+            least, most, words = after
+            size = f'y="{below}" height="{_STEP // 2}"'
+            yield f'<rect class="certain" width="{_percent(least)}" {size}/>'
+            yield f'<rect class="possible" x="{_percent(least)}" width="{_percent(most - least)}" {size}/>'
+            yield _text("0", below + _STEP // 2 + 14, words, "dark")
+
+    return below + (_STEP // 2 + 20 if after else 0), elements()
+
+
+def _labels(gaps: Rows) -> Iterator[str]:
+    """A line down from each gap to its label, which stands at the side where there is room for it."""
+    rights = [gap for gap in gaps if gap["start"] + gap["end"] > 1]
+    ordered = [*rights, *(gap for gap in reversed(gaps) if gap not in rights)]
+    texts = []
+    for at, gap in enumerate(ordered, 1):
+        x, y = _percent((gap["start"] + gap["end"]) / 2), _STEP + 18 * at
+        yield f'<line class="pointer" x1="{x}" x2="{x}" y1="{_STEP}" y2="{y - 4}"/>'
+        texts.append(_text(x, y, gap["label"], "label left" if gap in rights else "label"))
+    yield from texts
 
 
 def _upwards(most: float, title: str) -> Iterator[str]:
@@ -378,6 +410,7 @@ def _first_bar(article: Article) -> tuple[str, Sequence[Segment]]:
 
 
 _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]]] = {
+    "step": _annotated,
     "steps": _steps,
     "ranks": _ranks,
     "heat": _heat,

@@ -73,12 +73,3 @@ themeButton?.addEventListener("click", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tellTheme);
 matchMedia("print").addEventListener("change", tellTheme);
-
-let folded = [];
-addEventListener("beforeprint", () => {
-  folded = [...document.querySelectorAll("details:not([open])")];
-  for (const part of folded) part.open = true;
-});
-addEventListener("afterprint", () => {
-  for (const part of folded) part.open = false;
-});

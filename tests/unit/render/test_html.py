@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.model.report import Report
 from advisor.render import html
+from advisor.render.payload import payloads
 from advisor.text import one_line
 from advisor.vocabulary.severities import GRADES
 from tests import pages
@@ -285,3 +287,27 @@ def test_the_code_that_records_the_next_profile_compiles():
     recording = next(code for code in snippets if "prof.step()" in code)
     compile(recording, "recording", "exec")
     assert max(map(len, snippets)) > 400
+
+
+def test_equal_siblings_of_a_flame_graph_are_one_frame():
+    """Two layers of 10 and 12 ms, each with one op; an op of the same name elsewhere stays apart."""
+
+    def frame(number: int, parent: int | None, name: str, total_ms: float) -> dict[str, object]:
+        return {"id": number, "parent": parent, "name": name, "kind": "module", "total_ms": total_ms, "self_ms": 1.0}
+
+    rows = (
+        frame(0, None, "Model_0", 30),
+        frame(1, 0, "Layer_0", 10),
+        frame(2, 0, "Layer_1", 12),
+        frame(3, 1, "aten::mm", 9),
+        frame(4, 2, "aten::mm", 11),
+        frame(5, 0, "aten::mm", 5),
+    )
+    run = changed(RESNET, metrics={**RESNET.metrics, "call_tree": rows})
+    data = payloads(Report(advisor_version="1", runs=(run,)))["run-1"]["flame"]["rows"]
+    assert [(row[2], row[4]) for row in data] == [
+        ("Model_0", 30),
+        ("2 \N{MULTIPLICATION SIGN} Layer", 22),
+        ("aten::mm", 20),
+        ("aten::mm", 5),
+    ]
