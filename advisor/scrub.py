@@ -1,12 +1,10 @@
 """A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
 
 import os
-import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
@@ -39,20 +37,11 @@ def scrub(path: Path, target: Path) -> list[str]:
     if not is_other or target.resolve().is_relative_to(path.resolve()):
         raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
     copies = import_module(f"{reader(runs[0].format).__name__}.copies")
-    with _placed(target) as partial_copy:
-        dropped: list[str] = copies.clean_copy(path, partial_copy)
-    return [one_line(masked(name.encode()).decode(), _LONGEST) for name in dropped]
-
-
-@contextmanager
-def _placed(target: Path) -> Iterator[Path]:
-    """A path beside the target, which takes its place once it is complete, and else is gone."""
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        yield beside
-        beside.replace(target)
+        with TemporaryDirectory(prefix=".", dir=target.parent) as folder:  # a name that nobody can put a link at
+            clean = Path(folder) / target.name
+            dropped = copies.clean_copy(path, clean)
+            clean.replace(target)
     except OSError as error:
         raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(beside) if beside.is_dir() else beside.unlink()
+    return [one_line(masked(name.encode()).decode(), _LONGEST) for name in dropped]

@@ -23,7 +23,7 @@ _QUOTE: Final = rb"[\\\"']{0,4}"
 _SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
 _ASSIGNED: Final = re.compile(rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE)
 _OPTION: Final = re.compile(
-    rb"--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + _VALUE.replace(b"{3,}))", b"+))")
+    rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + _VALUE.replace(b"{3,}))", b"+))")
 )
 _LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@")
 _SIGNED: Final = re.compile(rb"[?&](?:sig|signature|sign|key|code)=(" + _CHARACTER + rb"{3,})")
@@ -60,9 +60,11 @@ PREFIXES: Final = (
 )
 """How the tokens of services begin. Those that stand alone and are long are told without a prefix."""
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
-_FORMED: Final = re.compile(rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]*[0-9A-Z])[\w.+/=-]{15,}[\w=])")
+_FORMED: Final = re.compile(
+    rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
+)
 _LONG: Final = re.compile(
-    rb"(?<![^\s\"'=:,;@&?(\[])([A-Za-z0-9_+-]{32,}={0,2})(?![^\s\"',;&)\]\\])|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,})(?![\w.-])"
+    rb"(?<![^\s\"'=:,;@&?(\[])([A-Za-z0-9_+-]{32,}={0,2})(?![^\s\"',;&)\]\\])|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
 )
 _HEX: Final = re.compile(rb"[0-9a-f]{32,}|[0-9A-F]{32,}")
 _FEWEST: Final = 20  # characters on end without a sign between them
@@ -94,6 +96,9 @@ _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" 
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
+_MOST_NAMES: Final = (
+    64  # so looked for: each takes a pass over the text; further ones are masked where a field says them
+)
 
 
 def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
@@ -166,7 +171,8 @@ def _is_random(text: bytes) -> bool:
 def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     """Finds these names of users and hosts as whole words; those that everybody has are no secret."""
     known = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _COMMON_NAMES}
-    return [re.compile(rb"(?<![A-Za-z0-9])(" + re.escape(name) + rb")(?![A-Za-z0-9])") for name in sorted(known)]
+    chosen = sorted(known, key=lambda name: (len(name), name))[:_MOST_NAMES]
+    return [re.compile(rb"(?<![A-Za-z0-9])(" + re.escape(name) + rb")(?![A-Za-z0-9])") for name in chosen]
 
 
 def hints(data: bytes, names: Iterable[bytes]) -> list[int]:
