@@ -14,7 +14,7 @@ from advisor.inputs.secrets import masked
 from advisor.text import one_line
 
 _RECORDING: Final = "give one recording: a file, or a folder of Parquet tables"
-_LONGEST: Final = 40  # characters of a name
+_LONGEST: Final = 80  # characters of a name
 
 
 def scrub(path: Path, target: Path) -> list[str]:

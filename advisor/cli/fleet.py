@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -181,6 +182,8 @@ def fleet_report(
 
     standard = chosen("--format", format_ or "terminal", formats("week"))
     files = kinds_of(output, formats("week"))
+    if links and urlsplit(links).scheme not in {"", "http", "https"}:
+        raise UsageError(f"--links {links}: no web address and no folder; give https://... or a path")
     if absent := next((path for path in files if not path.parent.is_dir()), None):
         raise UsageError(f"-o {absent}: there is no folder {absent.parent}; make it first")
     target = _existing(store, option)

@@ -67,6 +67,7 @@ _LONG: Final = re.compile(
     rb"(?<![^\s\"'=:,;@&?(\[])([A-Za-z0-9_+-]{32,}={0,2})(?![^\s\"',;&)\]\\])|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
 )
 _HEX: Final = re.compile(rb"[0-9a-f]{32,}|[0-9A-F]{32,}")
+_LETTERS: Final = 4  # different ones of a number in hexadecimal; Triton's names have `0d1d2d3d`
 _FEWEST: Final = 20  # characters on end without a sign between them
 _SIGN_EVERY: Final = 10  # characters at most, in names; in random ones, one of 32 is a sign
 _CHANGES: Final = 0.42  # between capitals, small letters and digits, per character; random ones have 0.62, words 0.35
@@ -90,7 +91,10 @@ _HINT: Final = (
     rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+-]{32}|" + _ANY_PREFIX
 )
 # Values of a JSON object by whose name they are of a user or a host.
-_OWNERS_IN_JSON: Final = re.compile(rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s*:\s*"((?:[^"\\]|\\.)+)"')
+_OWNERS_IN_JSON: Final = re.compile(
+    rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"'
+)
+_LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
@@ -117,9 +121,14 @@ def masked_json(text: bytes, owners: Collection[re.Pattern[bytes]] = ()) -> byte
     return _LONG.sub(_filled_if_random, text)
 
 
-def owners_in_json(text: bytes) -> list[re.Pattern[bytes]]:
-    """Finds the names of users and hosts that fields of a JSON text say."""
-    return naming({_text(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)})
+def owners_in_json(pieces: Iterable[bytes]) -> list[re.Pattern[bytes]]:
+    """Finds the names of users and hosts that fields of a JSON text, given in pieces, say."""
+    names, end = set(), b""
+    for piece in pieces:
+        text = end + piece
+        names |= {_text(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)}
+        end = text[-_LONGEST_FIELD:]
+    return naming(names)
 
 
 def _text(string: bytes) -> str:
@@ -162,7 +171,7 @@ def _filled_if_random(match: re.Match[bytes]) -> bytes:
 def _is_random(text: bytes) -> bool:
     """Whether nobody would write this: a long hexadecimal number, or capitals, small letters and digits in disorder."""
     if _HEX.fullmatch(text):
-        return not (text.isdigit() or text.isalpha())
+        return len({*text.lower()} & {*b"abcdef"}) >= _LETTERS
     kinds = [1 if byte < 58 else 2 if byte < 91 else 3 for byte in text]  # noqa: PLR2004 - after 9, after Z
     changes = sum(kind != following for kind, following in pairwise(kinds))
     return len(text) >= _FEWEST and len({*kinds}) == 3 and changes > _CHANGES * len(text)  # noqa: PLR2004 - all kinds

@@ -254,6 +254,7 @@ SECRETS = {
             "Cijk_Ailk_Bljk_HHS_BH_MT128x128x16_SE_APM1_AF0EM8_AF1EM1_AMAS3_ASGT_ASAE01",
             "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
             "SparseSoftmaxCrossEntropyLossWithLogits2Grad",
+            "triton__0d1d2d3d4d5d6d7d8d9d10d11d12d13d14",
             "triton_poi_fused_native_layer_norm_backward_0d1d2d3de",
         )
     },
@@ -303,7 +304,7 @@ def test_a_copy_holds_nothing_that_is_not_read(tmp_path: Path, kind: str):
     ],
 )
 def test_secrets_in_json_are_told_by_what_its_strings_say(text: str, clean: object):
-    assert json.loads(masked_json(text.encode(), owners_in_json(text.encode()))) == clean
+    assert json.loads(masked_json(text.encode(), owners_in_json([text.encode()]))) == clean
 
 
 def test_variables_are_told_by_their_names():

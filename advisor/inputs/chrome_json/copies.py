@@ -1,105 +1,83 @@
 """A copy of a Chrome trace with nothing but what its reader and trace viewers use, its texts masked."""
 
 import gzip
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from advisor.errors import ReadError
-from advisor.inputs.chrome_json.repair import repaired
 from advisor.inputs.chrome_json.source import Source
-from advisor.inputs.chrome_json.trace import Form
+from advisor.inputs.chrome_json.trace import Form, Trace, form
 from advisor.inputs.secrets import masked_json, owners_in_json
-from advisor.system.file_size import most_bytes, too_large
+from advisor.system.file_size import most_bytes
 
-_MEMORY_PER_BYTE: Final = 4.0
+_MEMORY_PER_BYTE: Final = 1.0
 _LEVEL: Final = 6  # of gzip
 _DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
+_DAMAGES: Final = frozenset({"ends_early", "gzip_damaged", "gzip_cut_off"})
 _OF_VIEWERS: Final = ("id", "bp", "s")  # arrows from launches to kernels
 _ARGS_OF_VIEWERS: Final = ("name", "labels", "sort_index")  # of processes and threads
-_Fields: TypeAlias = dict[str, msgspec.Raw]
+_DROPPED: Final = "other fields of the file, of its events and of their args"
 
 
-def clean_copy(path: Path, target: Path, form: Form[Any, Any], args: Iterable[str]) -> list[str]:
-    """Write the copy; the names of the fields around its events that it lacks.
+def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterable[str]) -> list[str]:
+    """Write the copy, a stretch of events at a time; what it lacks, in words.
 
     Args:
         path: The trace.
         target: Where the copy goes.
-        form: How its reader decodes it.
+        original: How its reader decodes it.
         args: The names in `args` that the reader uses.
     """
-    text = _content(path)
-    event = _Events({field.encode_name for field in msgspec.structs.fields(form.event.type)}, args)
-    try:
-        if text.lstrip().startswith(b"["):
-            copy: Any = event.decoded(text)
-            around: _Fields = {}
-        else:
-            around = msgspec.json.decode(text, type=_Fields)
-            events = event.decoded(around.pop("traceEvents", b"[]"))
-            header = {name: value for name, value in _header(form, around).items() if value is not None}
-            copy = header | {"displayTimeUnit": "ms", "traceEvents": events}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ReadError(_DAMAGED, path) from None
-    clean = masked_json(msgspec.json.encode(copy), owners_in_json(text))
-    target.write_bytes(gzip.compress(clean, _LEVEL, mtime=0) if path.suffix.lower() == ".gz" else clean)
-    return sorted(around.keys() - copy) if around else []
-
-
-def _content(path: Path) -> bytes:
-    """What is in a file, unpacked."""
-    most, pieces, size = most_bytes(_MEMORY_PER_BYTE), [], 0
-    with path.open("rb") as stream:
-        source = Source(stream)
-        for piece in source:
-            pieces.append(piece)
-            if (size := size + len(piece)) > most:
-                raise too_large(str(path), most)
-    if source.broken:
+    with ExitStack() as files:
+        stream = files.enter_context(path.open("rb"))
+        owners = owners_in_json(Source(stream))
+        stream.seek(0)
+        trace = Trace(str(path), _form(original, args), most_bytes(_MEMORY_PER_BYTE))
+        out: Any = files.enter_context(target.open("wb"))
+        if path.suffix.lower() == ".gz":
+            out = files.enter_context(gzip.GzipFile("", "wb", _LEVEL, out, mtime=0))
+        for piece in _pieces(trace, Source(stream)):
+            out.write(masked_json(piece, owners))
+    if any(note.code in _DAMAGES for note in trace.salvaged):
         raise ReadError(_DAMAGED, path)
-    return b"".join(pieces)
+    return [_DROPPED]
 
 
-def _header(form: Form[Any, Any], around: _Fields) -> dict[str, Any]:
-    text = msgspec.json.encode(around)
-    for attempt in (text, repaired(text)):
-        with suppress(ValueError):
-            fields: dict[str, Any] = msgspec.to_builtins(form.header(attempt))
-            return fields
-    return {}  # nor does the reader read it
+def _pieces(trace: Trace[Any, Any], source: Source) -> Iterator[bytes]:
+    """The copy as JSON. The fields that stand before the events tell what the file is, and come first here too."""
+    before: dict[str, Any] = {}
+    between = b""
+    for number, events in enumerate(trace.chunks(source)):
+        if not number:
+            before = _fields(trace.header)
+            yield msgspec.json.encode({"displayTimeUnit": "ms", **before})[:-1] + b',"traceEvents":['
+        if events:
+            yield between + msgspec.json.encode(events)[1:-1]
+            between = b",\n"
+    after = {name: value for name, value in _fields(trace.header).items() if name not in before}
+    yield b"]" + (b"," + msgspec.json.encode(after)[1:] if after else b"}")
 
 
-class _Events:
-    """Decodes events to the fields that are used, with their values as they stand."""
-
-    def __init__(self, fields: set[str], args: Iterable[str]) -> None:
-        of_args = _struct("Args", {*args, *_ARGS_OF_VIEWERS})
-        of_event = _struct("Event", {*fields, *_OF_VIEWERS} - {"args"}, ("args", of_args | None, None))
-        self._event = msgspec.json.Decoder(of_event)
-        self._events = msgspec.json.Decoder(list[of_event])  # type: ignore[valid-type]  # a type made of what is given
-
-    def decoded(self, text: bytes | msgspec.Raw) -> list[msgspec.Struct]:
-        try:
-            return self._events.decode(text)
-        except msgspec.ValidationError:
-            events = msgspec.json.decode(text, type=list[msgspec.Raw])
-            return [event for raw in events if (event := self._sound(raw))]
-
-    def _sound(self, raw: msgspec.Raw) -> msgspec.Struct | None:
-        try:
-            return self._event.decode(raw)
-        except msgspec.ValidationError:  # nor does the reader read it
-            return None
+def _fields(header: msgspec.Struct) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(header).items() if value not in (None, [])}
 
 
-def _struct(name: str, fields: Iterable[str], *more: tuple[str, Any, Any]) -> type[msgspec.Struct]:
+def _form(original: Form[Any, Any], args: Iterable[str]) -> Form[Any, Any]:
+    """The same form, with the values of events as they stand, and only those that are used."""
+    of_args = _struct("Args", {*args, *_ARGS_OF_VIEWERS})
+    fields = {field.encode_name for field in msgspec.structs.fields(original.event.type)} - {"args"}
+    event = _struct("Event", {*fields, *_OF_VIEWERS}, ("args", of_args | None, None))
+    return form(event, original.empty, what=original.what, last=original.last, lenient=original.header)  # type: ignore[arg-type]  # types made of what is given
+
+
+def _struct(name: str, fields: Iterable[str], *more: tuple[str, Any, Any]) -> Any:  # noqa: ANN401 - a type
     """A type of these fields, whose values stay undecoded."""
     raw = [
-        (f"f{number}", msgspec.Raw, msgspec.field(default=msgspec.Raw(), name=field))
+        (field if field == "name" else f"f{number}", msgspec.Raw, msgspec.field(default=msgspec.Raw(), name=field))
         for number, field in enumerate(sorted(fields))
     ]
     return msgspec.defstruct(name, [*raw, *more], omit_defaults=True, gc=False)
