@@ -8,6 +8,7 @@ import polars as pl
 from advisor.metrics import Measurements
 from advisor.metrics.selectors import device_steps, host_steps
 from advisor.model.finding import Finding, Value
+from advisor.model.intervals import Intervals
 from advisor.rules.evaluation import verdicts
 from advisor.rules.expressions import comparisons, parse
 from advisor.rules.judge import Judgement, judge, unmet
@@ -17,6 +18,7 @@ from advisor.text import UNKNOWN, count, interval, listing, ms, number, one_line
 from advisor.vocabulary.severities import GRADES
 
 _WIDEST: Final = 400  # characters of a value: names of kernels are long
+_MOST_STRETCHES: Final = 4
 _CUT: Final = 1.01
 _SIGNS: Final = {"share": (100, " %"), "ms": (1, " ms"), "us": (1, " \N{MICRO SIGN}s"), "bytes": (1, " B")}
 """How a number of a unit is written with any number of digits: times what, and before what."""
@@ -54,12 +56,18 @@ def _base(run: Measurements, worker: int) -> str:
     view = of_file.of(worker)
     zero_ns = view.process.get("zero_ns") or of_file.profile.start_ns
     steps = {"host": host_steps(view)} | ({} if view.device is None else {"device": device_steps(view)})
-    spans = [
-        f"{when.total:,} ns on the {of} from {(when.starts[0] - zero_ns) / 1e6:,.3f} ms on"
-        for of, when in steps.items()
-        if when.total
+    times = [f"{when.total:,} ns on the {of}, {_when(when, zero_ns)}" for of, when in steps.items() if when.total]
+    return f"A share is a part of {'; and of '.join(times) or 'no step'}."
+
+
+def _when(steps: Intervals, zero_ns: int) -> str:
+    """The stretches of steps that follow each other, in ms from the recording's start."""
+    stretches = [
+        f"{(start - zero_ns) / 1e6:,.3f} to {(end - zero_ns) / 1e6:,.3f} ms"
+        for start, end in zip(steps.starts, steps.ends, strict=True)
     ]
-    return f"A share is a part of {listing(spans) or 'no step'}."
+    rest = [f"{len(stretches) - _MOST_STRETCHES} more"] if len(stretches) > _MOST_STRETCHES else []
+    return listing([*stretches[:_MOST_STRETCHES], *rest])
 
 
 def _claim_ms(rule: Rule, row: Mapping[str, Value]) -> float:

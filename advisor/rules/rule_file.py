@@ -14,7 +14,7 @@ import polars as pl
 from pydantic import Field, PrivateAttr, StringConstraints, ValidationError
 
 from advisor.errors import RuleError, UsageError, wrong_form
-from advisor.inputs.names.shared import FILE
+from advisor.inputs.names.shared import FILE, FIXES
 from advisor.metrics.metric import METRICS, Metric
 from advisor.model.notes import Note
 from advisor.rules import wording
@@ -234,14 +234,16 @@ class RuleFile:
         return RuleError(f"{self.path}:{self._yaml.line(at)}: {words}")
 
     def rule(self, shared: tuple[tuple[Path, str], ...] = ()) -> Rule:
-        """The rule in the file; `shared` are the files of selections that it may name, if they were read before.
+        """The rule in the file; `shared` are the files of selections and fixes that it may name, if they were read.
 
         Raises:
             RuleError: the first thing that is wrong with its form.
         """
+        shared = shared or _shared(self.path.parent)
         try:
-            rule = Rule.model_validate(self.data)
-            rule._shared = _selections(shared or _shared(self.path.parent)) if rule.measure else {}  # noqa: SLF001
+            fixes = [_fixes(shared).get(fix, fix) if isinstance(fix, str) else fix for fix in _list(self.data, "fixes")]
+            rule = Rule.model_validate(self.data | ({"fixes": fixes} if fixes else {}))
+            rule._shared = _selections(shared) if rule.measure else {}  # noqa: SLF001 - of other files
             rule.selected  # noqa: B018 - what it names must be there
         except ValidationError as error:
             raise self._error(*_wrong_form(error, "no such key in a rule")) from None
@@ -277,14 +279,14 @@ def files(folder: Path) -> list[Path]:
     """
     if not os.path.isdir(folder):  # noqa: PTH112 - a name may hold what no folder's does
         raise UsageError(f"{one_line(str(folder), 300)}: no such rule folder")
-    return sorted(path for path in folder.glob("*.yaml") if path.name != FILE)
+    return sorted(path for path in folder.glob("*.yaml") if path.name not in {FILE, FIXES})
 
 
 def _shared(folder: Path) -> tuple[tuple[Path, str], ...]:
-    """The files of selections that rules of a folder may name: the book's, and that folder's; and what they say."""
-    paths = dict.fromkeys(place / FILE for place in (rules_folder(), folder) if (place / FILE).exists())
+    """The files of what rules of a folder may name: the book's, and that folder's; and what they say."""
+    paths = [place / name for place in dict.fromkeys((rules_folder(), folder)) for name in (FILE, FIXES)]
     texts = []
-    for path in paths:
+    for path in filter(Path.exists, paths):
         with _refusing(path):
             texts.append((path, decoded(content_of(path))))
     return tuple(texts)
@@ -293,14 +295,24 @@ def _shared(folder: Path) -> tuple[tuple[Path, str], ...]:
 @lru_cache(maxsize=16)
 def _selections(shared: tuple[tuple[Path, str], ...]) -> Mapping[str, Selection]:
     """The selections in such files, those of a later one before others of their name."""
-    every: dict[str, Selection] = {}
+    return {name: _selection(path, yaml, name) for path, yaml in _mappings(shared, FILE) for name in yaml.value}
+
+
+@lru_cache(maxsize=16)
+def _fixes(shared: tuple[tuple[Path, str], ...]) -> Mapping[str, object]:
+    """The same of fixes, as they are written."""
+    return {name: fix for _, yaml in _mappings(shared, FIXES) for name, fix in yaml.value.items()}
+
+
+def _mappings(shared: tuple[tuple[Path, str], ...], name: str) -> Iterator[tuple[Path, Yaml]]:
     for path, text in shared:
+        if path.name != name:
+            continue
         with _refusing(path):
             yaml = Yaml(text)
         if not isinstance(yaml.value, dict):
-            raise RuleError(f"{path}:1: shared selections are a mapping from a name to a selection")
-        every |= {name: _selection(path, yaml, name) for name in yaml.value}
-    return every
+            raise RuleError(f"{path}:1: {name} is a mapping from a name to what rules share")
+        yield path, yaml
 
 
 def _selection(path: Path, yaml: Yaml, name: str) -> Selection:

@@ -249,6 +249,13 @@ class Fix(Strict):
     estimated: bool = True
     records: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_mapping(cls, written: object) -> object:
+        if isinstance(written, str):
+            raise ValueError(f"no fix of fixes.yaml is called {written!r}")  # noqa: TRY004 - pydantic takes no other
+        return written
+
     @property
     def templates(self) -> tuple[str, ...]:
         """All its texts that hold numbers of the job."""

@@ -11,6 +11,7 @@ from advisor.rules.lint import failures, lint
 from advisor.rules.wording import PHRASES, say
 from advisor.system.resources import rules_folder
 from advisor.vocabulary import formerly
+from advisor.yamltree import Yaml
 from tests import profiles
 
 BOOK = profiles.book()
@@ -20,6 +21,12 @@ NAMES = metrics.dtypes()
 
 def test_the_book_is_right():
     assert lint(rules_folder(), BOOK, documented=True) == []
+
+
+def test_each_shared_fix_is_advised_by_several_rules():
+    shared = Yaml((rules_folder() / "fixes.yaml").read_text("utf-8")).value
+    texts = [(rules_folder() / f"{rule}.yaml").read_text("utf-8") for rule in BOOK]
+    assert [name for name in shared if sum(f"\n- {name}\n" in text for text in texts) < 2] == []
 
 
 def test_no_line_of_a_rule_is_longer_than_an_editor_shows():

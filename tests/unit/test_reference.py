@@ -20,7 +20,7 @@ BOOK = profiles.book()
 
 
 def rule(**changes):
-    data = RuleFile(rules_folder() / "launch-bound.yaml").data | {"id": "launch-bound"}
+    data = RuleFile(rules_folder() / "amp-unused.yaml").data | {"id": "amp-unused"}
     return rule_page(Rule.model_validate(data | {"params": {"limit": "5 %, a part of it", "most": 9}} | changes))
 
 

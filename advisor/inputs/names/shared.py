@@ -10,6 +10,8 @@ from advisor.yamltree import Yaml, content_of, decoded
 
 FILE: Final = "selections.yaml"
 """Of a folder of rules: its shared selections, and no rule."""
+FIXES: Final = "fixes.yaml"
+"""The same of fixes."""
 
 
 @cache

@@ -50,6 +50,15 @@ def test_a_right_rule_has_no_problems(folder):
     assert problems(folder(RULE)) == []
 
 
+def test_a_rule_names_a_fix_that_several_share(folder):
+    folder("mine: {for: any, do: Pin it.}\n", "fixes.yaml")
+    text = RULE.replace("fixes:\n  - {for: any, do: Copy less.}\n", "fixes: [mine, copy_ahead]\n")
+    assert problems(folder(text)) == []
+    assert [fix.framework for fix in load([folder(text)])["slow-copies"].fixes] == ["any", "jax"]
+    (why,) = problems(folder(text.replace("mine", "mime")))
+    assert why.endswith("fixes.0: no fix of fixes.yaml is called 'mime'")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
