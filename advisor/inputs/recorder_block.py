@@ -25,7 +25,8 @@ class Noted(NamedTuple):
     `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
     other programs. `stacks` are rows of `STACKS`, sampled in steps without the profiler; `batches` rows of
     `BATCHES`, none of them where a batch holds no sequences. `sleep_share` is the part of the sampled time in which the
-    main thread neither ran nor waited for a CPU; `threads` are rows of `THREADS`.
+    main thread neither ran nor waited for a CPU; `threads` are rows of `THREADS`. `pace_ms` are medians of equal pieces
+    of the steps that were sampled at the end, and `pace_steps` the number of the first of these steps and of the last.
     """
 
     before_ms: float | None = None
@@ -43,6 +44,8 @@ class Noted(NamedTuple):
     batches: list[dict[str, Any]] | None = None
     sleep_share: float | None = None
     threads: list[dict[str, Any]] | None = None
+    pace_ms: list[float] | None = None
+    pace_steps: list[int] | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -58,6 +61,12 @@ class _Profiled(msgspec.Struct):
     run_delay_ms: Wait | None = None
     own_delay_ms: Wait | None = None
     cpu_ms: Wait | None = None
+
+
+class _Pace(msgspec.Struct):
+    step: Count = 0
+    steps_ms: Annotated[list[Time], msgspec.Meta(max_length=64)] = []
+    size: Count = 0
 
 
 class _Line(msgspec.Struct, kw_only=True):
@@ -119,6 +128,7 @@ class _Block(msgspec.Struct):
     profiled: _Profiled
     job: _Job = msgspec.field(default_factory=_Job)
     stacks: _Stacks | None = None
+    pace: _Pace = msgspec.field(default_factory=_Pace)
 
 
 def noted(block: object) -> Noted:
@@ -142,6 +152,8 @@ def noted(block: object) -> Noted:
         unprofiled_delay_ms=free.run_delay_ms,
         stacks=_rows(of.stacks) if of.stacks else None,
         **_shares(of.stacks),
+        pace_ms=of.pace.steps_ms or None,
+        pace_steps=[of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
         batches=None if job.batches is None else [msgspec.structs.asdict(batch) for batch in job.batches],
     )
 

@@ -128,6 +128,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "stacks": pl.List(STACKS),  # sampled in these steps; null: none were
         "sleep_share": pl.Float64,  # of the sampled time: the main thread neither ran nor waited for a CPU
         "threads": pl.List(THREADS),  # beside the main thread meanwhile; null: not noted
+        "pace_ms": pl.List(pl.Float64),  # medians of equal pieces of a long run of steps without the profiler
+        "pace_steps": pl.List(pl.Int64),  # the numbers of its first step and its last
         "batches": pl.List(BATCHES),  # of the first that a loader handed over; null: none was looked at
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,

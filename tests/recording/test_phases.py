@@ -106,6 +106,7 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
             "run_delay_ms": 1.0,
         },
         "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0, "own_delay_ms": 0.0, "cpu_ms": 60.0},
+        "pace": {"step": 14, "size": 0, "steps_ms": []},
         "stacks": None,
         "marker": "optimizer",
         "job": {"cpus": 4},
@@ -185,3 +186,9 @@ def test_recorded_steps_have_the_numbers_that_the_program_counts(time: list[int]
     profiler = Scribe()
     advance(Phases(profiler, 3, "optimizer", skipped=3), time, 14, ms=10)
     assert [call for call in profiler.calls if call.startswith("begin")] == ["begin 9", "begin 10", "begin 11"]
+
+
+def test_a_long_run_of_steps_has_the_medians_of_twenty_pieces():
+    steps = [1.0] * 50 + [3.0] * 55
+    assert clock.thinned(steps) == [1.0] * 10 + [3.0] * 10
+    assert clock.thinned(steps[:99]) == []

@@ -33,6 +33,7 @@ _CAUSES: Final = {
 _WITHOUT_EVIDENCE: Final = ("unknown", "python")
 _MOST_CAUSES: Final = 3
 _HARDLY_MORE: Final = 0.02  # of the ops: a value that is logged now and then
+_LONG: Final = 1.25  # times the median: as in the rule
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _ALWAYS_SHARE: Final = 0.05
 _START_UP: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
@@ -224,8 +225,12 @@ def _may_be_of_machine(view: DeviceView, cause: str, longer_ns: int) -> bool:
     """Whether other programs may be what makes the same ops take so much longer.
 
     They kept the CPU from the job for half of it, or the ops themselves take longer, which another program's use of the
-    memory makes them too. What takes longer while nothing is recorded may be the program's own.
+    memory makes them too. What takes longer while nothing is recorded may be the program's own, but not if none of the
+    steps that were timed without the profiler, at least as many, is long.
     """
+    others_ms = [*(view.process.get("before_steps_ms") or ()), *(view.process.get("after_steps_ms") or ())]
+    if len(others_ms) >= view.complete.height and max(others_ms) < _LONG * np.median(others_ms):
+        return True
     delay_ms = view.process.get("run_delay_ms")
     if delay_ms is not None and 2 * delay_ms * 1e6 * view.complete.height >= longer_ns:
         return True
@@ -325,8 +330,8 @@ measure("outlier_cause", _first_cause, unit="text").says(
     "The first cause of long steps in one word; empty where there are no long steps.",
     f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
     "that and Python, without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used "
-    "one does at most, and other programs kept the CPU from the job for half of it, or what takes longer is ops (or "
-    "Python, if nobody noted that)",
+    "one does at most, and other programs kept the CPU from the job for half of it, or no step that was timed without "
+    "the profiler takes 1.25 times their median, or what takes longer is ops (or Python, if nobody noted that)",
 )
 measure("outlier_input_ms", lambda view: _cause_ms(view, "input")).says(
     "What waiting for input adds to the mean step in long steps, and in a first one left out.",

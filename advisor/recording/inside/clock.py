@@ -12,6 +12,7 @@ from .job import cpus
 now_ns = time.perf_counter_ns
 _DIGITS = 6  # of milliseconds: nanoseconds
 _LEAST_MS = 1e-6
+_PIECES, _LEAST_PIECE = 20, 5  # steps
 
 
 class Times:
@@ -122,6 +123,13 @@ class Lap:
             for ((start, _), (end, _)), wait in zip(steps, waits)
         ]
         return host_ms, run_delay_ms
+
+
+def thinned(steps_ms: Sequence[float]) -> list[float]:
+    """The medians of twenty equal pieces of a run of steps; none of fewer than a hundred steps."""
+    size = len(steps_ms) // _PIECES
+    pieces = [steps_ms[at * size : (at + 1) * size] for at in range(_PIECES)] if size >= _LEAST_PIECE else []
+    return [median for median in map(_median, pieces) if median is not None]
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
-from .clock import Lap, Times
+from .clock import Lap, Times, thinned
 from .garbage import Collections
 from .profilers import Profiler
 from .stacks import Stacks
@@ -69,7 +69,7 @@ class Phases(Steps):
     ) -> None:
         self.profiler, self.active, self.marker = profiler, active, marker
         self.stacks, self.collections = stacks or Stacks(samples=False), Collections(profiler)
-        self.before = self.profiled = self.after = Times()
+        self.before = self.profiled = self.after = self.sampled = Times()
         self.phase, self.steps = "start", skipped
         self.path = None
         self.lap: Lap | None = None
@@ -186,12 +186,14 @@ class Phases(Steps):
         self.stacks.steps += 1
         if self._is_lap_over(result):
             self.after = self._close()
-            self.phase = "sample"
+            self.phase, self.lap = "sample", Lap()
             self.stacks.limit()
             self._export_if_sampled()
 
     def _sample(self, result: object) -> None:
         self.stacks.steps += 1
+        if self.lap:
+            self.lap.add()
         self._export_if_sampled()
 
     def _export_if_sampled(self) -> None:
@@ -199,8 +201,10 @@ class Phases(Steps):
             self._export("complete")
 
     def _export(self, ended: str) -> None:
-        self.phase = "over"
         self.stacks.pause()
+        if self.phase == "sample":
+            self.sampled = self._close()
+        self.phase = "over"
         self.path = self.profiler.export(self.block(ended))
 
     def block(self, ended: str) -> dict[str, Any]:
@@ -220,6 +224,11 @@ class Phases(Steps):
                 "run_delay_ms": self.profiled.run_delay_ms,
                 "own_delay_ms": self.profiled.own_delay_ms,
                 "cpu_ms": self.profiled.cpu_ms,
+            },
+            "pace": {
+                "step": self.steps - len(self.sampled.steps_ms),
+                "size": len(self.sampled.steps_ms),
+                "steps_ms": thinned(self.sampled.steps_ms),
             },
             "stacks": self.stacks.block(),
             "marker": self.marker,

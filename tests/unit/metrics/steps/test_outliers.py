@@ -218,18 +218,23 @@ def test_a_long_step_that_runs_as_many_other_ops_is_not_the_machine_s():
 
 
 @pytest.mark.parametrize(
-    ("delay_ms", "cause"),
+    ("delay_ms", "others_ms", "cause"),
     [
-        (None, "unknown"),  # nobody noted whether the job had its CPU
-        (0.0, "unknown"),
-        (0.099, "unknown"),  # in each of six steps: less than half of the 1.2 ms
-        (0.101, "machine"),
+        (None, [], "unknown"),  # nobody noted whether the job had its CPU
+        (0.0, [], "unknown"),
+        (0.099, [], "unknown"),  # in each of six steps: less than half of the 1.2 ms
+        (0.101, [], "machine"),
+        (0.0, [1.0] * 5 + [1.24], "machine"),  # no step without the profiler is long
+        (0.0, [1.0] * 5 + [1.25], "unknown"),
+        (0.0, [1.0] * 5, "unknown"),  # too few to say so
     ],
 )
-def test_time_of_which_nothing_was_recorded_is_the_machine_s_only_if_it_kept_the_cpu(delay_ms, cause):
+def test_time_of_which_nothing_was_recorded_is_the_machine_s_only_if_it_kept_the_cpu(delay_ms, others_ms, cause):
     """A long step runs the same ops in the same time, and 1.2 ms more in which nothing was recorded."""
     ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(6)]
     steps = [row | {"device": None} for row in STALLED]
-    process = [{"worker": 0, "run_delay_ms": delay_ms}]
+    process = [
+        {"worker": 0, "run_delay_ms": delay_ms, "before_steps_ms": others_ms[:3], "after_steps_ms": others_ms[3:]}
+    ]
     made = profile([], ops, steps, workers=process)
     assert metrics_of(view(made, "steady"))["outlier_cause"] == cause
