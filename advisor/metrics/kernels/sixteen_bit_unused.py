@@ -6,6 +6,7 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 
@@ -30,14 +31,14 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 
 def _dtype() -> pl.Expr:
-    return pl.coalesce("op_dtype", "element_type")
+    return pl.coalesce("op_dtype", pl.when(pl.col("family").is_in(PRODUCTS)).then("element_type"))
 
 
 measure = of_devices(__name__, needs=("device_ops",), unknown=_unknown)
 
 measure("sixteen_bit_kernel_share", lambda view: float(view.once(_narrow)["dur_ns"].sum()) / view.once(_total_ns)).says(
     "Part of the kernel time on 16-bit floating point, bfloat16 included.",
-    "time of kernels whose op's first floating-point input, or else whose name, is of 16 bits / time of kernels; "
-    "unknown where the type is known of less than half of that time",
+    "time of kernels whose op's first floating-point input, or else, of products, whose name is of 16 bits / time of "
+    "kernels; unknown where the type is known of less than half of that time",
     "XProf's overview page, device compute precisions, which counts bfloat16 as 32 bits",
 )
