@@ -1,7 +1,6 @@
 """Actions: what to do, in the order in which to do it; findings with one fix are one action."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix
@@ -21,8 +20,9 @@ class Action(Frozen):
         step_ms: The step before any action; the mean of all complete ones if it is long steps that get shorter.
         low_ms: What it saves of that step at least; null if it is not known, or if it `records` another time.
         high_ms: What it saves at most.
+        after: The part of the step that has to get shorter before this saves anything; null if none has to.
         then_low_ms: The step after this action and all before it, at best. Savings come out of disjoint parts of the
-            step, so they add up.
+            step, so they add up. One `after` a part that no action before it shortens adds nothing.
         then_high_ms: The same at worst.
         sure_share: What is sure to be saved of the step: the low end, 0 if that is below 1 %. It orders the actions.
         expected_share: The middle of the interval, weighed by the confidence. It orders those that are equally sure.
@@ -36,6 +36,7 @@ class Action(Frozen):
     step_ms: float | None = None
     low_ms: float | None = None
     high_ms: float | None = None
+    after: str | None = None
     then_low_ms: float | None = None
     then_high_ms: float | None = None
     sure_share: float = 0.0
@@ -86,9 +87,17 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     once = {finding.key for finding in findings if finding.is_most_of_recording}
     leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
     plans.sort(
-        key=lambda a: (not once & {*a.findings}, a is not leads, a.high_ms is None, -a.sure_share, -a.expected_share)
+        key=lambda a: (
+            not once & {*a.findings},
+            a is not leads,
+            a.high_ms is None,
+            a.after is not None,
+            -a.sure_share,
+            -a.expected_share,
+        )
     )
-    return tuple(_in_sequence(plans))
+    parts = {finding.key: finding.saving.of for finding in findings if finding.saving}
+    return tuple(_in_sequence(plans, parts))
 
 
 def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:
@@ -128,6 +137,7 @@ def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Act
         numerics=fix.numerics,
         findings=tuple(finding.key for finding in findings),
         step_ms=length_ms,
+        after=known[0].after if known and all(saving.after for saving in known) else None,
         with_long_steps=any(saving.of == OUTLIERS for saving in known),
         records=fix.records or any(finding.of_recording for finding in findings),
     )
@@ -142,11 +152,20 @@ def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Act
     return plan.model_copy(update={**expected, "sure_share": sure, "low_ms": low, "high_ms": high})
 
 
-def _in_sequence(plans: Sequence[Action]) -> Iterator[Action]:
-    """The actions that save anything known, each with the step after it and all before it; the others as they are."""
+def _in_sequence(plans: Sequence[Action], parts: Mapping[str, str]) -> Iterator[Action]:
+    """The actions that save anything known, each with the step after it and all before it; the others as they are.
+
+    `parts` has the part of the step that each finding is about, by key.
+    """
     length_ms = max((action.step_ms or 0.0 for action in plans if action.high_ms is not None), default=0.0)
-    lows = accumulate(action.low_ms or 0.0 for action in plans)
-    highs = accumulate(action.high_ms or 0.0 for action in plans)
-    for action, low, high in zip(plans, lows, highs, strict=True):
+    low = high = 0.0
+    shorter: set[str | None] = {None}
+    for action in plans:
+        if action.high_ms is None:
+            yield action
+            continue
+        if action.after in shorter:
+            low, high = low + (action.low_ms or 0.0), high + action.high_ms
+        shorter |= {parts.get(key) for key in action.findings}
         then = {"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": max(length_ms - low, 0.0)}
-        yield action if action.high_ms is None else action.model_copy(update=then)
+        yield action.model_copy(update=then)

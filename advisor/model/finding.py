@@ -22,7 +22,8 @@ class Saving(Frozen):
     """Step time that a fix gives back: an interval, and the part of the step it comes out of.
 
     `parts` are all parts that it draws on, with the milliseconds of the recorded step that come out of each at most.
-    `shared_ms` are left out of the high end, because other findings count them.
+    `shared_ms` are left out of the high end, because other findings count them. `after` is the part of the step that
+    has to get shorter first: workers of a data loader set the pace, and until they are faster this saves nothing.
     """
 
     low_ms: float
@@ -33,6 +34,7 @@ class Saving(Frozen):
     method: str
     parts: Mapping[str, float] = {}
     shared_ms: float = 0.0
+    after: str | None = None
 
 
 class Evidence(Frozen):

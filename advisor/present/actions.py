@@ -9,7 +9,7 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
-from advisor.present.verdict import headline, title
+from advisor.present.verdict import headline, title, until
 from advisor.text import WIDE, count, first_sentence, listing, ms, percents, same_scale
 from advisor.vocabulary.parts import pool_short
 
@@ -85,6 +85,8 @@ def becomes(action: Action, run: Run) -> str:
     if action.high_ms <= 0:
         return "Alone this saves nothing: another rank or part of the job takes as long."
     ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
+    if action.after:
+        return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."
     return f"{_change(action.step_ms, *ends, run)} ({percents(*action.shares)} shorter)."
 
 

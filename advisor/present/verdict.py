@@ -12,7 +12,7 @@ from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
 from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import PARTS, part_words
+from advisor.vocabulary.parts import PARTS, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -226,16 +226,25 @@ def saving(finding: Finding, steps: Steps) -> str | None:
         return None
     if finding.saving.high_ms <= 0:
         return "Fixing this alone saves nothing: another rank or part of the job takes as long."
-    saved = f"{saved_time(finding.saving)}{_of(finding, steps)}"
+    saved = f"{interval(finding.saving.low_ms, finding.saving.high_ms)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
         return f"{capital(saved)} may be saved; this recording does not show how."
     unsure = ", or much less" if finding.saving.low_ms * WIDE <= finding.saving.high_ms else ""
+    if finding.saving.after:
+        return f"{until(finding.saving.after)}; then this saves {saved}{unsure}."
     return f"Fixing this saves {saved}{unsure}."
 
 
+def until(part: str) -> str:
+    """`This saves nothing until the data loader keeps up`: what has to get shorter first."""
+    first = "the data loader keeps up" if part == "input" else f"less time goes into {pool_short(part)}"
+    return f"This saves nothing until {first}"
+
+
 def saved_time(won: Saving) -> str:
-    """`35-59 ms`."""
-    return interval(won.low_ms, won.high_ms) if won.high_ms > 0 else "nothing"
+    """`35-59 ms`; `35-59 ms, after input` where that has to get shorter first."""
+    after = f", after {pool_short(won.after)}" if won.after else ""
+    return interval(won.low_ms, won.high_ms) + after if won.high_ms > 0 else "nothing"
 
 
 def _of(finding: Finding, steps: Steps) -> str:

@@ -12,6 +12,7 @@ from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share
 from advisor.vocabulary.severities import SEVERITIES
 
+_INPUT: Final = "input"
 _NO_FRAMEWORK: Final = "cuda"
 _SITES: Final = {
     "https://docs.pytorch.org/": "pytorch",
@@ -104,6 +105,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         of=of,
         parts={pool: scale * part for pool, part in share.parts.items()},
         shared_ms=scale * share.shared_ms,
+        after=_INPUT if candidate.row.get("loader_sets_pace") and of not in {_INPUT, OUTLIERS} else None,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )
 

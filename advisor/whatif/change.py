@@ -66,6 +66,10 @@ class Edit:
         has_host = any(when.total for when, _ in self.host)
         return not (has_host or len(self.calls) or len(self.ops) or self.waits or self.pauses) and self.launches == 1
 
+    def hurries(self, steps: Replay) -> bool:
+        """Whether late batches come sooner with it."""
+        return any(when.within(steps.late_from, steps.late_until).any() for when, _ in self.host)
+
     def on(self, steps: Replay) -> Replay:
         """The steps with it."""
         for when, rest in self.host:

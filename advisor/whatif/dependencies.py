@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.iterators import late_requests
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
@@ -42,6 +43,9 @@ def replay(view: DeviceView) -> Replay | None:
     returned = start + calls["dur_ns"].to_numpy()
     free, follows = _free_host(queue, start, returned, begin)
     ops = _ops(view, calls)
+    late, late_from, late_until = _late(view, calls, queue, free)
+    gap = np.where(follows, start - free, np.maximum(start - free, 0))
+    np.subtract.at(gap, late, late_until - late_from)
     launch_ns = _launch_ns(ops)
     waits, own = _waiting(view, calls, ops, queue)
     arrival = ops["called"].to_numpy() + launch_ns
@@ -54,13 +58,18 @@ def replay(view: DeviceView) -> Replay | None:
         follows=follows,
         free=free,
         start=np.where(follows, start, np.maximum(start, free)),
-        gap=np.where(follows, start - free, np.maximum(start - free, 0)),
+        gap=gap,
         own=own,
         waits=waits,
         **{name: ops[name].to_numpy() for name in ("op", "by", "stream", "dur")},
         pause=pause,
         delay=np.maximum(ops["start_ns"].to_numpy() - ready, 0),
         orders=orders,
+        late=late,
+        late_from=late_from,
+        late_until=late_until,
+        not_before=start[late] - gap[late] - begin,
+        ends_ns=max(end, host_end) - begin if len(late) else 0,
         busy_until=_still_running(view, begin),
         launch_ns=launch_ns,
         returned_ns=int(returned[queue == 0].max()),
@@ -68,6 +77,23 @@ def replay(view: DeviceView) -> Replay | None:
         steps=steps.height,
         recorded_ms=(max(end, host_end) - begin) / 1e6 / steps.height,
     )
+
+
+def _late(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints) -> tuple[Ints, Ints, Ints]:
+    """The batches that are late: of each the index of the first call of queue 0 after it, and when it was waited for.
+
+    Of several before one call, as of zipped loaders, the whole wait is that for the last.
+    """
+    requests = view.once(late_requests)
+    starts, ends = requests["start_ns"].to_numpy(), (requests["start_ns"] + requests["dur_ns"]).to_numpy()
+    first = np.flatnonzero(queue == 0)
+    place = np.searchsorted(calls["start_ns"].to_numpy()[first], ends)
+    starts, ends, of_call = (column[place < len(first)] for column in (starts, ends, place))
+    late, begins = np.unique(first[of_call], return_index=True)
+    late_from = np.maximum(starts[begins], free[late])
+    late_until = ends[np.searchsorted(first[of_call], late, side="right") - 1]
+    waited = late_until > late_from
+    return late[waited], late_from[waited], late_until[waited]
 
 
 def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:

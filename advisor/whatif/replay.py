@@ -37,6 +37,10 @@ class Replay:
     launched so far to the streams of its queue). Per op by stream and start, shape (ops,): `op` (device op id), `by`
     (index of its call), `stream`, `dur`, `pause` (what the stream needs before it, however early it was launched),
     `delay` (from when all it waits for was ready to its start, as recorded: what the model does not explain).
+    Where worker processes of a loader set the pace, per batch that was late, shape (batches,): `late` (index of the
+    call before which it was waited for), `late_from` and `late_until` (the wait), `not_before` (when the host goes on
+    at the earliest, without the work of the call's gap). They deliver as they did, and the last step ends as it did:
+    what is faster than they are gains nothing.
     `orders`, shape (n, 3): from this call (index) on, this stream goes on after what that other stream holds by then.
     """
 
@@ -55,6 +59,11 @@ class Replay:
     pause: Ints
     delay: Ints
     orders: Ints
+    late: Ints
+    late_from: Ints
+    late_until: Ints
+    not_before: Ints
+    ends_ns: int  # when the last step ended; 0 where no loader sets the pace
     busy_until: Mapping[int, int]  # stream: when it is done with what was called before the first call
     launch_ns: int
     returned_ns: int  # when the last call did
@@ -80,13 +89,27 @@ class Replay:
         """With the work of queue 0 during `spans`, calls that do not wait included, reduced to the part `rest`."""
         sets_step = self.queue == 0
         between = np.where(sets_step, spans.within(self.free, self.start), 0)
+        waited = spans.within(self.late_from, self.late_until)
+        np.subtract.at(between, self.late, waited)
         working = np.where(sets_step & ~self.waits, spans.within(self.start, self.start + self.own), 0)
+        sooner = self._with_batches(_part(waited, 1 - rest))
         return replace(
-            self,
+            sooner,
             gap=self.gap - _part(between, 1 - rest),
             own=self.own - _part(working, 1 - rest),
             tail_ns=self.tail_ns - int(_part(self._tail_within(spans), 1 - rest)[0]),
         )
+
+    def fed(self) -> Replay:
+        """With every batch there in time."""
+        return self._with_batches(self.late_until - self.late_from)
+
+    def _with_batches(self, sooner: Ints) -> Replay:
+        """With each late batch so many ns earlier than the one before it; what comes without a wait is late no more."""
+        late = sooner < self.late_until - self.late_from
+        columns = {name: getattr(self, name)[late] for name in ("late", "late_from", "late_until")}
+        not_before = (self.not_before - np.cumsum(sooner))[late]
+        return replace(self, **columns, not_before=not_before, ends_ns=self.ends_ns - sooner.sum() if late.any() else 0)
 
     def _tail_within(self, spans: Intervals) -> Ints:
         return spans.within([self.returned_ns], [self.returned_ns + self.tail_ns])
@@ -134,6 +157,7 @@ class Replay:
             awaiting[call].append((stream, awaited))
         first, last = bounds[:-1], bounds[1:] - 1
         columns = (first, self.queue[first], start[last] - before, self.own[last], self.waits[last], self.gap[first])
+        not_before = dict(zip(self.late.tolist(), self.not_before.tolist(), strict=True))
         done = {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
         streams = self._streams()
         host = dict.fromkeys(streams, 0)
@@ -142,10 +166,11 @@ class Replay:
             for stream, awaited in awaiting.get(call, ()):
                 done[stream] = max(done[stream], done[awaited])
             begin = max(host[0], host[queue] - lead) if self.follows[call] else host[queue]
+            begin = max(begin, not_before.get(call, begin))
             for stream, takes, ready in runs.get(i, ()):
                 done[stream] = takes + max(done[stream], begin + ready)
             host[queue] = own + max([begin + until, *(done[stream] for stream in streams[queue] if waits)])
-        return max([host[0] + self.tail_ns, *done.values(), 0])
+        return max([host[0] + self.tail_ns, *done.values(), self.ends_ns])
 
     def _streams(self) -> dict[int, list[int]]:
         """By queue, the streams that its waiting calls wait for: those that it launches to."""
@@ -156,7 +181,7 @@ class Replay:
         """Where stretches of calls begin: after a wait, and where a queue or stream begins to wait for another."""
         ends = np.flatnonzero(self.waits[:-1] | (np.diff(self.queue) != 0)) + 1
         begins = np.flatnonzero(self.follows)
-        return np.unique(np.concatenate(([0], ends, begins, self.orders[:, 0], [len(self.start)])))
+        return np.unique(np.concatenate(([0], ends, begins, self.late, self.orders[:, 0], [len(self.start)])))
 
     def _runs(self, bounds: Ints, start: Ints, before: Ints) -> dict[int, list[tuple[int, int, int]]]:
         """By stretch, of each stream that runs something: the stream, how long it takes, and what it waits for.

@@ -19,7 +19,11 @@ class Interval(NamedTuple):
 
 
 def saved(view: DeviceView, *changes: Change) -> Interval:
-    """What all these changes together save per step; (0, 0) without any."""
+    """What all these changes together save per step; (0, 0) without any.
+
+    Where workers of a loader set the pace, changes that bring no batch sooner save nothing before others do: it is what
+    they save after that.
+    """
     change = together(*changes)
     is_small = "unhindered" in change.most.worlds and change.most.bound_ns < _NEGLIGIBLE * view.total_ns
     least = min(_saved_ms(view, change.least, is_small=is_small))
@@ -50,7 +54,8 @@ def is_replayed(view: DeviceView) -> bool:
 def _saved_ms(view: DeviceView, end: End, *, is_small: bool) -> list[float]:
     """What the end saves in each of its worlds; without a replay that can be trusted, what it saves without one."""
     replays = () if end.edit.is_empty or is_small else (view.once(_WORLDS[world]) for world in end.worlds)
-    tried = [steps.saved_ms(end.edit.on(steps)) for steps in replays if steps is not None]
+    fed = (steps and (steps if end.edit.hurries(steps) else steps.fed()) for steps in replays)
+    tried = [steps.saved_ms(end.edit.on(steps)) for steps in fed if steps is not None]
     bound_ms = view.per_step_ms(end.alone_ns if view.device is None else end.bound_ns)
     return [max(0.0, end.part * ms + view.per_step_ms(end.extra_ns)) for ms in tried or [bound_ms]]
 

@@ -9,7 +9,15 @@ import polars as pl
 
 from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import training_ops
-from advisor.analysis.device.iterators import lasting, lasting_of_workers, requests_at_once, waits
+from advisor.analysis.device.iterators import (
+    HAND_OVER_NS,
+    MOST_WORKERS,
+    lasting,
+    lasting_of_workers,
+    late_requests,
+    requests_at_once,
+    waits,
+)
 from advisor.analysis.device.loading_lines import loading_lines
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
@@ -26,10 +34,8 @@ _TAKES: Final = (
     r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
 )
 _BUILT_IN: Final = r"^<built-in \w+ ([^ >]+).*>$"
-_MOST_WORKERS: Final = 16
 _FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
 _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
-_HAND_OVER_NS: Final = 2_000_000
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _LITTLE: Final = 0.1
 _MOST_LINES: Final = 3
@@ -154,7 +160,7 @@ def _is_ready(view: DeviceView) -> bool:
     """
     requests = started_in(view.once(lasting_of_workers).sort("start_ns"), view.starts, view.ends)
     delayed_ns = float(view.process.get("run_delay_ms") or 0) * 1e6 * view.steps.height
-    return requests.height > 0 and int(requests["dur_ns"].sum()) <= _HAND_OVER_NS * requests.height + delayed_ns
+    return requests.height > 0 and int(requests["dur_ns"].sum()) <= HAND_OVER_NS * requests.height + delayed_ns
 
 
 def _processes(loading_ms: float | Missing, pace_ms: float) -> int | Missing | None:
@@ -184,7 +190,7 @@ def _advised(view: DeviceView) -> int | Missing | None:
     advised = view.once(_needed)
     if view.process.get("cpus") and advised and not view.once(_is_ready):
         advised = _processes(view.once(_loading_ms), max(view.once(_rest_ms), view.once(_cores_ms)))
-    return min(_MOST_WORKERS, advised) if isinstance(advised, int) else advised
+    return min(MOST_WORKERS, advised) if isinstance(advised, int) else advised
 
 
 def _pace_ms(view: DeviceView) -> float | Missing | None:
@@ -244,6 +250,13 @@ measure(
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is above 0",
+)
+measure("loader_sets_pace", lambda view: int(view.once(late_requests).height > 0), unit="count").says(
+    "1 where worker processes of the data loader set the pace: what is faster than they are saves nothing; else 0.",
+    "whether one of each 16 requests for a batch of worker processes in the used steps, and two in all, last for more "
+    "than 2 ms, and the wait in them is above 1 % of the steps",
+    "n workers that do not keep up are waited for in each step, or in each n-th; 2 ms and 16 as in workers_needed and "
+    "workers_advised",
 )
 measure("loading_ms", lambda view: view.once(_loading_ms)).says(
     "Time that one process takes to load what a step takes of one loader.",

@@ -71,6 +71,26 @@ def test_actions_in_sequence_add_up_and_never_beyond_the_step():
     assert (third.then_low_ms, third.then_high_ms) == (0, 35)
 
 
+def after_input(key: str, low: float, high: float) -> Finding:
+    """One that saves so many ms of 100 once batches come in time."""
+    late = found(key, low, high)
+    return changed(late, saving=changed(late.saving, after="input"))
+
+
+def test_what_waits_for_the_loader_counts_after_it():
+    loading = found("loading", 30, 40)
+    loading = changed(loading, saving=changed(loading.saving, of="input"))
+    first, second = listed(after_input("half", 45, 50), loading)
+    assert (first.findings, second.findings, second.after) == (("loading",), ("half",), "input")
+    assert (first.then_low_ms, first.then_high_ms) == (60, 70)
+    assert (second.then_low_ms, second.then_high_ms) == (10, 25)
+
+
+def test_what_waits_for_a_loader_that_no_action_makes_faster_leaves_the_step_as_it_is():
+    other, late = listed(after_input("half", 45, 50), found("other", 1, 2))
+    assert (other.then_low_ms, late.then_low_ms, late.then_high_ms) == (98, 98, 99)
+
+
 def test_what_is_about_the_recording_or_small_without_a_saving_asks_for_nothing():
     few = found("few", 5, 8, of_recording=True, severity="low")
     assert listed(few, found("minor", 0, 0, saving=None, severity="low")) == ()

@@ -71,3 +71,11 @@ def test_the_sum_is_of_those_that_are_listed():
     block = doing(first, second)
     assert block.together(1) == ""
     assert block.together() == f"1 and 2 together: 178 \N{RIGHTWARDS ARROW} 99{DASH}138 ms a step."
+
+
+def test_what_waits_for_the_loader_says_so():
+    after = changed(won(30, 59, "compute", ""), after="input")
+    run = changed(RESNET, findings=(changed(THIRTY_TWO_BIT, saving=after),))
+    assert becomes(run.actions[0], run) == (
+        f"This saves nothing until the data loader keeps up; then 178 \N{RIGHTWARDS ARROW} 119{DASH}148 ms a step."
+    )

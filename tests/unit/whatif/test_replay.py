@@ -9,8 +9,11 @@ from advisor.analysis.device.selection import select_steps
 from advisor.model.intervals import Intervals
 from advisor.whatif.dependencies import replay
 from tests.device_bound import ADD, GEMM, queued
-from tests.tables import kernel, profile, step
+from tests.tables import kernel, on_host, profile, step
+from tests.tables import view as tables_view
 from tests.timelines import BACK_TO_BACK, HOST_BOUND, SYNC, US, view
+
+WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
 def with_ops(model, ops, factor):
@@ -222,3 +225,41 @@ def test_a_thread_waits_for_the_streams_that_it_launches_to():
     model = replay(view(calls, ops, step=(0, 2000), host=(0, 70), threads=[1, 1, 1, 2]))
     assert model.own.tolist()[2] == 2 * US
     assert model.step_ms == pytest.approx(2.0)
+
+
+# host     loader 0 .. 90, launch 100, sync .. 150  and so on, every 200 us, 4 steps: workers of a loader set the pace
+def paced(late=(0, 200, 400, 600)):
+    requests = [on_host("input", at, at + 90, name=WORKERS, thread=2) for at in late]
+    launched = [kernel(at + 106, at + 190, at + 100) for at in range(0, 800, 200)]
+    waits = [on_host("sync", at + 101, at + 192, thread=2) for at in range(0, 800, 200)]
+    return tables_view(profile(launched, [*requests, *waits], [step(i, 200 * i, 200 * i + 200) for i in range(4)]))
+
+
+@pytest.fixture
+def short_hand_over(monkeypatch):
+    monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20 * US)
+
+
+@pytest.mark.usefixtures("short_hand_over")
+def test_what_is_faster_than_the_loader_gains_nothing():
+    model = replay(paced())
+    assert model.late_until.tolist() == [90 * US, 290 * US, 490 * US, 690 * US]
+    assert model.error == pytest.approx(0, abs=0.001)
+    assert model.saved_ms(with_ops(model, model.op, 0.1)) == 0
+    assert model.fed().saved_ms(with_ops(model.fed(), model.op, 0.5)) == pytest.approx(0.042, abs=0.001)
+
+
+@pytest.mark.usefixtures("short_hand_over")
+def test_a_loader_that_is_faster_lets_the_rest_set_the_pace():
+    model = replay(paced())
+    waiting = Intervals.of(model.late_from, model.late_until)
+    assert model.saved_ms(model.without_host(waiting)) == pytest.approx(0.090)
+    # each batch 45 us sooner than the one before it: the steps take 155 us, whatever the kernels take
+    half = model.without_host(waiting, rest=0.5)
+    assert model.saved_ms(half) == pytest.approx(0.045)
+    assert model.saved_ms(with_ops(half, model.op, 0.1)) == pytest.approx(0.045)
+
+
+@pytest.mark.usefixtures("short_hand_over")
+def test_a_batch_that_is_late_once_is_no_pace():
+    assert not len(replay(paced(late=(200,))).late)
