@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from advisor.config import MOST_HOURS, MOST_PRICE
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import is_report
-from advisor.inputs.storage import open_file
+from advisor.inputs.storage import head_of
 from advisor.render.json import read_trials
 from advisor.text import one_line, plain
 from advisor.yamltree import MOST_BYTES, FormError, Yaml, decoded
@@ -169,10 +169,8 @@ def of_file(path: str) -> dict[str, object]:
     Raises:
         ReadError: it cannot be read, or is no mapping.
     """
-    with open_file(path) as stream:
-        content = stream.read(MOST_BYTES + 1)
     try:
-        document = Yaml(decoded(content)).value
+        document = Yaml(decoded(head_of(path, MOST_BYTES + 1))).value
     except FormError as error:
         raise ReadError(error.of(path)) from None
     if not isinstance(document, dict):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
 from advisor.inputs.readers import FORMATS, Format, format_of
-from advisor.inputs.storage import HEAD_BYTES, heads, is_url, listing, natural, open_file, says, tidy
+from advisor.inputs.storage import HEAD_BYTES, head_of, heads, is_url, listing, natural, says, tidy
 from advisor.model.notes import Note
 from advisor.text import listing as in_words
 
@@ -102,8 +102,7 @@ def is_report(path: str) -> bool:
     """Whether the file begins as what advisor saves, of whatever kind."""
     if listing(path) is not None:
         return False
-    with open_file(path) as stream:
-        return _is_saved(stream.read(HEAD_BYTES))
+    return _is_saved(head_of(path, HEAD_BYTES))
 
 
 def workers_of(files: Iterable[str]) -> frozenset[str]:

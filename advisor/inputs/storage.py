@@ -41,6 +41,17 @@ def open_file(path: str) -> IO[bytes]:
         return cast("IO[bytes]", _RemoteFile(store.open(inner, "rb", block_size=_BLOCK_BYTES, **options), path))
 
 
+def head_of(path: str, most: int) -> bytes:
+    """The first bytes of a file or URL, so many at most.
+
+    Raises:
+        ReadError: It cannot be opened or read.
+        UsageError: A URL's protocol is unknown, or its package is missing.
+    """
+    with open_file(path) as stream, _reaching(path):
+        return stream.read(most)
+
+
 @contextmanager
 def local(path: str) -> Iterator[Path]:
     """A file or folder on disk; one in a store as a copy, which is removed afterwards.

@@ -14,7 +14,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from advisor.errors import ReadError
-from advisor.inputs.storage import open_file
+from advisor.inputs.storage import head_of
 from advisor.model.report import Report
 from advisor.text import one_line
 from advisor.vocabulary.formerly import in_json
@@ -108,8 +108,7 @@ def read_trials(path: str) -> Trials:
 
 
 def _text(path: str, instead: str) -> bytes:
-    with open_file(path) as stream:
-        text = stream.read(_MOST_BYTES + 1)
+    text = head_of(path, _MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"{path}: larger than any report; {instead}")
     return text

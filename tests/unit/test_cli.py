@@ -417,6 +417,14 @@ def test_a_size_limits_what_is_read(advisor):
     assert advisor("check", FIXTURE, "--max-size", "1k").returncode == 3
 
 
+def test_a_file_that_opens_and_cannot_be_read_is_no_bug(advisor):
+    """As on a disk that fails."""
+    for words in (("show", "/proc/self/mem"), ("compare", "/proc/self/mem", "/proc/self/mem")):
+        done = advisor(*words)
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+        assert "Input/output error" in done.stderr
+
+
 def test_a_saved_report_is_drawn_in_any_form(advisor, tmp_path):
     saved, page = tmp_path / "report.json", tmp_path / "page.html"
     checked = advisor("check", HEALTHY, "-o", saved)

@@ -1,11 +1,14 @@
 """The event that a job of GitHub Actions runs for."""
 
-from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from advisor.errors import UsageError
+from advisor.errors import ReadError, UsageError
+from advisor.inputs.storage import head_of
 from advisor.pull_request.environment import Branch
+
+_MOST_BYTES: Final = 32 << 20  # GitHub's own limit is 25 MB
 
 
 class _Part(BaseModel):
@@ -79,9 +82,9 @@ def event_in(path: str | None) -> Event:
     if not path:
         return Event()
     try:
-        return Event.model_validate_json(Path(path).read_bytes())
-    except OSError as error:
-        raise UsageError(f"GITHUB_EVENT_PATH: {path}: {error.strerror}; give --pr instead") from None
+        return Event.model_validate_json(head_of(path, _MOST_BYTES))
+    except ReadError as error:
+        raise UsageError(f"GITHUB_EVENT_PATH: {error}; or give --pr instead") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
