@@ -244,7 +244,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "allocated_bytes": pl.Int64,
         "reserved_bytes": pl.Int64,  # what the caching allocator took for good; null where it takes all it may
         "stack_bytes": pl.Int64,  # beside allocated_bytes: what the running program holds for its own (TPUs)
-        "lifetime_peak_bytes": pl.Int64,  # most that was allocated at once since the process began
         "allocator": TEXT,
         "requested_bytes": pl.Int64,
         "available_bytes": pl.Int64,  # what the allocator may still give, in any number of pieces

@@ -52,7 +52,6 @@ def test_the_wait_between_the_marks_is_the_first_finding_and_its_share_is_right(
     steps = run.source.steps
     assert (steps.count, steps.used) == (STEPS, STEPS - 1)
     assert steps.step_mean_ms == pytest.approx(400, rel=0.1)
-    assert run.metrics["run"][0]["mark_ms"] == pytest.approx(90, rel=0.2)
     assert run.metrics["run"][0]["device_busy_share"] == pytest.approx(0.2, abs=0.05)
     first = run.findings[0]
     assert first.rule == "input-bound"

@@ -323,20 +323,18 @@ def test_memory_is_held_against_the_device_s_size():
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "heap", "stack", "free", "lifetime"),
+    ("name", "device", "heap", "stack"),
     [
-        ("tf-gpu-multi-worker", 6, 6_210_111_488, 0, 9_266_990_912, 6_210_111_488),
-        ("tf-gpu-multi-worker", 4, 6_208_853_760, 0, 9_268_248_640, 6_208_853_760),
-        ("jax08_gemm-mi300", 0, 482_345_216, 0, 154_123_894_528, 738_197_504),
-        ("tpu-inference", 0, 857_216, 21_491_712_000, 12_057_668_480, 16_106_341_504),
+        ("tf-gpu-multi-worker", 6, 6_210_111_488, 0),
+        ("tf-gpu-multi-worker", 4, 6_208_853_760, 0),
+        ("jax08_gemm-mi300", 0, 482_345_216, 0),
+        ("tpu-inference", 0, 857_216, 21_491_712_000),
     ],
 )
-def test_the_memory_s_peak_is_xprofs(name: str, device: int, heap: int, stack: int, free: int, lifetime: int):  # noqa: PLR0913, PLR0917 - its columns
-    """What XProf 2.24.2 says on its page of the memory; the peak of the process may lie before the recording."""
+def test_the_memory_s_peak_is_xprofs(name: str, device: int, heap: int, stack: int):
+    """What XProf 2.24.2 says on its page of the memory."""
     (row,) = judged(name).frames["device"].filter(pl.col("device") == device).to_dicts()
     assert row["peak_memory_bytes"] == heap + stack
-    told = [row[f"{what}_memory_bytes"] for what in ("heap", "stack", "free", "lifetime_peak")]
-    assert told == [heap, stack, free, lifetime]
 
 
 @pytest.mark.parametrize(

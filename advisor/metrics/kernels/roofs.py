@@ -86,13 +86,6 @@ measure_flops("flops_of_peak_share", lambda view: _arithmetic_ns(view) / view.to
     "multiply; of attention the causal half where it is causal, or may be",
     f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
 )
-measure_flops(
-    "matrix_tflops", lambda view: float(view.once(_multiplying)["least_flops"].sum()) / view.total_ns / 1e3
-).says("TFLOP/s of matrix products, convolutions and attention over the whole step.", "sum of FLOPs / step time")
-measure("flops_known_share", _known_share).says(
-    "Part of the time of the kernels that multiply for which FLOPs are known.",
-    "time of GEMM, convolution and attention kernels launched by ops with known FLOPs / time of all of them",
-)
 measure(
     "far_below_roof_ms",
     lambda view: view.per_step_ms(view.once(_far_ns)),

@@ -10,7 +10,6 @@ from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.missing import Missing
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for
-_XPROF: Final = "XProf's memory profile"
 
 
 def _totals(view: DeviceView) -> pl.DataFrame:
@@ -54,10 +53,6 @@ def _fragmentation(view: DeviceView) -> float | None:
     return 1 - float(fullest["allocated_bytes"].item()) / reserved
 
 
-def _or_missing(value: object) -> Value:
-    return int(value) if isinstance(value, int) else Missing("not_this_allocator")
-
-
 def _unknown(view: DeviceView) -> Missing | None:
     return None if view.once(_totals).height else Missing("no_allocation")
 
@@ -81,22 +76,6 @@ measure("peak_memory_share", _peak_share, needs=("devices",), where=_place).says
     "Most device memory that was held at once as a part of the device's memory.",
     "peak_memory_bytes / device memory",
     "torch-tb-profiler",
-)
-measure("heap_memory_bytes", lambda view: int(_at_peak(view, "allocated_bytes"))).says(
-    "Memory that tensors hold at the peak.", "allocated bytes, at the peak", _XPROF
-)
-measure("stack_memory_bytes", lambda view: _at_peak(view, "stack_bytes") or 0).says(
-    "Memory that the running program holds for its own, as on TPUs, at the peak.",
-    "reserved bytes; 0 on GPUs, at the peak",
-    _XPROF,
-)
-measure("free_memory_bytes", lambda view: _or_missing(_at_peak(view, "available_bytes"))).says(
-    "Memory that the allocator could still give at the peak.", "available bytes, at the peak", _XPROF
-)
-measure("lifetime_peak_memory_bytes", lambda view: _or_missing(view.once(_totals)["lifetime_peak_bytes"].max())).says(
-    "Most device memory that tensors held at once since the process began: the recording may not hold it.",
-    "max of what the allocator says of its own peak",
-    _XPROF,
 )
 measure("reserved_memory_bytes", _reserved_bytes).says(
     "Most device memory that the caching allocator held.",

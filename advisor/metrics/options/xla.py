@@ -38,12 +38,6 @@ of_pipelines = of_devices(
 of_pipelines("tf_data_prefetches", lambda view: view.once(iterators).filter(_AHEAD).height, unit="count").says(
     "Iterators of tf.data that prefetch, in all pipelines.", "iterators whose transformation is Prefetch"
 )
-of_pipelines(
-    "tf_data_parallel_maps", lambda view: view.once(iterators).filter(_ABLE & _AT_ONCE).height, unit="count"
-).says(
-    "Transformations of tf.data that run several calls at once.",
-    "iterators called Parallel* or MapAndBatch whose recorded parallelism is above 1",
-)
 of_pipelines("tf_data_serial_maps", lambda view: view.once(iterators).filter(_SERIAL).height, unit="count").says(
     "Maps of tf.data that run one call at a time.",
     "iterators called Map, and those that could run several calls at once but run one",

@@ -69,7 +69,3 @@ measure(
     "largest difference between the median ends of the collectives of two ranks, 0 below 1 ms: one host",
     "dPRO (MLSys 2022) on why clocks must be aligned",
 )
-measure("clock_residual_us", lambda job: None if job.clock.residual_ns is None else job.clock.residual_ns / 1e3).says(
-    "How far apart the ends of a collective still are on the common clock.",
-    "median over collectives of (last end - first end)",
-)

@@ -38,13 +38,6 @@ def _apart(job: Job, position: int) -> Missing | None:
     return job.missing or (_GUEST if position in job.guests else _APART if position in job.apart else None)
 
 
-def _wait_share(job: Job, position: int) -> Value:
-    if why := _apart(job, position):
-        return why
-    wait, step = job.pace.filter(pl.col("rank") == position).select(pl.mean("wait_ns", "dur_ns")).row(0)
-    return _ratio(wait, step)
-
-
 def _excess_ms(job: Job, position: int) -> Value:
     own = _mean_ms(_OWN)(job, position)
     return own - job.once(_typical_own_ms) if isinstance(own, float) else own
@@ -68,14 +61,6 @@ def _awaited_ms(job: Job, position: int) -> Value:
 
 rank = of_ranks(__name__)
 rank("wait_ms", _mean_ms(_WAIT)).says("Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
-rank("wait_share", _wait_share).says(
-    "Part of the step in which the rank waits for a later one.", "wait_ms / mean of the common steps", _SOURCE
-)
-rank("transfer_ms", _mean_ms(_TRANSFER)).says(
-    "Time per step in which data moves between ranks and nothing else runs on the device.",
-    "time in collectives that none of the rank's kernels covers, less wait_ms",
-    _SOURCE,
-)
 rank("own_step_ms", _mean_ms(_OWN)).says(
     "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
     "mean of the common steps - wait_ms",

@@ -17,7 +17,6 @@ from advisor.text import percent
 from advisor.vocabulary import idle_causes
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
-_LAUNCH_FLOOR_NS: Final = 1_500  # the gap that remains between two ops however they are launched
 _SOURCE: Final = (
     "HTA's host wait and kernel wait, refined; 5 µs is the p90 of queued gaps in public H100 and B200 traces"
 )
@@ -68,10 +67,6 @@ def _late_ns(view: DeviceView) -> Ints:
 def _short_ns(view: DeviceView) -> Ints:
     late = _late_ns(view)
     return late[(late > 0) & (late <= LAUNCH_GAP_NS)]
-
-
-def _recoverable_ms(view: DeviceView) -> float:
-    return view.per_step_ms(float(np.maximum(_short_ns(view) - _LAUNCH_FLOOR_NS, 0).sum()))
 
 
 def _host_busy_share(view: DeviceView) -> float:
@@ -133,11 +128,6 @@ of_lateness(
 of_lateness("launch_gaps_per_step", lambda view: len(_short_ns(view)) / view.steps.height).says(
     "How often per step the device waits for the host to launch, up to {launch_gap} each.",
     "host-bound gaps of at most {launch_gap} / steps",
-)
-of_lateness("launch_gap_recoverable_ms", _recoverable_ms).says(
-    "Idle time per step that faster launching could remove.",
-    "sum over host-bound gaps of at most {launch_gap} of max(0, gap - 1.5 µs) / steps",
-    "1.5 µs is the median gap between queued kernels in public H100 and B200 traces",
 )
 of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~SHORT)).says(
     "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",

@@ -7,7 +7,6 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value, of_devices, tabulates
-from advisor.model.missing import Missing
 
 _LONG_SHARE: Final = 0.05  # of the used steps: what leaves out more is shown with them
 
@@ -20,19 +19,6 @@ def _step_cv(view: DeviceView) -> Value:
 def _whole_ms(view: DeviceView) -> float | None:
     whole_ms, used_ms = (float(of["dur_ns"].to_numpy().mean()) / 1e6 for of in (view.lasting, view.steps))
     return whole_ms if whole_ms >= (1 + _LONG_SHARE) * used_ms else None
-
-
-def _mark_ms(view: DeviceView) -> Value:
-    mean = view.steps["mark_ns"].cast(pl.Float64).mean()
-    return mean / 1e6 if isinstance(mean, float) else Missing("no_marks")
-
-
-def _host_active_ms(view: DeviceView) -> float | None:
-    """Blocked: any runtime call while the device is busy, if it takes longer than launching ever should."""
-    start = view.steps["host_start_ns"].to_numpy()
-    end = start + view.steps["host_dur_ns"].to_numpy()
-    blocked = view.blocked.within(start, end)
-    return view.per_step_ms(float((end - start - blocked).sum())) if len(start) else None
 
 
 @tabulates("recorded_step")
@@ -58,10 +44,6 @@ measure("step_ms", lambda view: float(np.median(view.steps["dur_ns"].to_numpy() 
 measure("step_mean_ms", lambda view: float((view.steps["dur_ns"].to_numpy() / 1e6).mean())).says(
     "Mean step time. Shares and savings are parts of it.", "sum of the periods / steps"
 )
-measure("mark_ms", _mark_ms).says(
-    "How long the range is that marks a step: less than the step where the loop does more than the range holds.",
-    "mean over the used steps of the range's length on the host",
-)
 measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_numpy().mean() / 1e6)).says(
     "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
     "sum of the complete steps / their number",
@@ -72,8 +54,4 @@ measure("whole_step_mean_ms", _whole_ms).says(
 )
 measure("step_cv", _step_cv, unit="ratio").says(
     "Unevenness of the steps.", "sample standard deviation / mean of the step times"
-)
-measure("host_active_ms", _host_active_ms, needs=("host_ops",)).says(
-    "Host work per step: the step cannot get shorter than this while the host does the same work.",
-    "mean over steps of (the host's own period - time it was blocked in calls that wait for the device)",
 )

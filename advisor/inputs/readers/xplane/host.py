@@ -29,7 +29,7 @@ from advisor.model.intervals import nest
 from advisor.model.profile import HOST_OP_KINDS, TEXT
 
 _OF_ALLOCATIONS: Final = {
-    *("allocator_name", "bytes_allocated", "bytes_reserved", "peak_bytes_in_use", "bytes_available", "fragmentation"),
+    *("allocator_name", "bytes_allocated", "bytes_reserved", "bytes_available", "fragmentation"),
     *("requested_bytes", "allocation_bytes", "addr", "tf_op", "region_type", "data_type", "tensor_shapes"),
     "index_on_host",
 }
@@ -258,7 +258,6 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
         "address": events.number("addr"),
         "allocated_bytes": events.number("bytes_allocated"),
         "stack_bytes": events.number("bytes_reserved"),
-        "lifetime_peak_bytes": events.number("peak_bytes_in_use"),
         "requested_bytes": events.number("requested_bytes"),
         "available_bytes": events.number("bytes_available"),
         "fragmentation": events.number("fragmentation", pl.Float64),

@@ -27,8 +27,6 @@ LARGE_US = 2 * 4096**3 / 312e6
 def test_the_share_of_the_peak_is_of_the_whole_step():
     values = metrics_of(queued((GEMM, 880, {"on": 0}), (ADD, 100, {"on": 1}), ops=[LARGE, ADDED]))
     assert values["flops_of_peak_share"] == pytest.approx(LARGE_US / 1000)
-    assert values["matrix_tflops"] == pytest.approx(2 * 4096**3 / 1e9)  # in a step of 1 ms
-    assert values["flops_known_share"] == 1
 
 
 def test_a_tenth_of_the_products_may_be_unknown_and_no_more():
@@ -36,7 +34,6 @@ def test_a_tenth_of_the_products_may_be_unknown_and_no_more():
     assert known["flops_of_peak_share"] is not None
     unknown = metrics_of(queued((GEMM, 900, {"on": 0}), (GEMM, 101, {}), ops=[LARGE]))
     assert unknown["flops_of_peak_share"] == Missing("flops_unknown", share=900 / 1001)
-    assert unknown["flops_known_share"] == pytest.approx(900 / 1001)
 
 
 def test_a_causal_attention_counts_by_half_where_it_may_be_one():

@@ -4,7 +4,7 @@ from math import sqrt
 
 import pytest
 
-from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
+from tests.tables import metrics_of, profile, step, values_of, view
 
 NO_STEP = {"steps": 0, "steps_cut": 0, "step_ms": None, "step_mean_ms": None, "step_cv": None}
 
@@ -32,18 +32,3 @@ def test_no_step_is_used():
 def test_steps_that_the_file_s_end_cuts_are_counted():
     steps = [step(1, 0, 90), step(2, 90, 180, incomplete="file_cut")]
     assert metrics_of(view(profile(steps=steps)))["steps_cut"] == 1
-
-
-def test_the_host_s_own_work_leaves_out_its_waits():
-    # us        0    20   40   60   80   100  120
-    # host      |-------------------|              0 to 80; the window lasts to 120
-    # sync                |--------------|         40 to 100
-    # device         =========================
-    made = profile([kernel(20, 120)], [on_host("sync", 40, 100)], [step(1, 0, 120, host=(0, 80))])
-    found = metrics_of(view(made))
-    assert found["host_active_ms"] == pytest.approx(0.04)
-
-
-def test_a_host_that_never_waits_is_active_all_the_time():
-    found = metrics_of(view(profile([kernel(0, 20)], steps=[step(1, 0, 100)])))
-    assert found["host_active_ms"] == pytest.approx(0.1)
