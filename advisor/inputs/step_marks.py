@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
+from advisor.inputs.loops import FEWEST, loop
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.step_periods import RANGES
@@ -15,7 +16,6 @@ from advisor.model.notes import Note
 from advisor.model.profile import END_NS, matches
 from advisor.text import percent
 
-FEWEST: Final = 4  # calls: three whole periods between them
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
 """Names of ranges for what is done once, before the work that counts."""
 _PARTS: Final = (
@@ -44,7 +44,7 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     """The steps of one process.
 
     In this order: the ranges that `pattern` names; `ProfilerStep#N`; ranges that repeat and hold the work; from each
-    call of `Optimizer.step`, or each request for a batch, to the next.
+    call of `Optimizer.step`, or each request for a batch, to the next; the turns of a loop that shows in the work.
 
     Args:
         host: The process's host ops, with `id` and `parent`.
@@ -61,7 +61,8 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     if steps.height:
         return Marks(steps)
     repeated = repeating(host, device, option=1)
-    return repeated if repeated.steps.height else _calls(host)
+    called = repeated if repeated.steps.height else _calls(host)
+    return called if called.steps.height else _turns(host, device)
 
 
 def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS, **hint: int) -> Marks:
@@ -176,10 +177,24 @@ def _calls(host: pl.DataFrame) -> Marks:
     if not loops:
         return Marks(profiler_steps(host.clear()))
     steps, code = min(loops, key=lambda loop: loop[0].height)
-    numbered = steps.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int32)).with_columns(
-        name=pl.format("step {}", "step"), host_dur_ns=pl.lit(0, pl.Int64)
+    return Marks(_numbered(steps), Note(code, confidence=confidence(steps)))
+
+
+def _turns(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
+    """A step from each begin of a sequence of work that repeats to the next."""
+    turns = loop(host, device)
+    if turns is None:
+        return Marks(profiler_steps(host.clear()))
+    steps = _numbered(pl.DataFrame({"host_start_ns": turns.starts}))
+    how = confidence(steps)
+    return Marks(steps, Note("steps_by_work", turns=steps.height, ops=turns.ops, share=turns.share, confidence=how))
+
+
+def _numbered(begins: pl.DataFrame) -> pl.DataFrame:
+    """Steps that begin at these times and last until the next."""
+    return begins.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int32)).select(
+        "step", "host_start_ns", name=pl.format("step {}", "step"), host_dur_ns=pl.lit(0, pl.Int64)
     )
-    return Marks(numbered, Note(code, confidence=confidence(steps)))
 
 
 def _once_a_step(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:

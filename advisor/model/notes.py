@@ -97,6 +97,10 @@ NOTES: Final = {
     "ranges_hold": f"{_AS_STEPS} they hold {{inside:percent}} of the ops' time{_COVER}",
     "steps_by_optimizer": f"{_BY_CALLS} call of Optimizer.step {_TO_NEXT}",
     "steps_by_requests": f"{_BY_CALLS} request for a batch {_TO_NEXT}",
+    "steps_by_work": (
+        f"{_BY_CALLS} sequence of {{ops:count op}} {_TO_NEXT}; the {{turns:count}} that are equal, or nearly so, hold "
+        "{share:percent} of the work"
+    ),
     "steps_by_calls": f"{_BY_CALLS} call of {{call}} {_TO_NEXT}",
     "steps_by_executions": f"{_BY_CALLS} execution of {{program}} on XLA's threads {_TO_NEXT}",
     "steps_late_executions": (

@@ -13,6 +13,7 @@ LEFT_OUT: Final = {
     "compiled": "code was compiled",
     "queue_filling": "the first recorded step takes {length:ms}, because the device's queue was still empty",
     "first_uses": "the first recorded step takes {length:ms}, of which start-up and first uses of kernels take {of:ms}",
+    "first_pass": "the first step of the process takes {length:ms}; the median is {of:ms}",
     "cold_ops": (
         "the first recorded step takes {length:ms}, because its usual ops take {of:ms} longer than in later steps"
     ),
@@ -20,5 +21,5 @@ LEFT_OUT: Final = {
 }
 """Why a recorded step is not used: `length` is the step's, `of` the time that the code speaks of."""
 
-START_UP: Final = ("queue_filling", "first_uses", "cold_ops")
+START_UP: Final = ("queue_filling", "first_uses", "first_pass", "cold_ops")
 """Why a first step is left out whose length the steps after it do not have."""

@@ -92,7 +92,7 @@ def test_what_graphs_hide_could_not_be_told():
         "few-blocks",
     } <= unknown
     assert {"tail-wave", "optimizer-not-fused", "layout-transposes", "misaligned-matmul"} <= unknown
-    assert [found.rule for found in graphs.findings] == ["too-few-steps"]
+    assert (graphs.findings, graphs.source.steps.used) == ((), 9)  # ten launches of one graph
     told = graphs.metrics["worker"][0]
     assert told["device_busy_share"] > 0.99
     assert told["idle_share"] is told["dependency_idle_share"] is told["kernels_per_step"] is None

@@ -22,6 +22,7 @@ from advisor.model.profile import END_NS, Profile, matches, rows_where
 from advisor.vocabulary.limits import BACKLOG_NS, THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
+_NEIGHBOURS: Final = 11  # steps, the step itself in their midst
 _ENOUGH_STEPS: Final = 3
 _TWICE: Final = 2
 _ENDS: Final = (OPTIMIZER_STEP, r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
@@ -264,14 +265,16 @@ def _steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
 def _is_slow() -> pl.Expr:
     """Whether a step is far longer than most, for its wait for a batch or without it.
 
-    A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start.
+    A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start. Nor
+    is a step an exception that is as long as most around it: it is of another stretch of the program.
     """
     usable, first = pl.col("usable"), pl.int_range(pl.len()) == 0
     median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
     own_median, own_fence = _median_and_fence(pl.col("own_ns").filter(usable))
     is_long = (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
     is_own = (pl.col("own_ns") > own_fence) & (pl.col("own_ns") >= _LEAST_OUTLIER * own_median)
-    return usable & is_long & (is_own | first)
+    around = pl.col("dur_ns").rolling_median(_NEIGHBOURS, min_samples=1, center=True)
+    return usable & is_long & (pl.col("dur_ns") >= _LEAST_OUTLIER * around) & (is_own | first)
 
 
 def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
@@ -354,10 +357,17 @@ def _whys(steps: pl.DataFrame, profile: Profile) -> Mapping[str, Why]:
         "compiled": (pl.col("compiled"), None),
         "queue_filling": (first & filling, None),
         "first_uses": (first & (loading_ns >= _FIRST_USES * (dur - median)), loading_ns),
+        "first_pass": (first & pl.lit(_is_from_start(steps, profile)), dur.filter(usable & ~slow).median()),
         "cold_ops": (first & (slower_ns >= _FIRST_USES * (dur - median)), slower_ns),
         # of the steps that are used, as everywhere else
         "outlier": (pl.lit(slow), dur.filter(usable & ~slow).median()),
     }
+
+
+def _is_from_start(steps: pl.DataFrame, profile: Profile) -> bool:
+    """Whether the recording holds the process's start, so that the first step is the first of all."""
+    of_worker = profile.workers.filter(pl.col("worker") == steps["worker"][0])
+    return of_worker["work_start_ns"].drop_nulls().len() > 0
 
 
 def _without(steps: pl.DataFrame, whys: Mapping[str, Why]) -> pl.DataFrame:

@@ -77,7 +77,7 @@ OWN_LOADING: Final = shared.pattern("loader")
 WORKERS_LOADING: Final = shared.pattern("worker_loader")
 """Requests for a batch to the processes of PyTorch's loader."""
 
-WAITS: Final = r"^(?:cuda|hip)(?:Device|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize"
+WAITS: Final = r"^(?:cuda|hip)(?:Device|Thread|Stream|Event)Synchronize|^cu(?:Ctx|Stream|Event)Synchronize"
 TAKES_MEMORY: Final = r"^(?:cuda|hip)(?:Ext|Host)?(?:Malloc|Free|Alloc)|^cuMem(?:Alloc|Free|Create|Map|Unmap)"
 """Driver calls that only wait; and those that allocate or free memory."""
 

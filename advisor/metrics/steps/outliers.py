@@ -36,7 +36,8 @@ _HARDLY_MORE: Final = 0.02  # of the ops: a value that is logged now and then
 _LONG: Final = 1.25  # times the median: as in the rule
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _ALWAYS_SHARE: Final = 0.05
-_START_UP: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
+_STARTS_UP: Final = pl.col("left_out").is_in(START_UP).fill_null(value=False)
+_FIRST_STEPS: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
     "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, with and without "
@@ -66,7 +67,7 @@ def _added_ms(view: DeviceView, ns: float) -> float:
 
 
 def _outliers_share(view: DeviceView) -> Value:
-    most_ns = float(_excess(view.outliers, _usual(view.steps)[1]).sum())
+    most_ns = float(_excess(view.outliers.filter(~_STARTS_UP), _usual(view.steps)[1]).sum())
     return _added_ms(view, most_ns) * 1e6 / (view.total_ns / view.steps.height)
 
 
@@ -104,8 +105,7 @@ def _beyond_left_out(view: DeviceView) -> dict[str, Ints]:
 
 def _long_steps(view: DeviceView) -> pl.DataFrame:
     """Steps left out for their length, without compilation in them."""
-    starts_up = pl.col("left_out").is_in(START_UP).fill_null(value=False)
-    return view.outliers.filter(~_compiled(view, view.outliers) & ~starts_up)
+    return view.outliers.filter(~_compiled(view, view.outliers) & ~_STARTS_UP)
 
 
 def _acts_always(view: DeviceView, cause: str) -> bool:
@@ -117,7 +117,7 @@ def _acts_always(view: DeviceView, cause: str) -> bool:
 def _late_compilations(view: DeviceView) -> pl.DataFrame:
     """Steps that compile after the first that did not; before it, compilation is start-up, which does not take long."""
     compiled = _compiled(view, view.complete).to_numpy()
-    if compiled.all() and view.complete.height > _START_UP:
+    if compiled.all() and view.complete.height > _FIRST_STEPS:
         return view.complete[1:]
     return view.complete.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
 
@@ -126,7 +126,7 @@ def _compiling_ns(view: DeviceView) -> tuple[float, float]:
     """What the steps that compile again take beyond the others, and at most."""
     steps, late = view.complete, _late_compilations(view)
     compiled = _compiled(view, steps).to_numpy()
-    if compiled.all() and steps.height > _START_UP:
+    if compiled.all() and steps.height > _FIRST_STEPS:
         return float(_compilation(view, late).sum()), float(_most_compilation(view, steps).sum())
     typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
     return float(_excess(late, typical).sum()), late.height * float(_excess(late, short).max(initial=0.0))
@@ -284,7 +284,7 @@ def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
 measure = of_devices(__name__, source=_SOURCE)
 of_compilation = of_devices(__name__)
 measure("outliers_share", _outliers_share, where=lambda view: _places(view.outliers)).says(
-    "What the steps left out as uneven add to the mean step at most.",
+    "What the steps left out as uneven, but for start-up, add to the mean step at most.",
     "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
 )
 measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count").says(

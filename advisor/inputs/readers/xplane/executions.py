@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.inputs.loops import FEWEST
 from advisor.inputs.names.calls import JIT_CALL
-from advisor.inputs.step_marks import FEWEST
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches

@@ -6,10 +6,11 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs import links
+from advisor.inputs.loops import FEWEST
 from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, LOGGING, RESULT_WAIT, SAVING
 from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_runs, repeated, sent_by
 from advisor.inputs.readers.xplane.names import copies
-from advisor.inputs.step_marks import FEWEST, Marks, confidence, repeating
+from advisor.inputs.step_marks import Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
 from advisor.model.arrays import Mask
 from advisor.model.notes import Note

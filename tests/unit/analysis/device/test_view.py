@@ -286,6 +286,18 @@ def test_loading_a_library_is_a_first_use_and_only_the_first_step_can_be_start_u
     assert why(made, 4) == "outlier"
 
 
+def test_the_first_step_of_a_process_is_start_up_whatever_made_it_long():
+    made = of_lengths(800, 200, 200, 200, 200)
+    fresh = replace(made, workers=made.workers.with_columns(work_start_ns=pl.lit(0, pl.Int64)))
+    assert (why(made, 0), why(fresh, 0), of_us(fresh, 0)) == ("outlier", "first_pass", 200)
+
+
+def test_a_stretch_of_long_steps_is_how_the_program_is():
+    """A solver whose matrix shrinks: the first steps are no exceptions, and a single one among them is."""
+    assert used(of_lengths(*[500] * 8, *[100] * 40)) == list(range(48))
+    assert used(of_lengths(*[500] * 4, 900, *[500] * 4, *[100] * 40)) == [*range(4), *range(5, 49)]
+
+
 def cold(first_us: float, *more: Row, name: str = "mul") -> str:
     """Why the first of five steps without a device is left out, whose one op takes `first_us`; the others' takes 50."""
     lengths = (200, 100, 100, 100, 100)

@@ -1,0 +1,145 @@
+"""Loops without marks: the same sequence of kernels, copies or ops again and again."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from advisor.model.arrays import Ints
+from advisor.model.profile import matches
+
+FEWEST: Final = 4  # turns: three whole periods between their beginnings
+_ALIKE: Final = 0.8  # of the turns: a loop logs now and then
+_ENOUGH_SHARE: Final = 0.8  # of the work: what a step is made of repeats too, but leaves the rest of the step out
+_MOST_TRIES: Final = 64  # sequences to look for, the rarest first
+_FEWEST_OPS: Final = 2  # of a turn: the same op again and again is no sequence
+_FULL_WAIT: Final = r"^(?:(?:cuda|hip)(?:Device|Thread)|cuCtx)Synchronize"
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Loop(NamedTuple):
+    """When each turn begins on the host, in ns; how many ops one has, and what of all work is in turns, 0..1."""
+
+    starts: Ints
+    ops: int
+    share: float
+
+
+def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
+    """The longest sequence of work that repeats, at least four times, and makes up the recording; None without one.
+
+    The sequence is that of the device's work as it is launched; without a device, that of the outermost ops of the
+    thread that runs most of them. Layers repeat as steps do. What tells them apart is that the host waits for all of
+    the device in each step, or copies a result back and nothing else follows the loop; on a CPU, that nothing runs
+    before and after a loop but what is in it.
+
+    Args:
+        host: The process's host ops, with `id` and `parent`.
+        device: Its device ops, with `launch`.
+    """
+    work = _launched(host, device) if device.height else _outermost(host)
+    symbols = work["name"].to_physical().to_numpy()
+    for at in _anchors(symbols):
+        begins, length, end = _turns(symbols, at)
+        if length < _FEWEST_OPS:
+            continue
+        before, turns, after = np.split(symbols, [begins[0], end])
+        share = _share(work, begins[0], end)
+        is_last = set(after) <= set(turns)
+        meets = _meets(host, work, begins, is_last=is_last) if device.height else is_last and set(before) <= set(turns)
+        if share >= _ENOUGH_SHARE and meets:
+            return Loop(work["called_ns"].to_numpy()[begins], length, share)
+    return None
+
+
+def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """The ops of the device with most of them, as they are launched: name, called_ns, and what they take."""
+    busiest = device.group_by("device").len().sort("len", "device", descending=[True, False])["device"][0]
+    called = host["start_ns"].gather(device["launch"])
+    rows = device.with_columns(called_ns=pl.coalesce(called, "start_ns"))
+    return rows.filter(pl.col("device").eq_missing(busiest)).sort("called_ns", "start_ns")
+
+
+def _outermost(host: pl.DataFrame) -> pl.DataFrame:
+    """The ops inside no other op, of the thread on which such ops take most time."""
+    ops = host.filter(pl.col("kind") == "op")
+    outer = ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
+    longest = outer.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
+    rows = outer.filter(pl.col("thread").eq_missing(longest["thread"].first()))
+    return rows.with_columns(called_ns="start_ns").sort("start_ns")
+
+
+def _anchors(symbols: Ints) -> list[Ints]:
+    """Where what comes equally often comes, one for each number of times, the rarest first: the longest sequences."""
+    order = np.argsort(symbols, kind="stable")
+    _, first, times = np.unique(symbols[order], return_index=True, return_counts=True)
+    counts = np.unique(times[times >= FEWEST])[:_MOST_TRIES]
+    groups = (np.flatnonzero(times == count) for count in counts)
+    earliest = (group[np.argmin(order[first[group]])] for group in groups)
+    return [order[first[each] : first[each] + times[each]] for each in earliest]
+
+
+class _Turns(NamedTuple):
+    """Where turns begin, how many symbols one has (0: they are not alike), and where the last that is whole ends."""
+
+    begins: Ints
+    length: int
+    end: int
+
+
+def _turns(symbols: Ints, at: Ints) -> _Turns:
+    """The turns around these places. The first may be another: it sets up what the others use."""
+    mixed: npt.NDArray[np.uint64] = (symbols.astype(np.uint64) + np.uint64(1)) * _MIX
+    mixed ^= mixed >> np.uint64(31)
+    sums, places = (_sums(of) for of in (mixed, np.multiply(mixed, np.arange(len(symbols), dtype=np.uint64))))
+
+    def hashes(begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
+        return places[ends] - places[begins] - begins.astype(np.uint64) * (sums[ends] - sums[begins])
+
+    keys, times = np.unique(hashes(at[1:-1], at[2:]), return_counts=True)
+    usual = hashes(at[:-1], at[1:]) == keys[np.argmax(times)]
+    if times.max() < _ALIKE * (len(at) - 2):
+        return _Turns(at, 0, 0)
+    last = int(np.flatnonzero(usual)[-1])
+    length = int(at[last + 1] - at[last])
+    begins = at[: last + 2] - _lead(symbols, at[: last + 2], length)
+    end = begins[-1:] + length
+    is_complete = end[0] <= len(symbols) and hashes(begins[-1:], end) == hashes(begins[-2:-1], begins[-1:])
+    return _Turns(begins, length, int(end[0]) if is_complete else int(begins[-1]))
+
+
+def _sums(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The sum of all values before each place and of all; it wraps around, as hashes may."""
+    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)])
+
+
+def _lead(symbols: Ints, at: Ints, length: int) -> int:
+    """How many symbols before these places, the first too, are of the turn: so far back all places agree."""
+    most = int(min(length - 1, at[0]))
+    for back in range(1, most + 1):
+        is_alike = symbols[at - back] == symbols[at[-1] - back]
+        if not is_alike[0] or is_alike.mean() < _ALIKE:
+            return back - 1
+    return most
+
+
+def _share(work: pl.DataFrame, begin: int, end: int) -> float:
+    """The part of the kernels' time, or where there are none of all, that is between these rows."""
+    kernels = work.with_row_index().filter(pl.col("kind").is_in(["kernel", "collective", "op"]))
+    inside = pl.col("index").is_between(begin, end, closed="left")
+    return float(kernels.select(pl.col("dur_ns").filter(inside).sum() / pl.col("dur_ns").sum()).item() or 0)
+
+
+def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: bool) -> bool:
+    """Whether host and device meet in most turns: a wait for all of it, the copy of a result, or a graph's launch.
+
+    A graph is captured with its parameters: the same one does not run another layer.
+    """
+    results = np.flatnonzero((work["copy_kind"].cast(pl.String) == "DtoH").fill_null(value=False).to_numpy())
+    waits = np.sort(host.filter(matches(_FULL_WAIT).fill_null(value=False))["start_ns"].to_numpy())
+    starts = work["called_ns"].to_numpy()[begins]
+    graphs = np.flatnonzero(work["graph"].is_not_null().to_numpy())
+    copied, launched = (np.diff(np.searchsorted(rows, begins)) > 0 for rows in (results, graphs))
+    waited = np.diff(np.searchsorted(waits, starts)) > 0
+    return bool((waited | launched | (copied & is_last)).mean() >= _ALIKE)

@@ -1,0 +1,83 @@
+"""Loops without marks, in sequences by hand: one letter is one op of 1 ms, one every 2 ms."""
+
+from __future__ import annotations
+
+from advisor.inputs.loops import loop
+from advisor.inputs.step_marks import marks
+from advisor.model.notes import Note
+from tests.tables import Row, kernel, on_device, on_host, profile
+
+MS = 1_000
+
+
+def kernels(sequence: str) -> list[Row]:
+    """`<` copies a result back, `>` copies an input; any other letter is a kernel."""
+    kinds = {"<": "DtoH", ">": "HtoD"}
+    return [
+        kernel(2 * n * MS, (2 * n + 1) * MS, launched=2 * n * MS - 10, name=letter)
+        if letter not in kinds
+        else on_device("memcpy", 2 * n * MS, (2 * n + 1) * MS, name=letter, copy_kind=kinds[letter])
+        for n, letter in enumerate(sequence)
+    ]
+
+
+def waits(*places: int, name: str = "cudaDeviceSynchronize") -> list[Row]:
+    """Waits right after the ops at these places."""
+    return [on_host("sync", (2 * n + 1) * MS, (2 * n + 1) * MS + 100, name=name) for n in places]
+
+
+def turns(device: list[Row], host: list[Row] = ()) -> tuple[list[int], int] | None:
+    """The places at which turns begin, and how many ops one has."""
+    made = profile(device, list(host))
+    found = loop(made.host_ops, made.device_ops)
+    return found and ([round(ns / 2e6) for ns in found.starts.tolist()], found.ops)
+
+
+def test_a_sequence_that_ends_with_a_result_is_a_step_from_its_first_op_on():
+    assert turns(kernels(">ab<" * 4)) == ([0, 4, 8, 12], 4)
+    assert turns(kernels("xy" + ">ab<" * 4)) == ([2, 6, 10, 14], 4)
+
+
+def test_so_is_one_after_which_the_host_waits_for_all_of_the_device():
+    device = kernels("ab" * 4 + "x")
+    assert turns(device, waits(1, 3, 5, 7)) == ([0, 2, 4, 6], 2)
+    assert turns(device, waits(1, 3, 5, 7, name="cudaStreamSynchronize")) is None
+
+
+def test_layers_of_one_pass_are_no_steps():
+    assert turns(kernels("e" + "qkv" * 6 + "h<")) is None
+    assert turns(kernels("e" + "q<k" * 6 + "h<"), waits(20)) is None  # a head follows
+
+
+def test_three_turns_do_not_show_a_loop():
+    assert turns(kernels(">ab<" * 3)) is None
+
+
+def test_of_nested_loops_the_outer_one_is_the_step():
+    layers = "e" + "qkv" * 6 + "h<"
+    assert turns(kernels(layers * 4)) == ([0, 21, 42, 63], 21)
+
+
+def test_a_loop_may_set_itself_up_and_log_now_and_then():
+    assert turns(kernels("iab<" + "ab<" * 5 + "aab<" + "ab<" * 3)) is not None
+    assert turns(kernels("ab<" + "aab<" * 2 + "abb<" * 2)) is None
+
+
+def test_what_is_a_small_part_of_the_work_is_no_loop():
+    long = [kernel(100 * MS, 300 * MS, name="long")]
+    assert turns([*kernels("ab<" * 4), *long]) is None
+
+
+def test_on_a_cpu_equal_sequences_of_outermost_ops_are_steps_unless_others_run_around_them():
+    def ops(sequence: str) -> list[Row]:
+        return [on_host("op", 2 * n * MS, (2 * n + 1) * MS, name=letter) for n, letter in enumerate(sequence)]
+
+    assert turns([], ops("rcl" * 5)) == ([0, 3, 6, 9, 12], 3)
+    assert turns([], ops("e" + "rcl" * 5)) is None
+
+
+def test_the_note_says_how_the_steps_were_found_and_how_sure_that_is():
+    made = profile(kernels(">ab<" * 5))
+    chosen = marks(made.host_ops, made.device_ops, None)
+    assert chosen.steps["step"].to_list() == [0, 1, 2, 3, 4]
+    assert chosen.how == Note("steps_by_work", turns=5, ops=4, share=1.0, confidence="medium")
