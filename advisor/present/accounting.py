@@ -8,7 +8,7 @@ from advisor.model.report import Accounting, Part, Run
 from advisor.model.source import Steps
 from advisor.present import document as doc
 from advisor.present.verdict import place
-from advisor.text import UNKNOWN, count, listing, ms, percent
+from advisor.text import UNKNOWN, ms, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import part_gloss, part_short
 
@@ -16,7 +16,6 @@ _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
 _NO_KERNELS: Final = "kernels_not_exported"
 _UNKNOWN: Final = "unknown"  # its name says that the cause is not known
-_FEW: Final = 3  # findings: nobody reads more names in one line
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
@@ -31,14 +30,13 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
 
 
 def parts(run: Run) -> tuple[doc.Block, ...]:
-    """A table of all parts with the findings that explain them, and what these may save of the busy part."""
+    """A table of all parts with the findings that explain them, and what these save of each."""
     known = run.accounting
     if known is None:
         return ()
     of = "step" if run.source.steps.marked else "recording"
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
-    doubt = _doubt(known, of)
-    return (doc.Table(heads, tuple(map(_row, known.parts))), *((doc.Text(doubt),) if doubt else ()))
+    return (doc.Table(heads, tuple(map(_row, known.parts))),)
 
 
 def _segments(known: Accounting) -> tuple[doc.Segment, ...]:
@@ -79,29 +77,12 @@ def _usual(steps: Steps) -> str:
     return f"Bar and savings are of the {mean}, {times[0]}; the rest is of the {usual} one, {times[1]}."
 
 
-def _doubt(known: Accounting, of: str) -> str:
-    """How far fixes may shorten the busy part too."""
-    rest = known.busy_share - known.useful_share
-    return (
-        f"Of the busy part, the fixes{_whose(known)} may save up to {percent(rest)} of the {of}."
-        if rest > _NOTHING
-        else ""
-    )
-
-
 def _adding_up(shares: Mapping[str, float]) -> list[str]:
     """`Busy 90.3 %`, `lost 9.7 %`: with a decimal each where one has it, so that they add up; none of nothing."""
     texts = {what: percent(share) for what, share in shares.items() if what == "Busy" or share > _NOTHING}
     if any("." in text for text in texts.values()) and not any(text[0] in "<>" for text in texts.values()):
         texts = {what: f"{100 * shares[what]:.1f} %" for what in texts}
     return [f"{what} {text}" for what, text in texts.items()]
-
-
-def _whose(known: Accounting) -> str:
-    """` of tf32-off and tail-wave`: the findings whose savings count busy time, the first few by name."""
-    rules = list({rule: None for part in known.parts if part.is_useful and part.saved_ms for rule in part.findings})
-    more = [count(len(rules) - _FEW, "other")] if len(rules) > _FEW else []
-    return f" of {listing([*rules[:_FEW], *more])}" if rules else ""
 
 
 def _row(part: Part) -> doc.Row:

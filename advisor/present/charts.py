@@ -35,16 +35,6 @@ def charts(run: Run) -> list[Chart]:
     return [chart for chart in every if chart is not None]
 
 
-def chart_names(run: Run) -> list[str]:
-    """The names of those charts."""
-    return [chart.name for chart in charts(run)]
-
-
-def chart_words(run: Run, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Title and sentence of those of these charts that the run has the numbers for, by name."""
-    return {chart.name: (chart.title, chart.says) for chart in charts(run) if chart.name in names}
-
-
 def _known(row: Row, column: str) -> float | None:
     value = row.get(column)
     return float(value) if isinstance(value, int | float) else None

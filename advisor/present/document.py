@@ -204,24 +204,6 @@ class Table(Struct, frozen=True):
     level: Level = Level.BOTH
 
 
-class Node(Struct, frozen=True):
-    """A part of a tree: `share` is the length of its bar, of 1."""
-
-    name: str
-    text: str
-    share: float = 0.0
-    mark: str = ""
-    on_path: bool = False
-    nodes: tuple[Node, ...] = ()
-
-
-class Tree(Struct, frozen=True):
-    """What asks what, from the top down."""
-
-    nodes: tuple[Node, ...]
-    level: Level = Level.BEHIND
-
-
 class Widget(Struct, frozen=True):
     """What a page's script draws from its data: `name` says which; nothing in other media.
 
@@ -353,9 +335,7 @@ class Actions(Struct, frozen=True):
         return next((action.then for action in self.actions[:few][::-1] if action.then), "")
 
 
-Block: TypeAlias = (
-    Text | Lines | Pairs | Figures | Code | Bars | Strips | Table | Tree | Widget | Fold | Findings | Actions
-)
+Block: TypeAlias = Text | Lines | Pairs | Figures | Code | Bars | Strips | Table | Widget | Fold | Findings | Actions
 
 
 class Section(Struct, frozen=True):

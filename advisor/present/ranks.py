@@ -1,21 +1,17 @@
 """What sets one rank, GPU or host of a job apart from the others, and how fast data moves between them."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from advisor.inputs.readers import format_of
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source
 from advisor.present.headline_figures import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, whose
-from advisor.text import capital, ms, percent, plural, quantity
-from advisor.vocabulary.kinds import POINT_TO_POINT, XLA_FRAMEWORKS
+from advisor.text import capital, ms, percent, plural
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
-_BANDWIDTH: Final = ("bus_bandwidth_gbs", "expected_bus_bandwidth_gbs", "link_reached_share")
-_LARGE: Final = 4 << 20
 _ALIKE: Final = 0.1
 _SEVERAL: Final = 2
 _CLEAR: Final = 0.02  # of the step: a shorter wait names nobody
@@ -81,31 +77,6 @@ def _awaited(run: Run, setter: str) -> str:
     return f". The others wait longest for {whom}: {together}"
 
 
-def each_rank(run: Run) -> list[str]:
-    """What of single ranks is worth a line beside that sentence; empty where nothing sets any apart."""
-    return [*_gpus(run), *odd_ranks(run)] or hosts(run)
-
-
-def _gpus(run: Run) -> list[str]:
-    """A line for each of several GPUs of a profiler whose users know no ranks."""
-    rows = run.metrics.get("device", ())
-    if not format_of(run.source.format).any_program or len(rows) < _SEVERAL:
-        return []
-    of = "" if len({row["device"] for row in rows}) == len(rows) else "process {worker}, "
-    return [f"{of.format(**row)}GPU {row['device']}: {_at_work(row)}" for row in rows]
-
-
-def _at_work(row: Mapping[str, Value]) -> str:
-    """How busy one GPU is, what NCCL takes of its step and what of that nothing overlaps, and how long it waits."""
-    busy, step_ms, nccl_ms = (number(row, name) for name in ("device_busy_share", "step_mean_ms", "communication_ms"))
-    if not nccl_ms or not step_ms:
-        return f"busy {percent(busy)}, no NCCL kernels"
-    exposed = number(row, "exposed_communication_ms") / step_ms
-    waits = f", waits {ms(waits_ms)}" if (waits_ms := number(row, "wait_ms")) else ""
-    nccl = f"NCCL {percent(nccl_ms / step_ms)} ({row['collective_calls']}), exposed {percent(exposed)}"
-    return f"busy {percent(busy)}, {nccl}{waits}"
-
-
 def odd_ranks(run: Run) -> list[str]:
     """A line for each rank whose time without waits is clearly not that of the typical one, the oddest first.
 
@@ -133,16 +104,6 @@ def _is_odd(rank: _Pace) -> bool:
     return abs(rank.excess_ms) >= _ODD * max(rank.own_ms - rank.excess_ms, 0)
 
 
-def bandwidth(run: Run) -> str | None:
-    """What the large collectives reach of what their links allow; None where there are none, or no sizes.
-
-    Where waiting for late ranks is not separable from the transfer, the largest messages are the best measure, and
-    that at least.
-    """
-    parts = [part for part in (_reached(run), slowest_link(run)) if part]
-    return "; ".join(parts) or None
-
-
 def slowest_link(run: Run) -> str | None:
     """Which two ranks have the slowest link between them; None where links cannot be compared."""
     row = run_row(run)
@@ -152,46 +113,6 @@ def slowest_link(run: Run) -> str | None:
     if share >= 1 - _ALIKE:
         return "no link between two ranks is slower than the others"
     return f"the slowest link, between {pair}, reaches {percent(share)} of the typical one"
-
-
-def _reached(run: Run) -> str | None:
-    reached, allowed, share = (run_row(run).get(name) for name in _BANDWIDTH)
-    if isinstance(reached, float) and isinstance(allowed, float) and isinstance(share, float):
-        links = f"{percent(share)} of the {_gbs(allowed)} that the links allow"
-        return f"collectives of 4 MiB and more reach a bus bandwidth of {_gbs(reached)}, {links}"
-    large = [c for c in run.metrics.get("collective", ()) if number(c, "bytes") >= _LARGE and number(c, "bus_gbs")]
-    return _largest(max(large, key=lambda c: (number(c, "bytes"), number(c, "bus_gbs")))) if large else None
-
-
-def _largest(most: Mapping[str, Value]) -> str:
-    """How fast the largest collective is, at least."""
-    is_paired = most["op"] in POINT_TO_POINT
-    among = "from one rank to another" if is_paired else f"between {most['group_size']} ranks"
-    what = f"the largest {most['op']}, {quantity(most['bytes'], 'bytes')} {among}"
-    algorithm, bus = (_gbs(number(most, name)) for name in ("algorithm_gbs", "bus_gbs"))
-    rate = bus if is_paired else f"{algorithm} algorithm and {bus} bus bandwidth"
-    return f"{what}: {rate}" if most.get("exact") else f"{what}: at least {rate} (this includes waiting for late ranks)"
-
-
-def hosts(run: Run) -> list[str]:
-    """A line for each of several hosts, the slowest first: its mean step, and what takes most of it."""
-    of_worker: dict[Value, list[Mapping[str, Value]]] = {}
-    for row in run.metrics.get("step", ()):
-        of_worker.setdefault(row.get("worker"), []).append(row)
-    lines = []
-    several = len(run.source.workers) > 1 and run.source.framework in XLA_FRAMEWORKS  # ranks of PyTorch: `odd_ranks`
-    for worker in run.source.workers if several else ():
-        steps = of_worker.get(worker.worker, [])
-        lengths = [length for row in steps if isinstance(length := row.get("step_ms"), float)]
-        most = Counter(row.get("bottleneck") for row in steps).most_common(1)
-        if lengths and most:
-            share = [part for row in steps if isinstance(part := row.get(f"{most[0][0]}_share"), float)]
-            mean = sum(lengths) / len(lengths)
-            line = f"host {worker.worker} ({worker.name}): {ms(mean)} a step"
-            lines.append(
-                (-mean, f"{line}, mostly {most[0][0]} ({percent(sum(share) / len(share))})" if share else line)
-            )
-    return [line for _, line in sorted(lines)]
 
 
 def reach(finding: Finding, run: Run) -> str | None:
@@ -215,7 +136,3 @@ def _every(source: Source) -> str:
     """`both ranks`, `all 8 ranks`."""
     read = len(source.workers)
     return f"{'both' if read == _SEVERAL else f'all {read}'} {plural(member(source))}"
-
-
-def _gbs(value: float) -> str:
-    return f"{quantity(value, 'number')} GB/s"

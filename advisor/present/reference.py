@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import indent
-from typing import Final, NamedTuple
+from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import explanation
 from advisor.metrics.metric import METRICS, Metric
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Case, Fix
-from advisor.rules.thresholds import Threshold
 from advisor.rules.wording import outline
 from advisor.text import percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE, SAVED_SHARES
 from advisor.vocabulary.parts import PARTS
-from advisor.vocabulary.rules import SIDES, UNSEEN
-from advisor.vocabulary.severities import GRADES
+from advisor.vocabulary.rules import UNSEEN
 
 _HEAD: Final = (
     "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
@@ -28,8 +25,6 @@ _SEVERITY: Final = (
     f"The middle of a saving decides the severity: high from {percent(SAVED_SHARES['high'])} of the step, "
     f"medium from {percent(SAVED_SHARES['medium'])}, else low."
 )
-_LIMIT: Final = re.compile(r"(\w+) (>=|>|<) (\w+)( \* step_mean_ms)?")
-_JOINTS: Final = {" AND ": "All of these must hold.", " OR ": "One of these is enough."}
 
 
 def rule_page(rule: Rule) -> str:
@@ -40,7 +35,6 @@ def rule_page(rule: Rule) -> str:
         + (" · a symptom, shown alone only if no cause explains it" if rule.about.symptom else ""),
         _line(rule.why),
         "## When it fires",
-        *_limits(rule),
         _conditions(rule),
         *_parameters(rule),
         *_saving(rule),
@@ -161,45 +155,8 @@ def accounting_page() -> str:
     return _joined("# Accounting", _ACCOUNTING.format(**limits).strip(), table)
 
 
-class _Limit(NamedTuple):
-    """What one comparison of a condition holds a metric against."""
-
-    metric: str
-    side: str
-    value: str
-
-    @classmethod
-    def of(cls, condition: object, parameters: Mapping[str, Threshold]) -> _Limit | None:
-        """None where the condition is no comparison of one metric with a number or a documented parameter."""
-        match = _LIMIT.fullmatch(str(condition))
-        if match is None:
-            return None
-        metric, side, name, of_step = match.groups()
-        parameter = Threshold.model_validate(float(name)) if name.isdecimal() else parameters.get(name)
-        if parameter is None:
-            return None
-        value = quantity(parameter.value, parameter.unit)
-        return cls(metric, SIDES[side], f"{value} of the step" if of_step else value)
-
-
-def _limits(rule: Rule) -> Iterator[str]:
-    """One line for each metric of a condition that joins plain comparisons: `fires at 5 %, high at 20 %`."""
-    for joint, rest in _JOINTS.items():
-        limits = [_Limit.of(part, rule.parameters) for part in _line(rule.when).split(joint)]
-        lines = [f"- `{x.metric}` fires {x.side} {x.value}{_levels(rule, x.metric)}" for x in limits if x]
-        if len(lines) == len(limits):
-            yield _joined("\n".join(lines), *([rest] if len(lines) > 1 else [])).rstrip()
-            return
-
-
-def _levels(rule: Rule, metric: str) -> str:
-    limits = {level: _Limit.of(when, rule.parameters) for level, when in reversed(rule.levels.items())}
-    levels = ((GRADES[level].word, limit) for level, limit in limits.items() if limit and limit.metric == metric)
-    return "".join(f", {word} {limit.side} {limit.value}" for word, limit in levels)
-
-
 def _conditions(rule: Rule) -> str:
-    lines = [f"In the rule's language:\n\n- fires if `{_line(rule.when)}`"]
+    lines = [f"- fires if `{_line(rule.when)}`"]
     levels = rule.levels.items()
     lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in levels]
     if rule.certainty.lower_if:
@@ -212,10 +169,10 @@ def _parameters(rule: Rule) -> Iterator[str]:
     if rule.parameters:
         yield "## Parameters"
         rows = (
-            f"| `{name}` | {x.value:g} | {x.unit} | {x.meaning or _limited(rule.limits.get(name))} |"
+            f"| `{name}` | {quantity(x.value, x.unit)} | {x.meaning or _limited(rule.limits.get(name))} |"
             for name, x in rule.parameters.items()
         )
-        yield "\n".join(["| parameter | value | unit | meaning |", "| --- | --: | --- | --- |", *rows])
+        yield "\n".join(["| parameter | value | meaning |", "| --- | --: | --- |", *rows])
 
 
 def _limited(metric: str | None) -> str:

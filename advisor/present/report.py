@@ -11,12 +11,12 @@ from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
 from advisor.present.actions import MOST, actions, worthwhile
-from advisor.present.charts import chart_names, chart_words
+from advisor.present.charts import charts
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
 from advisor.present.next_recording import answered, recording
 from advisor.present.phases import phases
-from advisor.present.ranks import bandwidth, each_rank, pace
+from advisor.present.ranks import odd_ranks, pace
 from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.trust import is_about_recording, record, trust
@@ -173,13 +173,11 @@ def _parts(run: Run) -> doc.Section | None:
 
 
 def _ranks(run: Run) -> doc.Section | None:
-    """The one sentence on a job of many ranks, and what of single ones and of the links is worth a line."""
-    sentence, lines, links = pace(run), each_rank(run), bandwidth(run)
+    """The one sentence on a job of many ranks, and what of single ones is worth a line."""
+    sentence, lines = pace(run), odd_ranks(run)
     blocks: list[doc.Block] = [doc.Text(sentence, "strong")] if sentence else []
     if lines:
         blocks.append(doc.Lines(tuple(lines)))
-    if links:
-        blocks.append(doc.Text(f"{capital(links)}."))
     return doc.Section(f"The {whose(run.source)}s", tuple(blocks), id="ranks", level=_BEHIND) if blocks else None
 
 
@@ -231,7 +229,7 @@ def track_label(track: Track) -> str:
 
 def _charts(run: Run) -> Iterator[doc.Section]:
     """The charts of ranks, communication and memory, with what memory was in use for."""
-    names = [name for name in chart_names(run) if name not in {"step", "steps"}]
+    names = [chart.name for chart in charts(run) if chart.name not in {"step", "steps"}]
     if not names:
         return
     many = f"{whose(run.source)}s"
@@ -243,8 +241,7 @@ def _charts(run: Run) -> Iterator[doc.Section]:
 
 
 def _widgets(run: Run, names: Sequence[str]) -> tuple[doc.Widget, ...]:
-    words = chart_words(run, names)
-    return tuple(doc.Widget("chart", name, title, says) for name, (title, says) in words.items())
+    return tuple(doc.Widget("chart", of.name, of.title, of.says) for of in charts(run) if of.name in names)
 
 
 def _unknowns(run: Run) -> doc.Section | None:

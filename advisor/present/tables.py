@@ -1,13 +1,12 @@
 """What stands behind the findings: kernels and operators, time by module, tf.data's pipeline, memory at the peak."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from advisor.model.finding import Value
-from advisor.model.report import Run, number
+from advisor.model.report import Row, Run, number
 from advisor.model.source import Steps
 from advisor.present import document as doc
-from advisor.present.headline_figures import run_row
 from advisor.text import bytes_, count, listing, ms, percent
 
 MOST_ROWS: Final = 80
@@ -16,9 +15,8 @@ MOST_ROWS: Final = 80
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
 _OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
 _DEEPEST: Final = 40
+_INDENT: Final = "\N{NO-BREAK SPACE}" * 2
 _COLOUR: Final = "The stronger the colour, the more of the time a frame takes by itself."
-# how much of the kernel time uses Tensor Cores, and the part of the step whose colour stands for it
-_CORES: Final = {"used": "compute", "eligible": "memcpy", "unknown": "launch_gap", "rest": "unknown"}
 
 
 def kernels_and_operators(run: Run) -> doc.Section | None:
@@ -27,33 +25,9 @@ def kernels_and_operators(run: Run) -> doc.Section | None:
     if not present:
         return None
     title = listing(present).capitalize()
-    cores = tensor_cores(run)
     says, per = _what_tables_count(run), (", per step" if run.source.steps.marked else "",)
     widgets = (doc.Widget("tables", name, says=says if name == present[0] else "", words=per) for name in present)
-    blocks: tuple[doc.Block, ...] = (*([cores] if cores else []), *widgets)
-    return doc.Section(title, blocks, id="tables", level=doc.Level.BEHIND, is_wide=True)
-
-
-def tensor_cores(run: Run) -> doc.Bars | None:
-    """How the kernel time divides by its use of Tensor Cores."""
-    row = run_row(run)
-    used, eligible = (row.get(f"tensor_core_{name}") for name in ("share", "eligible_share"))
-    if not isinstance(used, float) or not isinstance(eligible, float):
-        return None
-    unknown = number(row, "tensor_core_unknown_share")
-    parts = {
-        "use them": (used, _CORES["used"]),
-        "could use them": (max(0.0, eligible - used), _CORES["eligible"]),
-        "could not tell": (unknown, _CORES["unknown"]),
-        "no gain from them": (max(0.0, 1 - eligible - unknown), _CORES["rest"]),
-    }
-    segments, start = [], 0.0
-    for what, (share, part) in parts.items():
-        if share > 0:
-            segments.append(doc.Segment(part, start, share, None, what, percent(share)))
-            start += share
-    bar = doc.Bar("Tensor Cores, by time of compute kernels", tuple(segments))
-    return doc.Bars((bar,), level=doc.Level.BEHIND)
+    return doc.Section(title, tuple(widgets), id="tables", level=doc.Level.BEHIND, is_wide=True)
 
 
 def _what_tables_count(run: Run) -> str:
@@ -99,46 +73,41 @@ def _what_frames_count(whose: str, *, with_modules: bool) -> str:
 def pipeline(run: Run) -> doc.Section | None:
     """The pipelines of tf.data that the steps ask, each from the transformation that is asked first."""
     rows = run.metrics.get("iterator", ())
-    if not rows:
-        return None
-    all_ms = sum(number(row, "waited_ms") for row in rows)
     known = {row.get("iterator") for row in rows}
-    inner: dict[Value, list[Mapping[str, Value]]] = {}
+    inner: dict[Value, list[Row]] = {}
     for row in rows:
         inner.setdefault(row.get("parent") if row.get("parent") in known else None, []).append(row)
 
-    def node(row: Mapping[str, Value], depth: int) -> doc.Node:
-        return doc.Node(
-            name=str(row.get("transformation")),
-            text=", ".join(_stage_facts(row, run.source.steps)),
-            share=number(row, "waited_ms") / all_ms if all_ms else 0.0,
-            mark="bottleneck" if row.get("bottleneck") else "",
-            on_path=bool(row.get("critical")),
-            nodes=tuple(node(asks, depth + 1) for asks in inner.get(row.get("iterator"), []) if depth < _DEEPEST),
-        )
+    def below(iterator: Value, depth: int) -> Iterator[doc.Row]:
+        for row in inner.get(iterator, []) if depth < _DEEPEST else ():
+            yield _stage(row, depth, run.source.steps, sum(number(row, "waited_ms") for row in rows))
+            yield from below(row.get("iterator"), depth + 1)
 
+    stages = tuple(below(None, 0))
+    if not stages:
+        return None
+    per = " a step" if run.source.steps.marked else ""
+    numbers = (f"Steps wait{per}", f"It works{per}", "Calls", "At once")
+    heads = (doc.Head("Transformation"), *(doc.Head(what, is_number=True) for what in numbers))
     lead = (
-        "A step asks the transformation at the top, and each asks the one below it. The line is the critical path, down"
+        "A step asks the transformation at the top, and each asks the one below it. The critical path is marked, down"
         " to the one that holds up the others."
     )
-    tree = doc.Tree(tuple(node(row, 0) for row in inner.get(None, [])))
-    blocks = (doc.Text(lead, "quiet"), tree)
+    table = doc.Table(heads, stages, bars="Bars: how long the steps wait for it.")
+    blocks = (doc.Text(lead, "quiet"), table)
     return doc.Section("The input pipeline of tf.data", blocks, id="pipeline", level=doc.Level.BEHIND)
 
 
-def _stage_facts(row: Mapping[str, Value], steps: Steps) -> list[str]:
+def _stage(row: Row, depth: int, steps: Steps, all_ms: float) -> doc.Row:
     """How long the steps wait for a transformation, how long it works, how often it is asked, how much runs at once."""
-    each = "each" if steps.used > 1 else "in all"
     waited, works = (
         number(row, f"{name}_ms") / max(1, n) for name, n in (("waited", steps.used), ("self", steps.count))
     )
-    calls, parallel = row.get("calls"), row.get("parallelism")
-    return [
-        f"steps wait {ms(waited)} {each}" if waited > 0 else "no step waits for it",
-        f"works {ms(works)} a step" if steps.count > 1 else f"works {ms(works)}",
-        *([count(calls, "call")] if isinstance(calls, int) else []),
-        *([f"{parallel} at once"] if isinstance(parallel, int) else []),
-    ]
+    mark = "bottleneck" if row.get("bottleneck") else "critical path" if row.get("critical") else ""
+    counts = (str(row[name]) if isinstance(row.get(name), int) else "" for name in ("calls", "parallelism"))
+    name = doc.Cell(f"{_INDENT * depth}{row.get('transformation')}", beside=mark)
+    share = number(row, "waited_ms") / all_ms if all_ms else 0.0
+    return doc.Row((name, doc.Cell(ms(waited)), doc.Cell(ms(works)), *map(doc.Cell, counts)), extent=(share, share))
 
 
 def peak(run: Run) -> doc.Table | None:

@@ -1,6 +1,6 @@
 """What a fleet's Monday is about: what to do first, what changed where the GPU-hours go, what the last fixes saved."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from advisor.model.week import Change, JobFinding, Realised, Shift, Trend, Week
@@ -10,37 +10,51 @@ from advisor.present.hours import label
 from advisor.text import DASH, UNKNOWN, count, first_sentence, interval, listing, ms, percent, percents
 
 ACTIONS: Final = 3
-"""How many findings stand above all others, of all jobs and of each team's."""
+"""How many fixes stand above all others, of all jobs and of each team's."""
+
+_MOST_NAMES: Final = 3  # of jobs in one cell
 
 
 # ------------------------------------------------------------------------------------------------------------ actions
 
 
 def actions(week: Week) -> doc.Section | None:
-    """The findings whose fixes save most: those of all jobs, and for a page of one team those of its jobs."""
+    """The fixes that save most, of several jobs as one: those of all jobs, and for a page of one team those of its."""
     worth = [finding for finding in week.findings if finding.expected > 0 and finding.status != "suppressed"]
-    first = worth[:ACTIONS]
-    others = [finding for finding in _of_each_team(worth) if finding not in first]
-    findings = [*first, *others]
+    first = _fixes(worth)[:ACTIONS]
+    teams = dict.fromkeys(finding.team for finding in worth)
+    of_teams = (fix for team in teams for fix in _fixes([f for f in worth if f.team == team])[:ACTIONS])
+    others = [fix for fix in of_teams if fix not in first]
+    fixes = [*first, *others]
     table = columns.table(
         [
-            columns.texts("Finding", (doc.Cell(f.title, run=f.run_id, beside=_do(f)) for f in findings)),
-            columns.texts("Job", (finding.job for finding in findings)),
-            columns.texts("Owner", map(_owner, findings)),
-            columns.savings([finding.expected for finding in findings]),
-            columns.worth("Worth", [finding.money for finding in findings], week.prices.currency),
-            columns.ranges("Range", [f.low for f in findings], [f.high for f in findings]),
+            columns.texts("Finding", (doc.Cell(fix[0].title, run=fix[0].run_id, beside=_do(fix[0])) for fix in fixes)),
+            columns.texts("Job", (_few(finding.job for finding in fix) for fix in fixes)),
+            columns.texts("Owner", (_few(map(_owner, fix)) for fix in fixes)),
+            columns.savings([sum(finding.expected for finding in fix) for fix in fixes]),
+            columns.worth("Worth", [sum(f.money or 0.0 for f in fix) or None for fix in fixes], week.prices.currency),
+            columns.ranges("Range", *([sum(getattr(f, end) for f in fix) for fix in fixes] for end in ("low", "high"))),
         ],
-        groups=[label(finding.team) for finding in findings],
+        groups=[_few(label(finding.team) for finding in fix) for fix in fixes],
         extra=len(others),
     )
     lead = "The fixes that save most, and what they save in a week like this one."
     return columns.section("actions", "Do first", lead, table, is_grouped=True)
 
 
-def _of_each_team(findings: Sequence[JobFinding]) -> Iterator[JobFinding]:
-    for team in dict.fromkeys(finding.team for finding in findings):
-        yield from [finding for finding in findings if finding.team == team][:ACTIONS]
+def _fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
+    """The findings with one fix together, those that save most first."""
+    alike: dict[tuple[str, str], list[JobFinding]] = {}
+    for finding in findings:
+        alike.setdefault((finding.rule, first_sentence(finding.fix)), []).append(finding)
+    return sorted(alike.values(), key=lambda fix: -sum(finding.expected for finding in fix))
+
+
+def _few(names: Iterable[str]) -> str:
+    """The first names, each once, and how many more there are."""
+    every = list(dict.fromkeys(names))
+    more = [f"{len(every) - _MOST_NAMES} more"] if len(every) > _MOST_NAMES else []
+    return listing([*every[:_MOST_NAMES], *more])
 
 
 def _do(finding: JobFinding) -> str:

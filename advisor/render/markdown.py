@@ -260,17 +260,6 @@ def _inside(text: str) -> str:
     return prose(f"a {text}")[2:]
 
 
-def _tree(block: doc.Tree, _links: str | None) -> str:
-    return "\n".join(list(_nodes(block.nodes, 0))[:_MOST_LINES])
-
-
-def _nodes(nodes: Iterable[doc.Node], depth: int) -> Iterator[str]:
-    for node in nodes:
-        mark = f", {node.mark}" if node.mark else ", on the critical path" if node.on_path else ""
-        yield f"{'  ' * depth}- {escape(f'{node.name}{mark}: {node.text}')}"
-        yield from _nodes(node.nodes, depth + 1)
-
-
 def _fold(block: doc.Fold, links: str | None) -> str:
     return details(escape(block.title), *(part for inner in block.blocks for part in _block(inner, links)))
 
@@ -348,7 +337,6 @@ _DRAWS: Final[dict[type, Callable[[Any, str | None], str | Iterable[str]]]] = {
     doc.Bars: _bars,
     doc.Strips: _no_chart,
     doc.Table: _table,
-    doc.Tree: _tree,
     doc.Widget: _no_chart,
     doc.Fold: _fold,
     doc.Findings: _findings,

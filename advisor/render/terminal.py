@@ -4,7 +4,7 @@ import codecs
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any, Final, TypedDict
 
@@ -18,7 +18,6 @@ _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leave
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
 _MOST_ACTIONS: Final = 3
-_DEEPEST: Final = 30  # columns that a line moves in
 _VISIBLE: Final = 0.005  # of a bar: half a glyph
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
@@ -251,19 +250,6 @@ def _cell(row: doc.Row, cell: doc.Cell) -> list[Part]:
     return [(cell.text, _TONES[row.tone]), (f"  {cell.beside}" if cell.beside else "", "dim")]
 
 
-def _tree(page: Page, block: doc.Tree, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
-    for depth, node in _nodes(block.nodes, 0):
-        mark = f", {node.mark}" if node.mark else ", on the critical path" if node.on_path else ""
-        line = f"{node.name}{mark}: {node.text}"
-        page.add(f"└ {line}" if depth else line, margin=min(_MARGIN + 2 * depth, _DEEPEST), hang=2)
-
-
-def _nodes(nodes: Iterable[doc.Node], depth: int) -> Iterator[tuple[int, doc.Node]]:
-    for node in nodes:
-        yield depth, node
-        yield from _nodes(node.nodes, depth + 1)
-
-
 def _fold(page: Page, block: doc.Fold, verbose: bool, margin: int) -> None:  # noqa: FBT001
     page.add((block.title, "bold"), margin=margin + _MARGIN)
     for inner in block.blocks:
@@ -336,7 +322,6 @@ _DRAWS: Final[dict[type, Callable[[Page, Any, bool, int], None]]] = {
     doc.Bars: _bars,
     doc.Strips: _strips,
     doc.Table: _table,
-    doc.Tree: _tree,
     doc.Widget: _widget,
     doc.Fold: _fold,
     doc.Findings: _findings,

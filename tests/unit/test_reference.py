@@ -4,8 +4,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from advisor.cli import app
 from advisor.metrics import METRICS, topics
 from advisor.present.reference import metrics_page, rule_page
@@ -24,33 +22,6 @@ def rule(**changes):
     return rule_page(Rule.model_validate(data | {"params": {"limit": "5 %, a part of it", "most": 9}} | changes))
 
 
-@pytest.mark.parametrize(
-    ("when", "severity", "line"),
-    [
-        ("a >= limit", {"high": "a >= most", "low": True}, "- `a` fires at 5 %, high at 9\n"),
-        ("a > limit", {"medium": True}, "- `a` fires above 5 %\n"),
-        ("a < limit", {"medium": True}, "- `a` fires below 5 %\n"),
-        ("a >= limit * step_mean_ms", {"medium": True}, "- `a` fires at 5 % of the step\n"),
-        (
-            "a >= limit AND b > 0",
-            {"medium": True},
-            "- `a` fires at 5 %\n- `b` fires above 0\n\nAll of these must hold.",
-        ),
-        ("a >= limit OR b > 0", {"medium": True}, "- `b` fires above 0\n\nOne of these is enough."),
-        ("a >= limit", {"high": "a >= 1", "medium": "a >= 3", "low": True}, "fires at 5 %, medium at 3, high at 1\n"),
-    ],
-)
-def test_plain_limits_are_given_in_words(when, severity, line):
-    assert line in rule(when=when, severity=severity)
-
-
-@pytest.mark.parametrize("when", ["a >= limit AND (b > 0 OR c > 0)", "a + b >= limit", "a >= limit * b"])
-def test_other_conditions_stand_in_the_rules_language_alone(when):
-    page = rule(when=when)
-    assert f"- fires if `{when}`" in page
-    assert "` fires " not in page
-
-
 def test_a_page_shows_one_of_two_alternatives_and_nothing_of_what_may_be_absent():
     page = rule_page(load([rules_folder()], cases=False)["input-bound"])
     assert "Prefetch, and run map and reading" in page
@@ -61,16 +32,16 @@ def test_a_page_shows_one_of_two_alternatives_and_nothing_of_what_may_be_absent(
 
 def test_parameters_are_a_table():
     page = rule()
-    assert "| `limit` | 0.05 | share | a part of it |" in page
-    assert "| `most` | 9 | number |  |" in page
+    assert "| `limit` | 5 % | a part of it |" in page
+    assert "| `most` | 9 |  |" in page
 
 
 def test_a_shipped_rule_says_when_it_fires():
     page = rule_page(BOOK["launch-bound"])
-    assert "- `launch_gap_share` fires at 5 %\n" in page
+    assert "- fires if `launch_gap_share >= moderate`" in page
+    assert "| `moderate` | 5 % |" in page
     assert "The middle of a saving decides the severity: high from 15 % of the step, medium from 3 %" in page
     page = rule_page(BOOK["memory-near-capacity"])
-    assert "- `peak_memory_share` fires above 90 %, medium above 97 %\n" in page
     assert "Full memory costs no time until a request for memory fails." in page
 
 

@@ -6,7 +6,7 @@ from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
-from advisor.present.tables import flame, kernels_and_operators, peak, pipeline, tensor_cores
+from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
 from advisor.present.verdict import headline
 from advisor.text import first_sentence
 from tests.render_samples import ACCOUNTING, PIPELINE, RESNET, SAMPLES, changed, cpu_only, part
@@ -22,18 +22,6 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
         (part.part, part.value, part.time) for part in segments
     ]
     assert brief.text == "Busy 44 %, lost 56 %."
-
-
-def test_what_findings_may_shorten_of_the_busy_part_stands_beside_it():
-    known = changed(ACCOUNTING, useful_share=0.3, parts=(part("compute", 0.9), part("sync", 0.1)))
-    _, brief = accounting(changed(RESNET, accounting=known))
-    assert brief.text == "Busy 90 %, lost 10 %."
-    _, doubt = parts(changed(RESNET, accounting=known))
-    assert doubt.text == "Of the busy part, the fixes may save up to 60 % of the step."
-    useful = part("compute", 0.9, "tf32-off", "layout-transposes", saved_ms=107)
-    known = changed(known, parts=(useful, part("sync", 0.1, "sync-in-loop")))
-    _, doubt = parts(changed(RESNET, accounting=known))
-    assert doubt.text.startswith("Of the busy part, the fixes of tf32-off and layout-transposes may save up to")
 
 
 def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
@@ -112,17 +100,6 @@ def test_the_tables_are_called_after_what_they_hold():
     assert kernels_and_operators(changed(RESNET, metrics={})) is None
 
 
-def test_kernel_time_divides_by_its_use_of_tensor_cores():
-    bars = tensor_cores(RESNET)
-    assert bars
-    assert [(part.label, part.value) for part in bars.bars[0].segments] == [
-        ("use them", "10 %"),
-        ("could use them", "40 %"),
-        ("could not tell", "5 %"),
-        ("no gain from them", "45 %"),
-    ]
-
-
 def test_the_memory_at_the_peak_has_its_part_of_all():
     table = peak(RESNET)
     assert table
@@ -136,23 +113,28 @@ def test_the_memory_at_the_peak_has_its_part_of_all():
     assert peak(changed(RESNET, metrics={})) is None
 
 
-def tree(run: object) -> tuple[doc.Node, ...]:
+def stages(run: object) -> list[tuple[str, ...]]:
+    """The cells of a pipeline's rows, with what stands beside the first."""
     section = pipeline(run)
-    return next((block.nodes for block in section.blocks if isinstance(block, doc.Tree)), ()) if section else ()
+    rows = section.blocks[1].rows if section else ()
+    return [(row.cells[0].text.replace("\N{NO-BREAK SPACE}", "."), row.cells[0].beside, *texts(row)) for row in rows]
 
 
-def test_a_pipeline_is_drawn_from_the_top_with_times_per_step():
-    (top,) = tree(SAMPLES["tensorflow"].runs[0])
-    assert (top.name, top.on_path, top.mark, top.share) == ("Prefetch", True, "", 0.1)
-    assert top.text == "steps wait 1 ms each, works 0.5 ms a step, 12 calls"
-    (slow,) = top.nodes
-    assert (slow.name, slow.mark, slow.share) == ("Map", "bottleneck", 0.9)
-    assert slow.text == "steps wait 9 ms each, works 50 ms a step, 12 calls, 1 at once"
-    assert [node.name for node in slow.nodes[0].nodes] == ["TFRecord", "Range"]
-    assert slow.nodes[0].text.startswith("no step waits for it")
+def texts(row: doc.Row) -> list[str]:
+    return [cell.text for cell in row.cells[1:]]
 
 
-def test_a_pipeline_of_which_the_top_was_lost_is_drawn_from_what_is_there():
+def test_a_pipeline_is_listed_from_the_top_with_times_per_step():
+    rows = stages(SAMPLES["tensorflow"].runs[0])
+    assert rows[:2] == [
+        ("Prefetch", "critical path", "1 ms", "0.5 ms", "12", ""),
+        ("..Map", "bottleneck", "9 ms", "50 ms", "12", "1"),
+    ]
+    assert [row[0] for row in rows[2:]] == ["....Zip", "......TFRecord", "......Range"]
+    assert pipeline(SAMPLES["tensorflow"].runs[0]).blocks[1].rows[1].extent == (0.9, 0.9)
+
+
+def test_a_pipeline_of_which_the_top_was_lost_is_listed_from_what_is_there():
     rows = tuple({**row, "parent": row["iterator"]} for row in PIPELINE)  # nonsense: each asks itself
-    assert tree(changed(RESNET, metrics={"iterator": rows})) == ()
-    assert [node.name for node in tree(changed(RESNET, metrics={"iterator": PIPELINE[2:]}))] == ["Zip"]
+    assert stages(changed(RESNET, metrics={"iterator": rows})) == []
+    assert stages(changed(RESNET, metrics={"iterator": PIPELINE[2:]}))[0][0] == "Zip"

@@ -56,7 +56,7 @@ def test_a_comment_has_a_verdict_a_table_and_folded_details():
     assert text.splitlines()[0] == f"### {RESNET.verdict}"
     assert "<summary>1. ▲&nbsp;high The GPU waits for input data, saves 30\N{EN DASH}59 ms</summary>" in text
     assert re.search(r"\| input.* \| 33 % \| 59 ms \| input-bound: up to 59 ms \|", text)
-    assert text.count("<details>") == text.count("</details>") == 13
+    assert text.count("<details>") == text.count("</details>") == 12
     for words in (
         "num_workers=4",
         "Fix (jax)",
