@@ -65,13 +65,7 @@ def recipe(run: Run) -> str:
 
 def command(run: Run) -> str:
     """The same as a command to paste; empty of an engine that starts its profiler itself, and of no format."""
-    missing = missing_options(run)
-    if run.source.format == "nsys":
-        options = " ".join(("--trace=cuda,nvtx,osrt", *(option.option for option in missing)))
-        return f"nsys profile {options} COMMAND"
-    if run.source.format not in _PROFILERS or run.source.workload.kinds == ("serving",):
-        return ""
-    return " ".join(("advisor record", *(option.flag for option in missing if option.flag), "-- COMMAND"))
+    return _profiler(run).command(missing_options(run))
 
 
 def answered(run: Run) -> list[str]:
@@ -144,21 +138,34 @@ def _jax(missing: Sequence[Option]) -> str:
     )
 
 
+def _record(missing: Sequence[Option]) -> str:
+    return " ".join(("advisor record", *(option.flag for option in missing if option.flag), "-- COMMAND"))
+
+
+def _nsys_command(missing: Sequence[Option]) -> str:
+    return " ".join(("nsys profile --trace=cuda,nvtx,osrt", *(option.option for option in missing), "COMMAND"))
+
+
+def _nothing(_: Sequence[Option]) -> str:
+    return ""
+
+
 class _Profiler(NamedTuple):
-    """A profiler's options, and its call with some of them."""
+    """A profiler's options, and its call with some of them, by hand and as a command to paste."""
 
     options: Sequence[Option]
     call: Callable[[Sequence[Option]], str]
+    command: Callable[[Sequence[Option]], str] = _record
 
 
 _PROFILERS: Final[Mapping[str, Mapping[str, _Profiler]]] = {
-    "kineto": {"serving": _Profiler(_TORCH_OPTIONS, _torch_of_engine), "": _Profiler(_TORCH_OPTIONS, _torch)},
-    "nsys": {"": _Profiler(_NSYS_OPTIONS, _nsys)},
+    "kineto": {"serving": _Profiler(_TORCH_OPTIONS, _torch_of_engine, _nothing), "": _Profiler(_TORCH_OPTIONS, _torch)},
+    "nsys": {"": _Profiler(_NSYS_OPTIONS, _nsys, _nsys_command)},
     "xplane": {"tensorflow": _Profiler(_TENSORFLOW_OPTIONS, _tensorflow), "": _Profiler(_JAX_OPTIONS, _jax)},
 }
 """By format what records it: for one kind of work or framework, or for all others."""
 
-_OF_NO_READER: Final = _Profiler((), lambda _: "")
+_OF_NO_READER: Final = _Profiler((), _nothing, _nothing)
 
 
 def _profiler(run: Run) -> _Profiler:
