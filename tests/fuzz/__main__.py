@@ -1,6 +1,6 @@
 """Checks files of each format that are changed at random, many in each of several processes of little memory.
 
-    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys yaml stores signals]
+    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys scrub yaml stores signals]
 
 Stores of a fleet and signals to a recorded program are targets too: they have a `check` of their own.
 
@@ -36,7 +36,7 @@ from advisor.config import Config
 from advisor.errors import AdvisorError
 from advisor.render.registry import Request, draw
 
-TARGETS: Final = {"kineto": 1, "xplane": 1, "nsys": 1, "yaml": 1, "stores": 20, "signals": 50}
+TARGETS: Final = {"kineto": 1, "xplane": 1, "nsys": 1, "scrub": 2, "yaml": 1, "stores": 20, "signals": 50}
 """What is changed at random, and how many cases of a file one of its cases takes: so many fewer are run."""
 _CASES_OF_A_PROCESS: Final = 250
 _MOST_BYTES: Final = 1 << 30
