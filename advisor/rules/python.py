@@ -13,7 +13,9 @@ from advisor.rules import wording
 from advisor.rules.rule_file import Rule
 from advisor.vocabulary.parts import POOLS
 
-FACTS: Final = frozenset(f"steps.{module}" for module in ("breakdown", "device_facts", "idle", "step_times", "what_if"))
+FACTS: Final = frozenset(
+    {"ranks.recorded_ranks", *(f"steps.{of}" for of in ("breakdown", "device_facts", "idle", "step_times", "what_if"))}
+)
 """Topics of metrics that every report has, whether a rule uses them or not."""
 
 REASONS: Final[Mapping[str, str]] = {
