@@ -102,6 +102,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "backend": pl.String,
         "framework": pl.String,
         "producer": pl.String,
+        "error": pl.String,  # with which the program ended, in its own words
         "software": pl.String,  # versions of what the job ran on
         "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,

@@ -295,7 +295,7 @@ def _barely_recorded(view: DeviceView) -> Note | None:
     """What lacks in a recording of which nearly nothing is known, and so nothing can be told."""
     if not view.total_ns or view.has_marks or view.device is not None or accounting(view).height:
         return None
-    return Note("barely_recorded")
+    return None if view.process.get("error") else Note("barely_recorded")  # that says why
 
 
 def _notes_on_ranks(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:

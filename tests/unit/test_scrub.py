@@ -326,3 +326,17 @@ def test_an_excerpt_holds_no_secret(tmp_path: Path):
     assert "--token xxx" in text
     assert SECRET not in text
     shutil.rmtree(tmp_path)
+
+
+def test_the_error_that_ended_a_program_stays_without_secrets_and_what_it_printed_goes(tmp_path: Path):
+    printed = f"what it printed\n{'x' * 9_000}\nValueError: no access for {SECRET}\n"
+    stream = {"globalPid": 1, "filenameId": string("pid_1_stderr.log"), "contentId": string(printed)}
+    source, target = (
+        write(tmp_path / "run.sqlite", FULL | PRIVATE | {"ProcessStreams": [stream]}),
+        tmp_path / "c.sqlite",
+    )
+    scrub(source, target)
+    assert not any(word.encode() in target.read_bytes() for word in HOLDS)
+    for path in (source, target):
+        failed = next(f for f in check([str(path)]).runs[0].findings if f.rule == "program-failed")
+        assert f"`ValueError: no access for {'x' * len(SECRET)}`" in failed.says

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor import text
-from advisor.text import UNKNOWN, interval, one_line, percents, plain, quantity, runs_of, shortened
+from advisor.text import UNKNOWN, interval, one_line, percents, plain, quantity, runs_of, sentences_of, shortened
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -220,3 +220,10 @@ def test_what_got_shorter_is_a_share(ratio, expected):
 )
 def test_names_and_the_others_add_up(amounts: list[float], expected: str):
     assert text.largest_first(zip("abcde", amounts, strict=False), text.ms) == expected
+
+
+def test_a_full_stop_in_code_ends_no_sentence():
+    assert sentences_of("It printed `Error: no file. Try again.` last. The rest ran.") == [
+        "It printed `Error: no file. Try again.` last.",
+        "The rest ran.",
+    ]

@@ -22,6 +22,13 @@ of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count")
     "Whether the hardware table has this GPU: 0 where only its compute capability tells what it can do.",
     "1 if it is certain which entry of the table it is, else 0",
 )
+of_recording("program_error", lambda view: str(view.process.get("error") or ""), unit="text").says(
+    "The error that ends what the program printed to its standard error, without secrets.",
+    "the first of its last three lines that names an exception, a signal or a missing file, as Nsight Systems keeps it",
+)
+of_recording("devices_used", lambda view: view.devices, unit="count").says(
+    "Devices that the worker ran anything on.", "number of devices with device ops"
+)
 
 measure = of_devices(__name__)
 measure(
@@ -35,9 +42,6 @@ measure(
 )
 measure("visible_devices", lambda view: ", ".join(view.visible_names), unit="text").says(
     "What the devices are called that the worker's process sees.", "as recorded"
-)
-measure("devices_used", lambda view: view.devices, unit="count").says(
-    "Devices that the worker ran anything on.", "number of devices with device ops"
 )
 measure("devices_working", lambda view: runs_of(view.working), unit="text").says(
     "The devices on which the worker's process ran kernels.", "numbers of the devices with kernels"

@@ -33,7 +33,7 @@ from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.one_time_work import with_one_time_work
-from advisor.inputs.readers.nsys import events
+from advisor.inputs.readers.nsys import events, messages
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.step_marks import marks
@@ -99,7 +99,11 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     host, recorded = events.host_ops(export), events.device_ops(export)
     device = recorded.drop_nulls("dur_ns")
     if not device.height and not (host["kind"] != "overhead").any():
-        says = "".join(f', and Nsight Systems says "{message}"' for message in events.diagnostics(export)[:1])
+        if error := messages.last_error(export):
+            raise ReadError(
+                f'no GPU activity in it: the program ended with "{error}"; mend that and record again', name
+            )
+        says = "".join(f', and Nsight Systems says "{message}"' for message in messages.diagnostics(export)[:1])
         raise ReadError(f"no GPU activity in it{says}, so it cannot be judged; {_RECORD}", name)
     if step_range is not None:
         require_ranges(host, step_range)
@@ -113,7 +117,10 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "allocations": _assigned(events.allocations(export), processes),
     }
     workers = _numbered(processes, number, events.mpi_ranks(export)).with_columns(
-        file=pl.lit(name), producer=pl.lit(_producer(export)), several=pl.lit(len(processes) > 1)
+        file=pl.lit(name),
+        producer=pl.lit(_producer(export)),
+        error=pl.lit(messages.last_error(export), pl.String),
+        several=pl.lit(len(processes) > 1),
     )
     profile = join(
         [
@@ -213,9 +220,10 @@ def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFra
             "rank": [worker["rank"]],
             "framework": [_framework(host, device)],
             "producer": [worker["producer"]],
+            "error": [worker["error"]],
             "file": [worker["file"]],
         },
-        schema_overrides={"pid": pl.Int64, "rank": pl.Int64},
+        schema_overrides={"pid": pl.Int64, "rank": pl.Int64, "error": pl.String},
     )
 
 
@@ -287,8 +295,8 @@ def _notes(export: Export, device: pl.DataFrame, host: pl.DataFrame) -> Iterator
         yield Note("whole_graphs", times=int(times))
     if not device["kind"].is_in(["kernel", "collective"]).any():
         calls = host["kind"].is_in(DRIVER_CALLS).any()  # then another process is meant that makes none
-        messages = (text for text in events.diagnostics(export) if not (calls and text.startswith("No CUDA events")))
-        yield from (Note("profiler_message", message=one_line(text, _LONGEST)) for text in messages)
+        texts = (text for text in messages.diagnostics(export) if not (calls and text.startswith("No CUDA events")))
+        yield from (Note("profiler_message", message=one_line(text, _LONGEST)) for text in texts)
 
 
 def _hidden_share(device: pl.DataFrame) -> float:

@@ -14,6 +14,7 @@ import polars as pl
 
 from advisor.errors import UsageError
 from advisor.inputs.readers.nsys import profile_of
+from advisor.inputs.readers.nsys.messages import last_error
 from advisor.inputs.readers.nsys.tables import REPORTS, opened
 from advisor.inputs.secrets import masked, naming
 from advisor.system.file_size import most_bytes
@@ -39,6 +40,7 @@ def clean_copy(path: Path, target: Path) -> list[str]:
         more = naming(export.owners())
         requests = sorted(export.requests.values(), key=lambda request: request.name != "StringIds")
         tables = {request.name: _masked(export.rows_of(request), more) for request in requests}
+        tables |= _of_error(last_error(export), tables.get("StringIds"))
         dropped = sorted(export.names() - tables.keys())
     (_write_folder if path.is_dir() else _write_database)(target, tables)
     return dropped
@@ -50,6 +52,16 @@ def _masked(rows: pl.DataFrame, more: Collection[re.Pattern[bytes]]) -> pl.DataF
         clean = {text: masked(text.encode(), more).decode() for text in texts}
         rows = rows.with_columns(pl.col(column).replace(clean))
     return rows
+
+
+def _of_error(error: str | None, strings: pl.DataFrame | None) -> dict[str, pl.DataFrame]:
+    """The table of what was printed with the error alone that ended the program, and its texts among the others."""
+    if error is None or strings is None:
+        return {}
+    ids = [int(strings.select(pl.max("id")).item() or 0) + more for more in (1, 2)]
+    texts = pl.DataFrame({"id": ids, "value": ["stderr", error]}, schema_overrides={"id": pl.Int64})
+    printed = pl.DataFrame({"filenameId": ids[:1], "contentId": ids[1:]}, schema_overrides={"filenameId": pl.Int64})
+    return {"StringIds": pl.concat([strings, texts], how="diagonal"), "ProcessStreams": printed}
 
 
 def _write_folder(target: Path, tables: Mapping[str, pl.DataFrame]) -> None:

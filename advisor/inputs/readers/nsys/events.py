@@ -21,9 +21,6 @@ _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that ma
 _TIME: Final = ("start", "end")
 _DEVICE: Final = ("deviceId", "streamId", "correlationId", "globalPid")
 _NCCL: Final = "NCCL"
-_WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
-_OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission"
-_VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
 
 NAMELESS: Final = "?"
 """Name of a kernel whose name the export does not hold."""
@@ -216,14 +213,6 @@ def open_ranges(export: Export) -> int:
     opening = ", ".join(map(str, (*names.NVTX_PUSH_POP, *names.NVTX_START_END)))
     where = f'"end" IS NULL AND "eventType" IN ({opening})'
     return export.rows("NVTX_EVENTS", columns, needs=tuple(columns), where=where).height
-
-
-def diagnostics(export: Export) -> list[str]:
-    """What the profiler warns of that keeps the GPU's work out of a recording, each message once, the gravest first."""
-    types: dict[str, DataTypeClass] = {"severity": pl.Int64, "text": pl.String}
-    rows = export.rows("DIAGNOSTIC_EVENT", types, needs=tuple(types), where=f"severity >= {_WARNING}")
-    of_gpu = rows.filter(pl.col("text").str.contains(_OF_GPU), ~pl.col("text").str.contains(_VERBOSE))
-    return of_gpu.sort("severity", descending=True, maintain_order=True)["text"].unique(maintain_order=True).to_list()
 
 
 def mpi_ranks(export: Export) -> pl.DataFrame:

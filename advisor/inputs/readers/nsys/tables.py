@@ -59,8 +59,11 @@ class Tables(Protocol):
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none where the table is absent."""
 
-    def select(self, table: str, types: Types, where: str | None) -> pl.DataFrame:
-        """The named columns of a table, all of which exist, as these types; `where` is SQL."""
+    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
+        """The named columns of a table, all of which exist, as these types; `where` is SQL.
+
+        Of a long text it is the beginning, or the end where that is asked for.
+        """
 
 
 class Export:
@@ -96,6 +99,18 @@ class Export:
                 absent = [pl.lit(None, dtype).alias(c) for c, dtype in types.items() if c not in there]
                 return rows.with_columns(absent).select(list(types))
         return pl.DataFrame(schema=dict(types))
+
+    def printed(self) -> list[str]:
+        """What the processes wrote to standard error, which may hold secrets: no request of it is kept for a copy."""
+        types: Types = {"filenameId": pl.Int64, "contentId": pl.Int64}
+        if not self._tables.columns("ProcessStreams").issuperset(types):
+            return []
+        rows = self._tables.select("ProcessStreams", types, None)
+        ids = [*rows["filenameId"].drop_nulls(), *rows["contentId"].drop_nulls()]
+        where = f"id IN ({', '.join(map(str, ids[:_IDS_AT_ONCE]))})"
+        texts_of: Types = {"id": pl.Int64, "value": pl.String}
+        texts = dict(self._tables.select("StringIds", texts_of, where, ends=True).drop_nulls().rows())
+        return [texts[text] for file, text in rows.rows() if "stderr" in texts.get(file, "") and text in texts]
 
     def names(self) -> frozenset[str]:
         """Names of all tables, asked for or not."""
@@ -179,8 +194,8 @@ class _Database:
         )
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
-    def select(self, table: str, types: Types, where: str | None) -> pl.DataFrame:
-        expressions = ", ".join(f'{self._cast(column, dtype)} as "{column}"' for column, dtype in types.items())
+    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
+        expressions = ", ".join(f'{self._cast(column, dtype, ends)} as "{column}"' for column, dtype in types.items())
         rows = self._fetch(f'select {expressions} from "{table}"' + (f" where {where}" if where else ""))  # noqa: S608 - names of ours
         texts = [_text(rows[column]) for column, dtype in types.items() if dtype == pl.String]
         return rows.with_columns(texts).select(pl.col(column).cast(dtype) for column, dtype in types.items())
@@ -192,10 +207,10 @@ class _Database:
             return pl.DataFrame(cursor.fetch_arrow())
 
     @staticmethod
-    def _cast(column: str, dtype: DataTypeClass) -> str:
+    def _cast(column: str, dtype: DataTypeClass, ends: bool) -> str:  # noqa: FBT001 - as `select` was asked
         # As bytes, since texts need not be UTF-8.
         if dtype == pl.String:
-            return f'cast(substr("{column}", 1, {_LONGEST_TEXT}) as blob)'
+            return f'cast(substr("{column}", {-_LONGEST_TEXT if ends else 1}, {_LONGEST_TEXT}) as blob)'
         return f'cast("{column}" as {"real" if dtype == pl.Float64 else "integer"})'
 
 
@@ -213,7 +228,7 @@ class _Folder:
         with panics_as_errors():
             return frozenset(pl.read_parquet_schema(file)) if file.is_file() else frozenset()
 
-    def select(self, table: str, types: Types, where: str | None) -> pl.DataFrame:
+    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:  # noqa: ARG002 - texts are whole here
         rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)
         if self._max_bytes is not None and _WORD_BYTES * len(types) * _height(rows) > self._max_bytes:
             raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file

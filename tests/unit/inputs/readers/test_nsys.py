@@ -674,6 +674,39 @@ def test_without_gpu_work_there_is_nothing_to_tell(read_):
         read_({"DIAGNOSTIC_EVENT": says})
 
 
+def streams(text: str, file: str = "pid_7_stderr.log") -> Tables:
+    return {"ProcessStreams": [{"globalPid": pid(0), "filenameId": string(file), "contentId": string(text)}]}
+
+
+FAILED = (
+    "working\n" * 5_000 + "  File 'a.py', line 3\nValueError: no token=hf_abcdefghijklmnopqrstuvwxyz0123456789 `here`\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (FAILED, "ValueError: no token=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx 'here'"),
+        ("FATAL ERROR: data not found\n file: main.c", "FATAL ERROR: data not found"),
+        ("python: can't open file 'a.py': [Errno 2] No such file or directory", "python: can't open file 'a.py'"),
+        ("KeyboardInterrupt\n\n", "KeyboardInterrupt"),
+        ("ValueError: handled\n1\n2\n3\n", None),
+        ("a.py:3: UserWarning: slow\n  torch.mul(a, b)", None),
+        ("epoch 1, error 0.3", None),
+    ],
+)
+def test_the_error_that_ends_a_program_is_kept_without_secrets(read_, text: str, says: str | None):
+    made: Profile = read_(training(4), streams(text))
+    error = made.workers["error"][0]
+    assert error == says or (says and error.startswith(says))
+    assert read_(training(4), streams(text, "pid_7_stdout.log")).workers["error"][0] is None
+
+
+def test_without_gpu_work_the_error_is_the_reason(read_):
+    with pytest.raises(ReadError, match='no GPU activity in it: the program ended with "KeyboardInterrupt"; mend that'):
+        read_(streams("Traceback\nKeyboardInterrupt\n"))
+
+
 MESSAGES = [
     (1, "CUDA injection initialized successfully."),
     (2, "No CUDA events collected. Does the process use CUDA?"),
