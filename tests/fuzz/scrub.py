@@ -1,4 +1,4 @@
-"""Copies without secrets of changed recordings of each format: a copy with the same findings, or an error and no copy."""
+"""Copies without secrets of changed recordings: a copy with the same findings, or an error and no copy."""
 
 from __future__ import annotations
 
