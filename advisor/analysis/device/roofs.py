@@ -1,16 +1,19 @@
 """What ops take against the least time that the device's peaks allow for their work: the roof."""
 
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import polars as pl
 
-from advisor.analysis.device.kernels import kernels
+from advisor.analysis.device.kernels import TYPE_BYTES, kernels
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.model.missing import Missing
 from advisor.text import ms, percent
 
+Ends: TypeAlias = tuple[float, float]
+"""Of a change, at least and at most helpful."""
+_BANDWIDTH: Final[Ends] = (0.8, 1.0)
 _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", "gemm"], "attention": ["attention"]}
 # More of the roof than this was not reached: another thing ran than the op's name says (a sparse product), or on
 # another device. Winograd multiplies a 3 x 3 filter with a quarter of the products; caches feed small ops.
@@ -48,6 +51,39 @@ def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
     """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
     rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
     return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
+
+
+class Format(NamedTuple):
+    """A number format that products could be multiplied in.
+
+    `ratio` is the peak for it over the present one; `factors` are parts of that which are reached, and `rates` parts of
+    the peak, at the least and at the most helpful end. Without `rates`, FLOPs are not asked.
+    """
+
+    dtype: str
+    ratio: float
+    factors: Ends
+    rates: Ends | None = None
+
+
+def in_format(view: DeviceView, to: Format, end: int) -> pl.Expr:
+    """Longest (end 0) or shortest (end 1) time of products that are multiplied in another format; never more than now.
+
+    Where the sides of the matrices are known: their FLOPs at `rates` of the peak. Else `factors` of the `ratio` as
+    fast, which is also the most that is believed of FLOPs. In no case faster than memory supplies the matrices; where
+    the bandwidth is not known, it may supply nothing (end 0) or everything.
+    """
+    chip, now = view.chip, pl.col("dur_ns")
+    if end == 0 and (chip is None or chip.memory_bandwidth_gbs is None):
+        return now
+    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
+    by_ratio, shortest = (now / max(1.0, to.ratio * to.factors[of]) for of in (end, 1))
+    peak = chip.peak_tflops.get(to.dtype) if chip and to.rates else None
+    per_ns = to.rates[end] * peak * 1e3 if to.rates and peak else None  # 1e3 per TFLOP/s
+    flops_ns = 2 * pl.col("count") * m * n * k / pl.lit(per_ns, pl.Float64)
+    takes = pl.when(flops_ns.is_null()).then(by_ratio).otherwise(pl.max_horizontal(flops_ns, shortest))
+    nbytes = pl.col("count") * (m * k + k * n + m * n) * TYPE_BYTES.get(to.dtype, 4)
+    return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(nbytes, chip, _BANDWIDTH[end])))
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str | None:

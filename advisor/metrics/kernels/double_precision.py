@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import kernels, largest
-from advisor.analysis.device.roofs import memory_ns
+from advisor.analysis.device.roofs import Format, in_format
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import of_devices
@@ -16,8 +16,6 @@ _OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time
 _RATES: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most, as for TF32
 _HALF: Final = 0.5  # of the bytes
 _MOVING: Final = (0.75, _HALF)  # of the time of a kernel that only moves them
-_BANDWIDTH: Final = (0.8, 1.0)
-_FP32_BYTES: Final = 4
 _TYPED: Final = 0.5  # of the products' time
 _CONVOLUTION: Final = r"^aten::\w*conv"  # on the host, whose ops have no family of that kind
 _NUMERICAL: Final = r"""(?x)
@@ -74,10 +72,9 @@ def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
     if view.device is None:
         return now * pl.when(is_product).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
     ratio = view.chip.fp64_ratio if view.chip else None
-    faster = max(1.0, (ratio or 1.0) * _RATES[end], 1 / _HALF if end else 1.0)
-    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
-    nbytes = pl.col("count") * (m * k + k * n + m * n) * _FP32_BYTES
-    product = pl.min_horizontal(now, pl.max_horizontal(now / faster, memory_ns(nbytes, view.chip, _BANDWIDTH[end])))
+    least, most = _RATES
+    halved = 1 / _HALF / (ratio or 1.0)
+    product = in_format(view, Format("fp32", ratio or 1.0, (least, max(most, halved))), end)
     return pl.when(is_product).then(product).otherwise(now * _MOVING[end])
 
 
