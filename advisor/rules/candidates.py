@@ -1,4 +1,4 @@
-"""Rules that fired: which worker's numbers each shows, and what it would save if it were the only one."""
+"""Rules that fired: which worker's numbers each shows, and what it saves alone or for its parts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ _SHARED: Final = {"collective"}  # the longest of all ranks' times in it holds t
 _SEVERAL: Final = 2
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
+_MOST: Final = 0.5  # of the time that a finding is about: one about such a part of it is the better name for it
 _LEAST_PART: Final = 0.25  # of the high end: a lower low end says little of how much goes
 # A model says how fast work can be, few steps how often uneven ones come, and other ranks how late one is.
 _ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
@@ -200,3 +201,30 @@ def _own_steps_without(own: Sequence[float], saved: Sequence[float | None]) -> l
 def _lateness(own: Sequence[float]) -> float:
     """By how much the latest rank exceeds the typical one, which is the lower median."""
     return max(own) - sorted(own)[(len(own) - 1) // 2]
+
+
+def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates; one that stands for its parts saves as much as the greatest of them.
+
+    Beside a part that is most of it, it saves of the rest only: what both cover is the same time.
+    """
+    by_rule = {candidate.rule.id: candidate for candidate in candidates}
+    return [_with_parts(c, [by_rule[rule] for rule in c.rule.about.parts if rule in by_rule]) for c in candidates]
+
+
+def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
+    if not parts or any(part.worker != head.worker for part in parts):
+        return head
+    if most := [part for part in parts if _time_ms(part) >= _MOST * _time_ms(head)]:
+        rest_ms, high_ms = _time_ms(head) - max(map(_time_ms, most)), head.high_ms or 0.0
+        part = max(0.0, min(1.0, rest_ms / high_ms)) if high_ms else 0.0
+        return replace(head, low_ms=part * (head.low_ms or 0.0), high_ms=part * high_ms)
+    every = (head, *parts)
+    return replace(
+        head, low_ms=max(each.low_ms or 0.0 for each in every), high_ms=max(each.high_ms or 0.0 for each in every)
+    )
+
+
+def _time_ms(candidate: Candidate) -> float:
+    value = candidate.row.get(candidate.rule.about.time or "")
+    return value if isinstance(value, float) else 0.0

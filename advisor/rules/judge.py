@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, NotEvaluable, Suppressed
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
-from advisor.rules.candidates import Candidate, candidate
+from advisor.rules.candidates import Candidate, candidate, with_parts
 from advisor.rules.evaluation import Verdict, verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
@@ -24,7 +24,6 @@ from advisor.rules.order import ranked
 from advisor.rules.pools import shares
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Applies
-from advisor.rules.stand_ins import with_parts
 from advisor.rules.wording import is_tpu
 
 _T = TypeVar("_T")

@@ -108,12 +108,6 @@ def _stage_ms(view: DeviceView, stage: str) -> float:
     return int(times_ns.sum()) / 1e6 / max(1, view.complete.height)
 
 
-def _to_device(ops: pl.DataFrame) -> pl.DataFrame:
-    """Copies of batches: what a program of XLA fetches by itself, it keeps in host memory."""
-    is_batch = pl.col("hlo_module").is_null()
-    return ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").cast(pl.String) == "HtoD", is_batch)
-
-
 @tabulates("iterator")
 def iterator_table(view: DeviceView) -> pl.DataFrame:
     """One row per iterator of tf.data, those that ask before those that are asked; the graph of the pipeline.

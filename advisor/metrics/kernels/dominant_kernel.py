@@ -92,5 +92,5 @@ measure("dominant_kernel_least_reached", _least_reached, unit="share").says(
     "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens",
 )
 measure("dominant_kernel_rate", _rate, unit="text").says(
-    "The same in words.", "null where the work is known for less than half of its time"
+    "What the dominant kernel reaches, in words.", "null where the work is known for less than half of its time"
 )
