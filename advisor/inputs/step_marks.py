@@ -26,6 +26,7 @@ _PARTS: Final = (
 _STEPS: Final = r"(?i)step|iter|batch|epoch|request"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
+_POINT_SHARE: Final = 0.01  # of the time in which ops run
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
 _LEAST_SHARE: Final = 0.2  # own choice: of all of the device's work, of ranges that may be parts of one pass
 _ALIKE: Final = 0.8  # of the calls: a loop logs now and then
@@ -58,11 +59,17 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
         steps = ranges_by_name(host, pattern)
         return Marks(steps, None if steps.height else Note("no_step_range", pattern=pattern))
     steps = profiler_steps(host)
-    if steps.height:
+    if steps.height and not _is_point(steps, host):
         return Marks(steps)
     repeated = repeating(host, device, option=1)
     called = repeated if repeated.steps.height else _calls(host)
     return called if called.steps.height else _turns(host, device)
+
+
+def _is_point(steps: pl.DataFrame, host: pl.DataFrame) -> bool:
+    """Whether the only mark holds next to nothing: `prof.step()` at a loop's end opens one that the profiler closes."""
+    span = host.filter(pl.col("kind") == "op").select(END_NS.max() - pl.col("start_ns").min()).item() or 0
+    return steps.height == 1 and int(steps["host_dur_ns"][0]) < _POINT_SHARE * span
 
 
 def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS, **hint: int) -> Marks:

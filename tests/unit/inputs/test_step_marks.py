@@ -106,3 +106,10 @@ def test_ranges_right_inside_one_other_are_no_steps_beside_other_work(name, is_i
     parent = named.filter(name="forward pass")["id"][0] if is_inside else None
     host = named.with_columns(parent=pl.when(pl.col("name") == name).then(parent).otherwise("parent"))
     assert marks(host, made.device_ops, None).steps.height == steps
+
+
+def test_an_only_mark_that_the_profiler_closed_at_once_is_no_step():
+    ops = [on_host("op", at, at + 1_000) for at in (0, 9_000)]
+    for length, steps in ((99, 0), (101, 1)):  # of 10 ms
+        made = profile(host_ops=[*ops, on_host("step", 9_999, 9_999 + length, name="ProfilerStep#1")])
+        assert marks(made.host_ops, made.device_ops, None).steps.height == steps
