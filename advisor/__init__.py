@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from advisor.api import check as check
     from advisor.api import compare as compare
     from advisor.api import measure as measure
+    from advisor.api import what_if as what_if
     from advisor.engine import read as read
     from advisor.options import Options as Options
     from advisor.recording.session import record as record
@@ -31,6 +32,7 @@ _PUBLIC = {
     "measure": "advisor.api",
     "read": "advisor.engine",
     "record": "advisor.recording.session",
+    "what_if": "advisor.api",
 }
 __all__ = ["AdvisorError", "NoRuns", "ReadError", "UsageError", *_PUBLIC]  # noqa: PLE0604 - names all the same
 

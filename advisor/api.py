@@ -15,6 +15,7 @@ from advisor.model.finding import Finding, Value
 from advisor.options import Options
 from advisor.present import document_of
 from advisor.text import did_you_mean, one_line
+from advisor.whatif.scenario import Scenario
 
 if TYPE_CHECKING:
     import polars as pl
@@ -177,6 +178,27 @@ def compare(base: Paths, head: Paths, options: Options | None = None) -> Compari
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     return Comparison.model_construct(**_content(engine.compare(_texts(base), _texts(head), options)))
+
+
+def what_if(path: str | os.PathLike[str], *changes: str, options: Options | None = None) -> Scenario:
+    """The mean step of one run with changes, one after the other, and who sets the pace then.
+
+    Args:
+        path: A profile: a file, a folder or a URL.
+        changes: As `advisor whatif --change` takes them.
+        options: How to read it, and which steps to use.
+
+    Raises:
+        NoRuns: the path holds no readable profile.
+        ReadError: it holds more than one run.
+        UsageError: a change is none, or cannot be replayed; the message has the reason.
+
+    Example:
+        >>> scenario = advisor.what_if("fixtures/simulated-input-bound-v100", "input=0")
+        >>> round(scenario.step_ms), scenario.stages[0].pace
+        (71, 'the GPU')
+    """
+    return engine.what_if(os.fspath(path), changes, options)
 
 
 def measure(  # noqa: PLR0913 - options of a trial

@@ -29,6 +29,7 @@ COMMANDS: tuple[list[str], ...] = (
     ["compare"],
     ["show"],
     ["excerpt"],
+    ["whatif"],
     ["scrub"],
     ["comment"],
     ["mcp"],
@@ -118,7 +119,7 @@ def skill_rules(rules: Iterable[Rule]) -> str:
 PYTHON = """\
 # Python
 
-`advisor.check`, `advisor.compare` and `advisor.measure` do what the commands do and return frozen values;
+`advisor.check`, `advisor.compare`, `advisor.what_if` and `advisor.measure` do what the commands do and return frozen values;
 `advisor.record` records a loop that calls it. In a notebook
 a report shows itself ([an example](notebook.ipynb)). Names that begin with `fixtures/` are samples in the repository.
 
@@ -136,6 +137,7 @@ API: tuple[Callable[..., object] | property, ...] = (
     advisor.Report.metric,
     advisor.Comparison,
     advisor.record,
+    advisor.what_if,
     advisor.measure,
     advisor.Trials,
 )

@@ -197,6 +197,35 @@ def excerpt(
     )
 
 
+@app.command("whatif")
+def what_if(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
+    changes: Annotated[
+        list[str], typer.Option("--change", metavar="CHANGE", help="What is different, as input=0; once for each.")
+    ],
+    steps: Steps = "steady",
+    step_range: StepRange = None,
+    config: ConfigPath = None,
+    max_size: MaxSize = None,
+    in_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Replay the recorded steps with changes, one after the other.
+
+    Prints the step after each, and who sets the pace then. Changes: input=0 or input=2x, kernels:gemm=2x (a family, or
+    letters of the name), waits=0. With the traces of all ranks: link=2x (transfer, never waiting), rank:2=typical.
+    """
+    import json
+    from dataclasses import asdict
+
+    from advisor.engine import what_if as replayed
+    from advisor.options import Options
+    from advisor.present.scenario import sentences
+
+    options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
+    answer = replayed(path, changes, options)
+    typer.echo(json.dumps(asdict(answer)) if in_json else "\n".join(sentences(answer)))
+
+
 @app.command()
 def scrub(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A recording: a file, or a folder of Parquet tables.")],

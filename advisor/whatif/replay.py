@@ -145,6 +145,11 @@ class Replay:
         gap = np.where((self.gap > 0) & (self.gap <= LAUNCH_GAP_NS), _part(self.gap, factor), self.gap)
         return replace(self, gap=gap, own=np.where(self.waits, self.own, _part(self.own, factor)))
 
+    def with_host(self, factor: float) -> Replay:
+        """With all work of the host, launching or not, taking `factor` as long; a wait for queue 0 stays one."""
+        gap = np.where(self.follows, self.gap, _part(self.gap, factor))
+        return replace(self, gap=gap, own=_part(self.own, factor), tail_ns=int(factor * self.tail_ns))
+
     def _makespan(self) -> int:
         """Time until the device and queue 0 of the host are done, stretch by stretch of each queue's calls."""
         bounds = self._bounds()

@@ -48,7 +48,7 @@ def replayed_steps(view: DeviceView) -> int | None:
 
 def is_replayed(view: DeviceView) -> bool:
     """Whether savings come from a replay, and not from what stands in for one."""
-    return view.once(_recorded) is not None
+    return view.once(recorded) is not None
 
 
 def _saved_ms(view: DeviceView, end: End, *, is_small: bool) -> list[float]:
@@ -60,24 +60,24 @@ def _saved_ms(view: DeviceView, end: End, *, is_small: bool) -> list[float]:
     return [max(0.0, end.part * ms + view.per_step_ms(end.extra_ns)) for ms in tried or [bound_ms]]
 
 
-def _recorded(view: DeviceView) -> Replay | None:
+def recorded(view: DeviceView) -> Replay | None:
     """The view's replay, or None where it cannot be made or does not reproduce the recording within 5 %."""
     replayed = view.once(replay)
     return replayed if replayed is not None and abs(replayed.error) <= TRUSTED_ERROR else None
 
 
 def _unprofiled(view: DeviceView) -> Replay | None:
-    steps = view.once(_recorded)
+    steps = view.once(recorded)
     return steps and steps.with_launches(UNPROFILED)
 
 
 def _unhindered(view: DeviceView) -> Replay | None:
-    steps = view.once(_recorded)
+    steps = view.once(recorded)
     return steps and steps.without_host(view.host_spans("input")).with_launches(UNPROFILED)
 
 
 _WORLDS: Final[Mapping[World, Callable[[DeviceView], Replay | None]]] = {
-    "recorded": _recorded,
+    "recorded": recorded,
     "unprofiled": _unprofiled,
     "unhindered": _unhindered,
 }

@@ -6,11 +6,10 @@ import polars as pl
 
 from advisor.analysis.job import segments, stragglers
 from advisor.analysis.job.job import Job
+from advisor.analysis.job.job_replay import MOST_ERROR, replayed
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.missing import Missing
-from advisor.model.profile import END_NS
 
-_MOST_ERROR: Final = 0.05  # ByteDance leaves out jobs whose replay is further off
 _TYPES: Final = {
     segments.COMPUTE: "kernels",
     segments.HOST: "hosts that launch late",
@@ -23,7 +22,7 @@ _SOURCE: Final = (
 
 
 def _unreplayed(job: Job) -> Missing | None:
-    return job.missing or (None if job.once(_replayed) else Missing("circular_wait"))
+    return job.missing or (None if job.once(replayed) else Missing("circular_wait"))
 
 
 def _unknown(job: Job) -> Missing | None:
@@ -31,13 +30,13 @@ def _unknown(job: Job) -> Missing | None:
     if why := _unreplayed(job):
         return why
     off = _off(job)
-    return Missing("replay_off", share=off) if off > _MOST_ERROR else None
+    return Missing("replay_off", share=off) if off > MOST_ERROR else None
 
 
 def _replay(job: Job) -> stragglers.Replay:
-    replayed = job.once(_replayed)
-    assert replayed  # noqa: S101 - else the metric is unknown
-    return replayed
+    steps = job.once(replayed)
+    assert steps  # noqa: S101 - else the metric is unknown
+    return steps
 
 
 def _off(job: Job) -> float:
@@ -61,44 +60,6 @@ def _first(shares: pl.DataFrame, column: str) -> tuple[int | str | None, Value]:
     if not shares.height or shares["explained_share"][0] is None:
         return None, _NO_SLOWDOWN
     return shares[column][0], min(1.0, max(0.0, float(shares["explained_share"][0])))
-
-
-def _replayed(job: Job) -> stragglers.Replay | None:
-    offsets = {i: int(job.clock.offsets_ns[i]) for i in job.members}
-    busy = {i: job.ranks[i].work.shifted(-offset) for i, offset in offsets.items()}
-    begin = pl.col("start_ns")
-    windows = [
-        job.ranks[i]
-        .steps.filter(pl.col("step").is_in(job.steps))
-        .select(rank=pl.lit(i, pl.Int64), step=pl.col("step").cast(pl.Int64), start_ns=begin - offset, end_ns="dur_ns")
-        .with_columns(end_ns=begin + pl.col("end_ns"))
-        for i, offset in offsets.items()
-    ]
-    calls = job.calls.filter(pl.col("step").is_in(job.steps)).select(
-        "rank",
-        pl.col("step").cast(pl.Int64),
-        "start_ns",
-        "end_ns",
-        instance=pl.when("trusted").then("instance"),
-        type=pl.col("op").fill_null("collective"),
-        stream=pl.col("stream").fill_null(0),
-    )
-    every = pl.concat(windows)
-    return stragglers.replay(*segments.operations(busy, every, calls), carried=_carried(job, every))
-
-
-def _carried(job: Job, windows: pl.DataFrame) -> pl.DataFrame:
-    """By how much each rank ends a step later than the first one begins the next: step (the next), rank, carried_ns."""
-    end = END_NS
-    before = [
-        job.ranks[i].steps.select(
-            pl.col("step").cast(pl.Int64) + 1, rank=pl.lit(i, pl.Int64), ended_ns=end - int(job.clock.offsets_ns[i])
-        )
-        for i in job.members
-    ]
-    first = windows.group_by("step").agg(first_ns=pl.min("start_ns"))
-    late = pl.concat(before).join(first, on="step")
-    return late.select("step", "rank", carried_ns=(pl.col("ended_ns") - pl.col("first_ns")).clip(0))
 
 
 of_jobs(__name__, unknown=_unreplayed)("straggler_replay_error", lambda job: min(1.0, _off(job)), unit="share").says(

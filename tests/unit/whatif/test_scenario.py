@@ -1,0 +1,109 @@
+"""Scenarios that can be worked out by hand, those that are refused, and the published shares of a job."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import advisor
+from advisor.analysis.device.selection import select_steps
+from advisor.analysis.job.stragglers import replay
+from advisor.errors import UsageError
+from advisor.whatif.scenario import JobTimes, Term, scenario
+from tests.profiles import ROOT
+from tests.straggler_study import TRACES, operations
+from tests.tables import kernel, on_host, profile, step
+
+PUBLISHED = TRACES / "result-SE.json"
+RANKS = "fixtures/simulated-ranks-slow-rank-a100"
+
+
+# us        0                 100   120     200       The host asks for a batch, launches, and waits.
+# input     |-----------------|
+# launch                       ||                     99 to 100 and so on
+# kernel                       =======                106 to 190
+def waiting(name: str = "input"):
+    host, device = [], []
+    for t in range(0, 800, 200):
+        host += [on_host("input", t, t + 90, name=name), on_host("sync", t + 101, t + 192)]
+        device += [kernel(t + 106, t + 190, t + 100, name="sgemm")]
+    return select_steps(profile(device, host, [step(i, 200 * i, 200 * i + 200) for i in range(4)]))
+
+
+def test_each_change_comes_after_those_before_it():
+    answer = scenario(waiting(), ["input=0", "kernels:gemm=2x"])
+    assert (answer.step_ms, answer.pace) == (pytest.approx(0.200), "the host")
+    first, second = answer.stages
+    assert (first.low_ms, first.pace) == (pytest.approx(0.110), "the GPU")
+    assert second.low_ms == pytest.approx(0.068)  # the kernel of 84 us takes 42
+
+
+def test_what_is_faster_than_the_loader_saves_nothing_before_that(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
+    workers = waiting("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+    answer = scenario(workers, ["kernels:gemm=2x", "input=2x", "input=0"])
+    assert answer.pace == "the data loader"
+    ends = [(stage.low_ms, stage.high_ms) for stage in answer.stages]
+    assert ends[0] == pytest.approx((0.200, 0.200))
+    assert ends[1] == pytest.approx((0.155, 0.155), abs=0.001)  # each batch 45 us sooner than the one before
+    assert ends[2][0] <= 0.068 <= ends[2][1] + 0.001
+    assert [stage.pace for stage in answer.stages[:2]] == ["the data loader"] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("input", "no change; write one of input=0"),
+        ("rank:1=2x", "no change"),
+        ("input=0x", "how many times as fast"),
+        ("kernels:conv=2x", "no kernel is of family or name conv"),
+        ("link=2x", "one rank does not show"),
+        ("rank:1=typical", "one rank does not show"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_with_the_reason(change, why):
+    with pytest.raises(UsageError, match=why) as refusal:
+        scenario(waiting(), [change])
+    assert change in str(refusal.value)
+
+
+def test_a_slow_rank_like_the_others_and_a_faster_link():
+    late = advisor.what_if(ROOT / RANKS, "rank:3=typical")
+    assert late.pace == "rank 3"
+    assert late.stages[0].high_ms == pytest.approx(16.715, rel=0.01)  # fixed_step_ms of its case.yaml
+    linked = advisor.what_if(ROOT / RANKS, "link=2x")
+    assert linked.step_ms - linked.stages[0].low_ms < 0.05 * linked.step_ms  # waiting is not transfer
+    assert linked.stages[0].pace == "rank 3"
+
+
+def test_there_is_no_such_rank():
+    with pytest.raises(UsageError, match="there is no rank 99"):
+        advisor.what_if(ROOT / RANKS, "rank:99=typical")
+
+
+def test_changes_are_parsed():
+    assert Term.parse("kernels:flash attention=4x") == (
+        "kernels:flash attention=4x",
+        "kernels",
+        "flash attention",
+        0.25,
+    )
+    assert Term.parse("input=0").rest == 0
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason=f"{PUBLISHED} is not here")
+def test_the_published_slow_downs_of_stages_and_operations():
+    published = json.loads(PUBLISHED.read_text("utf-8"))
+    study = replay(*operations(TRACES / "trace-SE.parquet"), constant=["optimizer-clip-main-grad"])
+    assert study is not None
+    recorded = JobTimes.of(study)
+    for column, key in (("stage", "stage"), ("told_as", "optype")):
+        values = study.ops[column].drop_nulls().unique().to_list()
+        for value in values:
+            times = recorded
+            for other in values:
+                times = times if other == value else times.with_typical(column, other)
+            assert times.step_ms / study.ideal_ms == pytest.approx(
+                published[f"blocking_decompose_by_{key}"][str(value)], abs=0.02
+            ), (column, value)
