@@ -119,8 +119,8 @@ def skill_rules(rules: Iterable[Rule]) -> str:
 PYTHON = """\
 # Python
 
-`advisor.check`, `advisor.compare`, `advisor.what_if` and `advisor.measure` do what the commands do and return frozen values;
-`advisor.record` records a loop that calls it. In a notebook
+`advisor.check`, `advisor.compare`, `advisor.what_if` and `advisor.measure` do what the commands do and return frozen
+values; `advisor.record` records a loop that calls it. In a notebook
 a report shows itself ([an example](notebook.ipynb)). Names that begin with `fixtures/` are samples in the repository.
 
 ![A cell of a notebook: the verdict, where the step goes, the finding with a bar for its saving](img/notebook.png)
