@@ -24,9 +24,9 @@ class Noted(NamedTuple):
     it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
     `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
     other programs. `stacks` are rows of `STACKS`, sampled in steps without the profiler; `batches` rows of
-    `BATCHES`, none of them where a batch holds no sequences. `sleep_share` is the part of the sampled time in which the
-    main thread neither ran nor waited for a CPU; `threads` are rows of `THREADS`. `pace_ms` are medians of equal pieces
-    of the steps that were sampled at the end, and `pace_steps` the number of the first of these steps and of the last.
+    `BATCHES`, none of them where a batch holds no sequences. `sleep_share` is the part of the sampled time, without
+    waits for a CPU, in which the main thread did not run; `threads` are rows of `THREADS`. `pace_ms` are medians of
+    equal pieces of the steps that were sampled last, `pace_steps` the numbers of the first of these steps and the last.
     """
 
     before_ms: float | None = None
@@ -176,11 +176,12 @@ def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
 
 
 def _shares(stacks: _Stacks | None) -> dict[str, Any]:
-    """What the main thread slept of the time in which it was sampled, and what other threads of Python ran of it."""
+    """What the main thread slept of the sampled time, and other threads of Python ran; without its waits for a CPU."""
     if stacks is None or not stacks.span_ns or stacks.threads.main is None:
         return {}
-    main, span_ns = stacks.threads.main, stacks.span_ns
-    slept_ns = max(0, span_ns - main.run_ns - main.wait_ns)
+    main = stacks.threads.main
+    span_ns = max(1, stacks.span_ns - main.wait_ns)
+    slept_ns = max(0, span_ns - main.run_ns)
     others = [
         {"line": thread.line, "function": thread.function, "call": thread.call, "share": thread.run_ns / span_ns}
         for thread in stacks.threads.others

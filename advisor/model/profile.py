@@ -127,7 +127,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "after_steps_ms": pl.List(pl.Float64),
         "unprofiled_delay_ms": pl.Float64,
         "stacks": pl.List(STACKS),  # sampled in these steps; null: none were
-        "sleep_share": pl.Float64,  # of the sampled time: the main thread neither ran nor waited for a CPU
+        "sleep_share": pl.Float64,  # of the sampled time without waits for a CPU: the main thread did not run
         "threads": pl.List(THREADS),  # beside the main thread meanwhile; null: not noted
         "pace_ms": pl.List(pl.Float64),  # medians of equal pieces of a long run of steps without the profiler
         "pace_steps": pl.List(pl.Int64),  # the numbers of its first step and its last
