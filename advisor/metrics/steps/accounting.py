@@ -36,7 +36,6 @@ _LEAST_RECORDED: Final = 0.05
 
 _DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
 _WAITS: Final = ("input", "collective", "compile", "pipeline_build")
-_OF_HOST: Final = ("between", "host_busy")
 _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
 _PARTS_SCHEMA: Final = {
     "part": pl.String,
@@ -79,11 +78,19 @@ def accounting(view: DeviceView) -> pl.DataFrame:
             times[code],
             times[code] / view.total_ns,
             *(ranges.get(code) or (None, None)),
-            view.once(host_lines) if code in _OF_HOST else None,
+            _lines(view, code),
         )
         for code in sorted((code for code, time in times.items() if time), key=[*PARTS].index)  # each has an entry
     ]
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
+
+
+def _lines(view: DeviceView, part: str) -> str | None:
+    """The lines of a part; a device that idles around the training's own ops waits for more than Python."""
+    if part not in {"between", "host_busy"}:
+        return None
+    lines = view.once(host_lines)
+    return lines if part == "between" else lines or None
 
 
 def _parts(view: DeviceView) -> dict[str, Ints]:
