@@ -188,7 +188,7 @@ PARTS: Final = {
         ),
         Part("own_processes", "own processes", "waiting for a CPU that the job itself keeps busy", Look(_SYNC, "x")),
         Part("between", "outside of ops", "host time outside of the framework's ops", Look(_HOST, "·"), ("host_work",)),
-        Part(LONG, "long steps", "what uneven steps take longer than the others", Look(_GC, "!"), ("outliers",)),
+        Part(LONG, "long steps", "what long steps take more than usual ones", Look(_GC, "!"), ("outliers",)),
         Part("operators", "ops", "ops at work on the CPU", Look(_COMPUTE, "█"), ("host_ops",), is_useful=True),
     )
 }
