@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.model.action import Action
+from advisor.model.action import SMALL, Action
 from advisor.model.finding import Finding
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
 from advisor.present.verdict import headline, title, until
@@ -23,12 +23,21 @@ _ONE_PART: Final = 0.9  # of a saving: the rest needs no name
 def actions(run: Run) -> doc.Actions | None:
     """The first things to do; None where there is nothing to do, or nothing that is worth it."""
     first = worthwhile(run)[:MOST]
-    return doc.Actions(tuple(_action(first, number, run) for number in range(1, len(first) + 1))) if first else None
+    return doc.Actions(tuple(_action(first, place, run) for place in range(1, len(first) + 1))) if first else None
 
 
 def worthwhile(run: Run) -> list[Action]:
-    """The actions that have a place on a first screen, the first to be done first."""
-    return [action for action in run.actions if not action.is_small]
+    """The actions that have a place on a first screen, the first to be done first.
+
+    Where most of the recording happens once, what saves next to nothing of all of it has none either.
+    """
+    least_ms = SMALL * _recorded_ms(run) if run.is_mostly_once else 0.0
+    return [a for a in run.actions if not a.is_small and (a.high_ms is None or a.high_ms >= least_ms)]
+
+
+def _recorded_ms(run: Run) -> float:
+    rows = (row for row in run.metrics.get("worker", ()) if row.get("worker") == run.source.steps.worker)
+    return number(next(rows, {}), "recorded_ms")
 
 
 def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
