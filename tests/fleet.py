@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
 from advisor.fleet.columns import KEYS, TABLES, frame
@@ -197,9 +199,11 @@ def stored(store: Store, **rows: list[dict[str, Any]]) -> Store:
 
 
 def add_or_die(number: int) -> int:
-    """One more than the number; 13 kills its process, 14 raises."""
+    """One more than the number; 13 kills its process, 14 and 15 raise."""
     if number == 13:
         os.kill(os.getpid(), signal.SIGKILL)
     if number == 14:
         raise ValueError("fourteen")
+    if number == 15:
+        raise pl.exceptions.PanicException("fifteen")
     return number + 1

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from advisor.errors import StoreError, UsageError
+from advisor.errors import AdvisorError, StoreError, UsageError, contained, failure
 from advisor.system.processes import pool
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ _CONNECT_S: Final = "15s"
 KILLED: Final = "the process that read it was killed, most likely for want of memory; ingest it where there is more"
 
 
-class Killed(Exception):  # noqa: N818 - says what happened to a process, and is told as an outcome
+class Killed(AdvisorError):  # noqa: N818 - says what happened to a process, and is told as an outcome
     """The process that worked on a task died, and nothing but that task can be the reason."""
+
+
+class Failure(AdvisorError):  # noqa: N818 - is told as an outcome
+    """A bug in a task, or a panic of a library in Rust, which is no Exception: its kind, never its text."""
 
 
 class Engine(Protocol):
@@ -163,16 +168,23 @@ def _fill(
         if task is None:
             break
         try:
-            running[pool.submit(function, task)] = task
+            running[pool.submit(_outcome, function, task)] = task
         except BrokenExecutor:
             return [task]
     return []
 
 
+def _outcome(function: Callable[[Task], Result], task: Task) -> Result | Exception:
+    def instead(kind: str) -> Result | Exception:
+        return Failure(failure(kind))
+
+    return contained(partial(function, task), instead)
+
+
 def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception:
     with Local(1).executor() as pool:
         try:
-            return pool.submit(function, task).result()
+            return pool.submit(_outcome, function, task).result()
         except BrokenExecutor:
             return Killed(KILLED)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's

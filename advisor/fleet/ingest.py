@@ -319,10 +319,8 @@ def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Jo
 
 def _failed(job: Job, error: Exception) -> Done:
     """A run whose process died or whose check went wrong in a way that nobody foresaw."""
-    if isinstance(error, Killed):
-        return Done(unread(job.source), bad_rows(job, job.source.path, str(error), status="killed"))
-    why = f"{type(error).__name__}: {one_line(str(error), 300)}; please report this as a bug"
-    return Done(unread(job.source), bad_rows(job, job.source.path, why))
+    status = "killed" if isinstance(error, Killed) else "unreadable"
+    return Done(unread(job.source), bad_rows(job, job.source.path, one_line(str(error), 300), status=status))
 
 
 def _name(recording: Recording, roots: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 
 
-FAILURE: Final = pl.col("details").cast(pl.String).str.extract(r'"returnValue": (\d+)').cast(pl.Int32)
+FAILURE: Final = pl.col("details").cast(pl.String).str.extract(r'"returnValue": (\d+)').cast(pl.Int64, strict=False)
 """The number of the error that a call of the driver returned; null where it returned none."""
 
 

@@ -29,28 +29,27 @@ _HOST_NAMES: Final = 4
 _LENGTHS: Final = {1: 8, 5: 4}  # of fixed fields, by wire type
 _VARINT, _BYTES = 0, 2
 _VARINT_BYTES: Final = 10  # of 64 bits
-_NOTHING, _NOTHING_LONGER = b"\x78\x00", b"\x78\x80\x00"  # field 15, which no message has, is 0
 
 
 def clean_copy(path: Path, target: Path) -> list[str]:
     """Write the copy; the names of the fields that it lacks, of the trace viewer's copy alone.
 
     The bytes are the same ones, with the texts in them masked in place; fields that no reader knows, in messages with
-    something to mask, become nothing of the same length.
+    something to mask, keep their length alone.
     """
     if not path.name.lower().endswith(".pb"):
         return copies.clean_copy(path, target, VIEWER, READ_ARGS)
     data = path.read_bytes()
     clean = bytearray(data)
     try:
-        hosts = [data[start:end] for number, _, start, end in _fields(data, 0, len(data)) if number == _HOST_NAMES]
+        hosts = [data[start:end] for number, start, end in _fields(data, 0, len(data)) if number == _HOST_NAMES]
         more = naming(hosts)
-        for field, start, end, is_known in _texts(data, 0, len(data), _SPACE, hints(data, hosts)):
+        for start, end, is_known in _texts(data, 0, len(data), _SPACE, hints(data, hosts)):
             if is_known:
                 clean[start:end] = masked(data[start:end], more)
             else:
-                clean[field:end] = _NOTHING_LONGER * (end - field & 1) + _NOTHING * ((end - field - 2) // 2)
-        for number, _, start, end in _fields(data, 0, len(data)):
+                clean[start:end] = _nothing(end - start)
+        for number, start, end in _fields(data, 0, len(data)):
             if number == _HOST_NAMES:
                 clean[start:end] = b"x" * (end - start)
     except (IndexError, KeyError):
@@ -59,35 +58,38 @@ def clean_copy(path: Path, target: Path) -> list[str]:
     return []
 
 
-def _texts(
-    data: bytes, start: int, end: int, fields: Fields, hits: Sequence[int]
-) -> Iterator[tuple[int, int, int, bool]]:
-    """Where the texts of a message lie that have one of `hits`, ascending, inside; and whole fields that are unknown.
+def _nothing(size: int) -> bytes:
+    """So many bytes that say nothing, as a text or as a message: field 15, which no message has, is 0."""
+    odd = b"\x78\x80\x00" if size & 1 and size > 1 else b"\x00" * (size & 1)
+    return odd + b"\x78\x00" * ((size - len(odd)) // 2)
 
-    Field, begin and end of its content, and whether it is known.
+
+def _texts(data: bytes, start: int, end: int, fields: Fields, hits: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
+    """Where the texts of a message lie that have one of `hits`, ascending, inside; and those of unknown fields.
+
+    Begin and end, and whether the field is known.
     """
-    for number, field, begin, stop in _fields(data, start, end):
+    for number, begin, stop in _fields(data, start, end):
         at = bisect_left(hits, begin)
         kind = fields.get(number, False)
         if kind is False:
-            yield field, begin, stop, False
+            yield begin, stop, False
         elif kind is not None and at < len(hits) and hits[at] < stop:
             if kind is True:
-                yield field, begin, stop, True
+                yield begin, stop, True
             else:
                 yield from _texts(data, begin, stop, kind, hits)
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The number and begin of each field of a message that has a length, begin and end of its content."""
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The number of each field of a message that has a length, begin and end of its content."""
     while at < end:
-        field = at
         tag, at = _varint(data, at)
         if tag & 7 == _BYTES:
             size, at = _varint(data, at)
             if at + size > end:
                 raise IndexError
-            yield tag >> 3, field, at, at + size
+            yield tag >> 3, at, at + size
             at += size
         elif tag & 7 == _VARINT:
             _, at = _varint(data, at)

@@ -25,12 +25,12 @@ def test_a_copy_that_was_recorded_is_no_kernel():
 
 
 def test_failed_launches_are_counted_with_their_errors():
-    calls = [launch(10, 209), launch(20, 209), launch(30, 4711), launch(40)]
+    calls = [launch(10, 209), launch(20, 209), launch(30, 1 << 32), launch(40)]
     of = view(profile([kernel(50, 60, 45)], calls, [step(1, 0, 100)]))
     told = {
         "failed_launches": 3,
         "failed_launch_share": 3 / 5,  # the kernel's own call is the fifth
-        "launch_errors": "cudaErrorNoKernelImageForDevice (209), error (4711)",
+        "launch_errors": "cudaErrorNoKernelImageForDevice (209), error (4294967296)",
     }
     assert values_of(told, of) == told
     assert metrics_of(of)["lost_launches"] == 0
