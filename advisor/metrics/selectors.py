@@ -186,13 +186,13 @@ class Selector:
         rows = view.once(self.rows)
         if rows.is_empty():
             return ""
-        if self.kind in {"kernels", "collectives", "device_ops"}:
-            return largest(view, rows)
         if self.kind == "ops":
             own = _own(view, rows).select("id", "start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
             rows = own.join(rows.select("id", "name"), on="id")
         if self.exposed or self.idle:
             rows = rows.with_columns(spent_ns(rows, view.once(self.spans)).alias("dur_ns"))
+        if not self.is_of_host:
+            return largest(view, rows)
         times = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns")).sort("name").rows()
         return largest_first(times, lambda took: ms(view.per_step_ms(took)))
 
