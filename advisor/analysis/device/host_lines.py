@@ -2,6 +2,7 @@
 
 import builtins
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +39,7 @@ _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _MODULE: Final = "<module>"
 _HALF: Final = 0.5
 _MOST_LINES: Final = 3
+_STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
 _SOME: Final = 0.2  # of the calls of an op
 
 
@@ -142,12 +144,13 @@ def losses(view: DeviceView) -> list[Loss]:
     is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
     rows = stacks.with_columns(is_aside=is_aside).filter(pl.col("line").is_not_null()).to_dicts()
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
-    trained: set[tuple[str, str]] = set()
+    own_ns: Counter[tuple[str, str]] = Counter()
     for row in rows:
         counts, frames = row["kind"] in {*rare, OWN} or row["is_aside"], [*(row.get("callers") or []), row]
         is_own = row["kind"] in _ITS_OWN or (row["kind"] == _OP and not counts)
         tree.add(frames, row["ns"], row["kind"], counts=counts, is_own=is_own)
-        trained |= {(frame["function"], frame["line"]) for frame in frames if is_own}
+        own_ns.update({(frame["function"], frame["line"]): row["ns"] for frame in frames if is_own})
+    trained = {line for line, ns in own_ns.items() if ns >= _STRAY * total}
     of_units = [_loss(unit, total, most, trained) for unit in tree.units()]
     return sorted(of_units, key=lambda loss: (-loss.share, loss.line))
 
@@ -198,12 +201,13 @@ def _outside(view: DeviceView) -> float:
 
 
 def _ops(view: DeviceView) -> pl.DataFrame:
-    """What PyTorch's ops are called in the program, `quantile` of `aten::quantile`: name, and whether it is `aside`.
+    """What the ops of PyTorch that no other op calls are called in the program: name, and whether it is `aside`.
 
     Such ops take no part in a training: neither they nor what they call makes a node of a gradient's graph, but for a
     few, as ops behind the last node bear the number of the next one.
     """
-    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "name").collect()
+    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "name").collect()
+    ops = ops.filter(~pl.col("parent").is_in(ops["id"].implode()) | pl.col("parent").is_null()).drop("parent")
     taking = view.once(makers) if view.once(nodes).height else ops.clear().with_columns(parent="id")
     makes = pl.col("id").is_in(pl.concat([taking["id"], taking["parent"].drop_nulls()]).implode())
     names = ops.select(makes=makes, name=pl.col("name").cast(pl.String).str.extract(_ATEN)).drop_nulls("name")
