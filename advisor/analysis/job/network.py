@@ -111,11 +111,10 @@ def _parsed(text: str | None, size: int | None) -> tuple[list[int], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins the GPUs of a group that lies on one node; both rates in one direction."""
+    """What joins the GPUs of a group that lies on one node."""
 
     kind: str
     """nvlink or pcie."""
-    spec_gbs: float
     ring_gbs: float
     """Ring bus bandwidth as NCCL expects it."""
     capability: float
@@ -143,19 +142,13 @@ def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Missing:
     Which part is not known, unless a link joins every pair: then a group's rings use all links among its members.
     """
     if gpu.nccl_peer_gbs is not None and gpu.link_gbs is not None and group_size <= _BOARD:
-        return _meshed(gpu.link_gbs, gpu.nccl_peer_gbs, group_size, gpu.capability)
+        return Link("nvlink", gpu.nccl_peer_gbs * max(1, group_size - 1), gpu.capability)  # each has one to every other
     if gpu.nccl_ring_gbs is None or gpu.link_gbs is None:
         return Missing("no_ring_bandwidth", model=gpu.model)
     board = _BOARD if gpu.capability < _SWITCHED_FROM else _HALF_BOARD if devices == _HALF_BOARD else None
     if board and group_size != board:
         return Missing("wired_in_pairs", board=board, model=gpu.model, size=group_size)
-    return Link("nvlink", gpu.link_gbs, gpu.nccl_ring_gbs, gpu.capability)
-
-
-def _meshed(link_gbs: float, peer_gbs: float, group_size: int, capability: float) -> Link:
-    """The links of one GPU to the others of its group, of a board on which each has one to every other."""
-    others = max(1, group_size - 1)
-    return Link("nvlink", link_gbs * min(1.0, others / (_BOARD - 1)), peer_gbs * others, capability)
+    return Link("nvlink", gpu.nccl_ring_gbs, gpu.capability)
 
 
 def _over_pcie(gpu: Gpu) -> Link | Missing:
@@ -163,19 +156,10 @@ def _over_pcie(gpu: Gpu) -> Link | Missing:
         return Missing("geforce_link")
     if gpu.vendor != "NVIDIA" or gpu.pcie_gbs is None or gpu.nccl_pcie_gbs is None:
         return Missing("no_link", model=gpu.model)
-    return Link("pcie", gpu.pcie_gbs, gpu.nccl_pcie_gbs, gpu.capability)
+    return Link("pcie", gpu.nccl_pcie_gbs, gpu.capability)
 
 
 # --------------------------------------------------------------------------------------------------- predictors
-
-
-def guide_ns(way: Link, op: str, nbytes: Floats) -> Floats:
-    """The TensorFlow guide's quick check of AllReduce: parameters x 4 bytes / link bandwidth; a lower bound.
-
-    It leaves out 2 (n - 1) / n, latency and protocol: 39 % and more below an H100 node's measured times. For the other
-    ops, whose bytes count differently, NaN. Source: tensorflow.org/guide/gpu_performance_analysis.
-    """
-    return nbytes / way.spec_gbs if op == "all_reduce" else np.full(len(nbytes), np.nan)
 
 
 # NCCL 2.28, src/graph/tuning.cc: rings on one node with the protocols LL, LL128, Simple. Latencies in us.
@@ -255,7 +239,6 @@ def curve_of(gpu: Gpu | None, op: str, group_size: int, nodes: int | None) -> Ma
 # ----------------------------------------------------------------------------------------------------- together
 
 _EXPECTED: Final[Schema] = {
-    "guide_ns": pl.Float64,
     "model_ns": pl.Float64,
     "curve_ns": pl.Float64,
     "expected_ns": pl.Float64,
@@ -274,7 +257,7 @@ def expected(collectives: pl.DataFrame, gpu: Gpu | None, devices: int | None) ->
         devices: GPUs that a host shows.
 
     Returns:
-        One row per collective, in order: `guide_ns`, `model_ns`, `curve_ns` (each null where it does not apply);
+        One row per collective, in order: `model_ns`, `curve_ns` (each null where it does not apply);
         `expected_ns`, the best of them that is known, with its `basis`, `CURVE` or `MODEL`; `link`, nvlink or pcie;
         `why`, the reason where nothing is known. A group that spans nodes, or may, has a curve or nothing: its network
         is not in the profile.
@@ -303,15 +286,15 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
     size = np.where(size >= 0, size, np.nan)
     nothing = np.full(len(size), np.nan)
     way = _way(case, gpu, devices)
-    guide, model, measured = nothing, nothing, nothing
+    model, measured = nothing, nothing
     op, n = case.op or "", case.group_size or 0
     if isinstance(way, Link):
-        guide, model = guide_ns(way, op, size), model_ns(way, op, n, size)
+        model = model_ns(way, op, n, size)
     if curve := curve_of(gpu, op, n, case.nodes):
         measured = curve_ns(curve, n, size)
     best = np.where(np.isnan(measured), model, measured)
     why = way if isinstance(way, Missing) else _NO_SIZE if op in _MODELLED else Missing("no_point_to_point_model")
-    times = {"guide_ns": guide, "model_ns": model, "curve_ns": measured, "expected_ns": best}
+    times = {"model_ns": model, "curve_ns": measured, "expected_ns": best}
     known = pl.col("expected_ns").is_not_null()
     return (
         pl.DataFrame(times)

@@ -172,11 +172,6 @@ measure("expected_transfer_ms", lambda job: _per_step_ms(job, "expected_ns")).sa
     "sum of the measured curve's times where there is one, else of the model's / ranks / steps",
     "NCCL src/graph/tuning.cc; curves as named in the hardware table",
 )
-measure("guide_transfer_ms", lambda job: _per_step_ms(job, "guide_ns")).says(
-    "The least that the all-reduces can take per step: a quick check.",
-    "sum over all_reduce of bytes / link bandwidth in one direction / ranks / steps",
-    "tensorflow.org/guide/gpu_performance_analysis: parameters x 4 bytes / bandwidth",
-)
 measure("model_transfer_ms", lambda job: _per_step_ms(job, "model_ns")).says(
     "Time per step that NCCL's tuning model expects of the collectives.",
     "sum of latency + bytes / bandwidth of the quickest ring protocol / ranks / steps",

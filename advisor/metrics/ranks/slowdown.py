@@ -84,10 +84,5 @@ measure("straggler_rank_explains", lambda job: _first(_replay(job).by_rank, "ran
 )
 measure("straggler_operation", _operation, unit="text").says(
     "The type of operation that explains most of the slow-down by stragglers.",
-    "largest straggler_operation_explains: kernels, late launches, late begin of the step, or a collective",
-)
-measure("straggler_operation_explains", lambda job: _first(_replay(job).by_type, "type")[1], unit="share").says(
-    "Part of the slow-down by stragglers that one type of operation explains.",
-    "the same, with the operations of one type typical",
-    _SOURCE,
+    "largest (step - step with one type typical): kernels, late launches, late begin of the step, or a collective",
 )
