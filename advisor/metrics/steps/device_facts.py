@@ -24,7 +24,7 @@ of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count")
 )
 of_recording("program_error", lambda view: str(view.process.get("error") or ""), unit="text").says(
     "The error that ends what the program printed to its standard error, without secrets.",
-    "the first of its last three lines that names an exception, a signal or a missing file, as Nsight Systems keeps it",
+    "the first of its last five lines that names an exception, a signal or a missing file, as Nsight Systems keeps it",
 )
 of_recording("devices_used", lambda view: view.devices, unit="count").says(
     "Devices that the worker ran anything on.", "number of devices with device ops"

@@ -13,12 +13,12 @@ from advisor.text import one_line
 _WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
 _OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission"
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
-_LAST_LINES: Final = 3  # of what the program printed: what stands before did not end it
+_LAST_LINES: Final = 5  # of what the program printed: what stands before did not end it
 _LONGEST: Final = 160
 # An exception of Python, what a runtime or the loader says before it gives up, or what a shell says of a signal.
 _ENDS: Final = re.compile(
     r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
-    r"|^(?:FATAL|fatal)\b|[Ff]atal error|terminate called|core dumped|[Ss]egmentation fault|^Aborted\b|^Killed\b"
+    r"|^(?:FATAL|fatal)\b|(?i:fatal error)|terminate called|core dumped|[Ss]egmentation fault|^Aborted\b|^Killed\b"
     r"|can't open file|No such file or directory|symbol lookup error|error while loading shared libraries"
     r"|\bCUDA error\b|cudaError\w+|out of memory"
 )

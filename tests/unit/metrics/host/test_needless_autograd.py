@@ -72,6 +72,13 @@ def inference(*extra):
     return [op(0, 20, "aten::addmm", 1), op(20, 40, "aten::addmm", 2), *extra]
 
 
+def test_large_ops_gain_less_without_a_graph():
+    """One op of 400 us of 600 in each step, of which no more than a quarter is the graph's."""
+    rows = [op(600 * i, 600 * i + 400, "aten::addmm", i + 1) for i in range(3)]
+    seen = view(profile((), rows, [step(i, 600 * i, 600 * i + 600, device=None) for i in range(3)], devices=()))
+    assert graph(seen)["graph_gain_ms"] == pytest.approx(0.15)
+
+
 def test_inference_may_build_a_graph():
     """Sequence numbers 1 and 2 in three steps; half of each step is the most that it can take."""
     ops = [row | {"sequence": row["sequence"] + 2 * i} for i in range(3) for row in inference()]
