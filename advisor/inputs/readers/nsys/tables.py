@@ -103,12 +103,13 @@ class Export:
     def printed(self) -> list[str]:
         """What the processes wrote to standard error, which may hold secrets: no request of it is kept for a copy."""
         types: Types = {"filenameId": pl.Int64, "contentId": pl.Int64}
-        if not self._tables.columns("ProcessStreams").issuperset(types):
+        texts_of: Types = {"id": pl.Int64, "value": pl.String}
+        needs = {"ProcessStreams": types, "StringIds": texts_of}
+        if not all(self._tables.columns(table).issuperset(columns) for table, columns in needs.items()):
             return []
         rows = self._tables.select("ProcessStreams", types, None)
         ids = [*rows["filenameId"].drop_nulls(), *rows["contentId"].drop_nulls()]
         where = f"id IN ({', '.join(map(str, ids[:_IDS_AT_ONCE]))})"
-        texts_of: Types = {"id": pl.Int64, "value": pl.String}
         texts = dict(self._tables.select("StringIds", texts_of, where, ends=True).drop_nulls().rows())
         return [texts[text] for file, text in rows.rows() if "stderr" in texts.get(file, "") and text in texts]
 
@@ -219,6 +220,9 @@ class _Folder:
 
     def __init__(self, folder: Path, name: str, max_bytes: int | None) -> None:
         self._folder, self._name, self._max_bytes = folder, name, max_bytes
+        root = folder.resolve()
+        if outside := [file for file in folder.glob("*.parquet") if not file.resolve().is_relative_to(root)]:
+            raise ReadError(f"{outside[0].name} is a link that leads out of the folder; copy the file there", name)
 
     def names(self) -> frozenset[str]:
         return frozenset(file.stem for file in self._folder.glob("*.parquet"))

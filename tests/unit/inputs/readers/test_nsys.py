@@ -10,6 +10,7 @@ import pytest
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.readers import nsys
+from advisor.inputs.readers.nsys import tables
 from advisor.metrics import measure
 from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile
@@ -687,6 +688,7 @@ FAILED = (
     ("text", "says"),
     [
         (FAILED, "ValueError: no token=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx 'here'"),
+        ("ValueError: token=\x1b[31mhf_\x1b[0mabcdefgh\u200bijklmnopqrstuvwxyz", f"ValueError: token={'x' * 29}"),
         ("FATAL ERROR: data not found\n file: main.c", "FATAL ERROR: data not found"),
         ("python: can't open file 'a.py': [Errno 2] No such file or directory", "python: can't open file 'a.py'"),
         ("KeyboardInterrupt\n\n", "KeyboardInterrupt"),
@@ -701,6 +703,33 @@ def test_the_error_that_ends_a_program_is_kept_without_secrets(read_, text: str,
     error = made.workers["error"][0]
     assert error == says or (says and error.startswith(says))
     assert read_(training(4), streams(text, "pid_7_stdout.log")).workers["error"][0] is None
+
+
+def test_who_ran_a_program_is_no_part_of_its_error(read_):
+    owner = {"META_DATA_EXPORT": [{"name": "EXPORT_USER", "value": "annabel"}]}
+    made: Profile = read_(training(4), streams("ValueError: annabel may not"), owner)
+    assert made.workers["error"][0] == "ValueError: xxxxxxx may not"
+
+
+def test_a_computed_column_of_texts_is_not_read(tmp_path: Path):
+    path = write(tmp_path / "run.sqlite", together(training(4), streams("ValueError")))
+    with sqlite3.connect(path) as base:
+        base.execute("alter table StringIds rename column value to v")
+        base.execute("alter table StringIds add column value text generated always as ('x' || v) virtual")
+    base.close()
+    with tables.opened(path, "run.sqlite") as export:
+        assert export.printed() == []
+
+
+def test_a_table_that_is_a_link_out_of_its_folder_is_refused(tmp_path: Path):
+    folder = write_parquet(tmp_path / "run", together(training(4)))
+    (folder / "StringIds.parquet").rename(tmp_path / "elsewhere.parquet")
+    (folder / "StringIds.parquet").symlink_to(tmp_path / "elsewhere.parquet")
+    with (
+        pytest.raises(ReadError, match=r"StringIds\.parquet is a link that leads out of the folder"),
+        tables.opened(folder, "run"),
+    ):
+        pass
 
 
 def test_without_gpu_work_the_error_is_the_reason(read_):
