@@ -36,10 +36,10 @@ def diagnostics(export: Export) -> list[str]:
 def last_error(export: Export) -> str | None:
     """The error that ends what a program printed to its standard error, without secrets; None where nothing does so."""
     for text in export.printed():
-        shown = plain(_COLOUR.sub("", text)).replace(
+        words = plain(_COLOUR.sub("", text)).replace(
             "\N{REPLACEMENT CHARACTER}", ""
         )  # what is unseen may split a secret
-        last = [line.strip() for line in shown.splitlines() if line.strip()][-_LAST_LINES:]
+        last = [line.strip() for line in words.splitlines() if line.strip()][-_LAST_LINES:]
         if error := next((line for line in last if _ENDS.search(line)), None):
             clean = masked(error.encode(errors="replace"), naming(export.owners())).decode(errors="replace")
             return one_line(clean.replace("`", "'"), _LONGEST)
