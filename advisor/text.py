@@ -25,10 +25,11 @@ _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 DASH: Final = "\N{EN DASH}"
 _PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-# Control characters drive a terminal, bidirectional marks make text read as what it is not, lone surrogates cannot be
-# encoded. Zero-width joiners stay: emoji and several scripts need them.
+# Control characters drive a terminal, bidirectional marks make text read as what it is not, fillers and tags say what
+# nobody sees, lone surrogates cannot be encoded. Zero-width joiners stay: emoji and several scripts need them.
 _ACTS: Final = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 

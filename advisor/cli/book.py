@@ -193,6 +193,8 @@ def kernels(
     """What the names of kernels tell, and the source of that."""
     from advisor.present.reference import kernel_entry
 
+    if broken := next((name for name in names if any("\ud800" <= letter <= "\udfff" for letter in name)), None):
+        raise UsageError(f"kernels {broken}: is no UTF-8; give the name as the profiler wrote it")
     _page("\n".join(map(kernel_entry, names)))
 
 

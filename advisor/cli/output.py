@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
@@ -167,13 +167,15 @@ def show(value: Value, files: dict[Path, str], kind: str, *, verbose: bool = Fal
 
 def write(path: Path, content: bytes) -> None:
     """Write beside the target, then rename: a reader never sees half a report. Into what is no file as a shell."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    target = Path(os.path.realpath(path))  # a link stays one, and the file that it leads to stays whole
+    partial = target.with_name(f".{token_hex(8)}")  # short, and a name that nobody can put a link at
     try:
-        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
-        partial.write_bytes(content)
-        partial.replace(path)
+        with partial.open("xb") as file:
+            file.write(content)
+        partial.replace(target)
     except OSError as error:
         with suppress(OSError):  # as below a file
             partial.unlink()

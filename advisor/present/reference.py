@@ -12,7 +12,7 @@ from advisor.metrics.metric import METRICS, Metric
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Case, Fix
 from advisor.rules.wording import outline
-from advisor.text import percent, quantity
+from advisor.text import one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE, SAVED_SHARES
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.rules import UNSEEN
@@ -78,6 +78,7 @@ _OF_KERNELS: Final = {
 
 def kernel_entry(name: str) -> str:
     """What a kernel's name tells, each with what matched in the name and the source of that."""
+    name = one_line(name, len(name))
     sentences_of: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for of in explanation(name):
         sentences_of.setdefault((of.matched, of.source), []).append(_OF_KERNELS[of.column].format(of.value))

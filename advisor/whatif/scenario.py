@@ -27,7 +27,7 @@ from advisor.whatif.replay import Replay
 from advisor.whatif.savings import Interval, is_replayed, recorded, replay_error, saved
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"
-_FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d+)=(0|typical|\d+(?:\.\d+)?x)")
+_FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,6}(?:\.\d{1,6})?x)")
 _LESS: Final = 0.9  # of the time: what the step notices most if it takes less sets the pace
 
 

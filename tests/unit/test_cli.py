@@ -1,5 +1,6 @@
 """The command line as people and scripts meet it: outputs, exit codes, one-line errors."""
 
+import errno
 import gzip
 import json
 import os
@@ -7,10 +8,12 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from advisor.cli.output import write
+from advisor.errors import UsageError
 from tests import command
 
 pytestmark = pytest.mark.usefixtures("measured_once")
@@ -159,6 +162,7 @@ def test_several_runs_come_in_one_report(advisor):
         (["check", FIXTURE, "--steps", "900:950"], 2, "--steps 900:950: no complete step in that range"),
         (["check", FIXTURE, "--config", "missing.yaml"], 2, "missing.yaml: cannot be read"),
         (["rules", "show", "ghost"], 2, "no rule is called 'ghost'"),
+        (["kernels", "gemm\udcff"], 2, "is no UTF-8"),
         (["metrics", "show", "ghost"], 2, "no metric is called 'ghost'"),
         (["rules", "test", "nowhere"], 2, "nowhere: no such rule folder"),
         (["rules", "test", ROOT / "docs"], 2, "no rule in this folder"),
@@ -315,6 +319,11 @@ def test_rules_and_metrics_are_listed_and_shown(advisor):
     assert "## host_bound_idle_share" in advisor("metrics", "show", "host_bound_idle").stdout
 
 
+def test_the_name_of_a_kernel_does_nothing_to_a_terminal_or_a_runner(advisor):
+    shown = advisor("kernels", "--", "a\x1b]8;;http://e\x07x", "\n::add-mask::x", "\N{RIGHT-TO-LEFT OVERRIDE}b").stdout
+    assert not any(sign in shown for sign in ("\x1b", "\x07", "\n::", "\N{RIGHT-TO-LEFT OVERRIDE}"))
+
+
 def test_a_closed_pipe_is_no_traceback(tmp_path):
     line = f"{sys.executable} -m advisor check {FIXTURE} -v | head -1"
     done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)  # noqa: S602
@@ -403,6 +412,28 @@ def test_a_pipe_is_written_into_and_a_link_stays_one(tmp_path):
     assert pipe.is_fifo()
     assert link.is_symlink()
     os.close(reading)
+
+
+def test_a_report_that_does_not_fit_leaves_what_a_link_leads_to(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (real := tmp_path / "folder/old.html").write_text("old")
+    (link := tmp_path / "r.html").symlink_to(real)
+    with monkeypatch.context() as full:
+        full.setattr(Path, "replace", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        with pytest.raises(UsageError, match="No space left"):
+            write(link, b"new")
+    assert real.read_text() == "old"
+    assert [*real.parent.iterdir()] == [real]
+    write(link, b"new")
+    assert (real.read_text(), link.is_symlink()) == ("new", True)
+
+
+def test_the_longest_name_can_be_written_and_no_name_leads_elsewhere(tmp_path):
+    (victim := tmp_path / "victim").write_text("kept")
+    (tmp_path / f".r.html.{os.getpid()}").symlink_to(victim)
+    write(tmp_path / "r.html", b"report")
+    write(long := tmp_path / f"{'r' * 250}.html", b"report")
+    assert (victim.read_text(), (tmp_path / "r.html").is_symlink(), long.read_bytes()) == ("kept", False, b"report")
 
 
 def test_a_report_below_a_file_is_refused(advisor, tmp_path):

@@ -184,6 +184,11 @@ def test_plain_text_shows_where_something_was():
     assert plain("a\x1b[31mb\x00\u202e\ud800") == "a\ufffd[31mb\ufffd\ufffd\ufffd"
 
 
+@pytest.mark.parametrize("unseen", "\xad\u034f\u180e\u3164\U000e0000\U000e0041\U000e007f")
+def test_what_nobody_sees_is_no_text(unseen: str):
+    assert plain(f"a{unseen}b") == "a\N{REPLACEMENT CHARACTER}b"
+
+
 @given(st.text(), st.integers(1, 50))
 def test_a_line_is_one_and_no_longer_than_asked(value: str, most: int):
     line = one_line(value, most)

@@ -64,7 +64,7 @@ def _family(view: DeviceView) -> str | None:
 
 
 def _unknown(view: DeviceView) -> Missing | None:
-    return None if view.once(_groups).height else Missing("nothing_to_compute_from")
+    return None if view.once(_groups)["dur_ns"].sum() else Missing("nothing_to_compute_from")
 
 
 measure = of_devices(__name__, unknown=_unknown)

@@ -56,6 +56,8 @@ def test_what_is_faster_than_the_loader_saves_nothing_before_that(monkeypatch: p
     [
         ("input", "no change; write one of input=0"),
         ("rank:1=2x", "no change"),
+        (f"rank:{'9' * 5000}=typical", "no change"),
+        (f"input=0.{'0' * 300}1x", "no change"),
         ("input=0x", "how many times as fast"),
         ("kernels:conv=2x", "no kernel is of family or name conv"),
         ("link=2x", "one rank does not show"),

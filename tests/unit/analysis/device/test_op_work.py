@@ -119,6 +119,7 @@ UNKNOWN = [
     ("aten::index_select", [[8, 8], [], [4]], [FLOAT, "Scalar", LONG], ["", "1", ""]),  # columns, not rows
     ("aten::cat", [[[4, 4], [4, 4]], []], ["TensorList", "Scalar"], []),  # a list's type is not recorded
     ("aten::_foreach_add_", [[[4], [4]], []], ["TensorList", "Scalar"], []),
+    ("aten::mm", [[1 << 62, 1 << 62]] * 2, [FLOAT] * 2, []),  # more bytes than any device has
     ("aten::mm", [[True, 4], [4, 8]], [FLOAT] * 2, ["{"]),
 ]
 

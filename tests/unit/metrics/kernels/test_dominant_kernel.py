@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import metrics_of
 
@@ -18,6 +19,12 @@ def test_the_kernel_with_the_most_time_is_named_with_its_part_of_the_work():
     assert values["dominant_kernel_family"] is None
     assert values["dominant_kernel_least_reached"] == 0
     assert values["dominant_kernel_rate"] is None
+
+
+def test_kernels_that_take_no_time_dominate_nothing():
+    values = metrics_of(queued((GEMM, 0, {}), (ADD, 0, {})))
+    unknown = Missing("nothing_to_compute_from")
+    assert values["dominant_kernel_part"] == values["dominant_kernel_least_reached"] == unknown
 
 
 def test_what_it_reaches_counts_ops_of_unknown_work_as_none():
