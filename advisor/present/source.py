@@ -132,7 +132,8 @@ def _steps(steps: Steps) -> str:
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
     if steps.step_mean_ms is None or not steps.used:
         return used
-    return f"{used}, {ms(steps.length_ms)}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
+    what = " without the profiler" if steps.unprofiled_ms is not None else " on average" if steps.used > 1 else ""
+    return f"{used}, {ms(steps.length_ms)}{what}{_lengths(steps)}"
 
 
 def _lengths(steps: Steps) -> str:

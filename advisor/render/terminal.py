@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.text import percent
+from advisor.text import DASH, percent
 from advisor.vocabulary import parts
 from advisor.vocabulary.severities import GRADES
 
@@ -213,19 +213,22 @@ def _strips(_page: Page, _block: doc.Strips, _verbose: bool, _margin: int) -> No
 
 
 def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  # noqa: FBT001
-    """Columns as wide as their cells; where there is no room, some are left out and text wraps in its column."""
+    """Columns as wide as their cells, where there is no room some left out and text wrapped; else rows as lines."""
     rows = block.rows if verbose or not block.few else block.rows[: block.few]
     if not rows:
         page.add(block.none, margin=margin)
         return
     columns = zip(block.heads, zip(*(row.cells for row in rows), strict=True), strict=True)
     widths = [max(len(head.text), *(len(cell.text) for cell in cells)) for head, cells in columns]
-    chosen = _columns(block.heads, widths, page.width - margin - _MARGIN)
-    page.table(
-        [(block.heads[at].text, block.heads[at].is_number) for at in chosen],
-        ([[*_sign(row, at), *_cell(row, row.cells[at])] for at in chosen] for row in rows),
-        margin=margin + _MARGIN,
-    )
+    if chosen := _columns(block.heads, widths, page.width - margin - _MARGIN):
+        page.table(
+            [(block.heads[at].text, block.heads[at].is_number) for at in chosen],
+            ([[*_sign(row, at), *_cell(row, row.cells[at])] for at in chosen] for row in rows),
+            margin=margin + _MARGIN,
+        )
+    else:
+        for row in rows:
+            _row_in_lines(page, block, row, margin + _MARGIN)
     if more := len(block.rows) - len(rows) + block.left_out:
         page.add(block.more.format(rows=f"{more:,}"), margin=margin + _MARGIN)
 
@@ -236,9 +239,25 @@ def _columns(heads: Sequence[doc.Head], widths: Sequence[int], room: int) -> lis
     chosen = list(range(len(heads)))
     while sum(least[at] for at in chosen) + _GAP * len(chosen) > room:
         if not heads[last := max(chosen, key=lambda at: heads[at].rank)].rank:
-            break
+            return []
         chosen.remove(last)
     return chosen
+
+
+def _row_in_lines(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None:
+    """The first cell, and below it the others behind their heads, but for those that say nothing."""
+    page.add(*_sign(row, 0), (row.cells[0].text, _TONES[row.tone] or "cyan"), margin=margin, hang=_MARGIN)
+    others = [
+        (head, cell) for head, cell in zip(block.heads, row.cells, strict=True) if cell.text not in {"", "0", DASH}
+    ]
+    page.add(", ".join(_with_head(*of) for of in others[1:]), margin=margin + _MARGIN, hang=_MARGIN)
+
+
+def _with_head(head: doc.Head, cell: doc.Cell) -> str:
+    """A cell behind its head, of which the unit follows the number: `saves 0.26 GPU-h`."""
+    name, _, unit = head.text.partition(", ")
+    text = cell.text.removesuffix(".").removesuffix(unit).strip()
+    return f"{name.lower()} {text} {unit}".strip()
 
 
 def _sign(row: doc.Row, column: int) -> list[Part]:

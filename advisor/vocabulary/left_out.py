@@ -21,5 +21,8 @@ LEFT_OUT: Final = {
 }
 """Why a recorded step is not used: `length` is the step's, `of` the time that the code speaks of."""
 
-START_UP: Final = ("queue_filling", "first_uses", "first_pass", "cold_ops")
+ONCE: Final = ("first_uses", "first_pass", "cold_ops")
+"""Why a first step is left out that is long by what happens once."""
+
+START_UP: Final = ("queue_filling", *ONCE)
 """Why a first step is left out whose length the steps after it do not have."""

@@ -210,7 +210,10 @@ def test_steps_are_found_where_ranges_are_steps_and_nowhere_else():
         if path.stem not in REFUSED
     }
     # the ten of its benchmark: the five that call themselves warm-up steps, each with a Forward of its own, give way
-    assert {trace: steps for trace, steps in found.items() if steps} == {"llm-3070ti-17k-kernels": ["Forward"]}
+    assert found.pop("llm-3070ti-17k-kernels") == ["Forward"]
+    repeats = {trace: len(steps) for trace, steps in found.items() if steps}  # equal sequences of launches, by number
+    loops = {"cloverleaf-a100-schema3.13": 5, "llm-2.7b-a100-cuda-graph": 10, "saxpy-mpi-a100-schema2.9": 5}
+    assert repeats == loops | {"non-nvidia-gpus-listed": 5}
     assert profile("llm-3070ti-17k-kernels").steps.height == 10
 
 

@@ -1,6 +1,6 @@
 """Steps left out because they took too long or compiled: what they cost on average, and what made them long."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,7 @@ from advisor.metrics.metric import Value, of_devices
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.text import ms
-from advisor.vocabulary.left_out import START_UP
+from advisor.vocabulary.left_out import ONCE, START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
 
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
@@ -36,7 +36,6 @@ _HARDLY_MORE: Final = 0.02  # of the ops: a value that is logged now and then
 _LONG: Final = 1.25  # times the median: as in the rule
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _ALWAYS_SHARE: Final = 0.05
-_STARTS_UP: Final = pl.col("left_out").is_in(START_UP).fill_null(value=False)
 _FIRST_STEPS: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
 _SOURCE: Final = (
@@ -66,8 +65,12 @@ def _added_ms(view: DeviceView, ns: float) -> float:
     return ns / (view.steps.height + view.outliers.height) / 1e6
 
 
+def _is_left_out_for(codes: Collection[str]) -> pl.Expr:
+    return pl.col("left_out").is_in(codes).fill_null(value=False)
+
+
 def _outliers_share(view: DeviceView) -> Value:
-    most_ns = float(_excess(view.outliers.filter(~_STARTS_UP), _usual(view.steps)[1]).sum())
+    most_ns = float(_excess(view.outliers.filter(~_is_left_out_for(ONCE)), _usual(view.steps)[1]).sum())
     return _added_ms(view, most_ns) * 1e6 / (view.total_ns / view.steps.height)
 
 
@@ -105,7 +108,7 @@ def _beyond_left_out(view: DeviceView) -> dict[str, Ints]:
 
 def _long_steps(view: DeviceView) -> pl.DataFrame:
     """Steps left out for their length, without compilation in them."""
-    return view.outliers.filter(~_compiled(view, view.outliers) & ~_STARTS_UP)
+    return view.outliers.filter(~_compiled(view, view.outliers) & ~_is_left_out_for(START_UP))
 
 
 def _acts_always(view: DeviceView, cause: str) -> bool:
@@ -284,7 +287,7 @@ def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
 measure = of_devices(__name__, source=_SOURCE)
 of_compilation = of_devices(__name__)
 measure("outliers_share", _outliers_share, where=lambda view: _places(view.outliers)).says(
-    "What the steps left out as uneven, but for start-up, add to the mean step at most.",
+    "What the steps left out as uneven, but for what happens once, add to the mean step at most.",
     "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
 )
 measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count").says(

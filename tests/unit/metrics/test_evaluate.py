@@ -222,6 +222,8 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "worker",
         "device",
         "device_name",
+        "devices_used",
+        "program_error",
         "capability",
         "gpu_listed",
         "steps",
