@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.timeline import thread_names
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.secrets import masked
+from advisor.inputs.secrets import masked_text
 from advisor.model.finding import Finding
 from advisor.model.profile import END_NS, Profile
 from advisor.text import one_line
@@ -90,7 +90,7 @@ def _span(row: Mapping[str, int]) -> tuple[int, int]:
 
 def _safe(text: str) -> str:
     """A text of the recording, without secrets."""
-    return one_line(masked(text.encode()).decode(), _LONGEST)
+    return one_line(masked_text(text), _LONGEST)
 
 
 def _us(ns: int) -> float:

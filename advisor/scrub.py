@@ -10,7 +10,7 @@ from typing import Final
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import discover
 from advisor.inputs.readers import reader
-from advisor.inputs.secrets import masked
+from advisor.inputs.secrets import masked_text
 from advisor.text import one_line
 
 _RECORDING: Final = "give one recording: a file, or a folder of Parquet tables"
@@ -44,4 +44,4 @@ def scrub(path: Path, target: Path) -> list[str]:
             clean.replace(target)
     except OSError as error:
         raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
-    return [one_line(masked(name.encode()).decode(), _LONGEST) for name in dropped]
+    return [one_line(masked_text(name), _LONGEST) for name in dropped]

@@ -31,6 +31,10 @@ _ACTS: Final = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
+# Colours, titles and links of a terminal, and what joins or varies characters: each may stand within a word.
+_DRIVES: Final = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\\].{0,2000}?(?:\x07|\x1b\\\\)|[\u200c\u200d\ufe00-\ufe0f]"
+)
 
 
 def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
@@ -232,6 +236,11 @@ def runs_of(numbers: Iterable[int]) -> str:
 def plain(text: str) -> str:
     """The text with every character that would act, not show, replaced by U+FFFD; newlines stay, tabs are expanded."""
     return _ACTS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").expandtabs(4))
+
+
+def visible(text: str) -> str:
+    """What of the text a reader sees: without what drives a terminal, and without characters that act."""
+    return plain(_DRIVES.sub("", text)).replace("\N{REPLACEMENT CHARACTER}", "")
 
 
 def one_line(text: str, most: int = 2000) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Final
 
+from advisor.text import visible
+
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|X-Amz-Signature|auth(?==)"
@@ -96,6 +98,7 @@ _OWNERS_IN_JSON: Final = re.compile(
 )
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SPELT: Final = re.compile(rb"[\\\x1b\x7f-\xff]")  # in a string that says more or less than its bytes
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
@@ -112,10 +115,18 @@ def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
     return _LONG.sub(_filled_if_random, text)
 
 
+def masked_text(text: str, more: Collection[re.Pattern[bytes]] = ()) -> str:
+    """A text, masked; what nobody sees may split a secret, and goes with it."""
+    clean = masked(text.encode(errors="surrogatepass"), more).decode(errors="surrogatepass")
+    seen = visible(clean)
+    whole = seen if seen == clean else masked(seen.encode(), more).decode()
+    return clean if whole == seen else whole
+
+
 def masked_json(text: bytes, owners: Collection[re.Pattern[bytes]] = ()) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
-    if b"\\" in text:
-        text = _STRING.sub(lambda match: _respelt(match[0], owners) if b"\\" in match[0] else match[0], text)
+    if _SPELT.search(text):
+        text = _STRING.sub(lambda match: _respelt(match[0], owners) if _SPELT.search(match[0]) else match[0], text)
     for pattern in (*_TEXTS, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
         text = pattern.sub(lambda match: match[0] if _splits_escape(match) else _filled(match), text)
     return _LONG.sub(_filled_if_random, text)
@@ -138,9 +149,9 @@ def _text(string: bytes) -> str:
         return ""
 
 
-def _respelt(string: bytes, owners: Iterable[re.Pattern[bytes]]) -> bytes:
+def _respelt(string: bytes, owners: Collection[re.Pattern[bytes]]) -> bytes:
     """The string, masked, with no more escapes than it needs; as it was where it is none."""
-    clean = masked(_text(string).encode(errors="surrogatepass"), owners).decode(errors="surrogatepass")
+    clean = masked_text(_text(string), owners)
     if not clean:
         return string
     try:

@@ -16,7 +16,7 @@ from advisor.errors import UsageError
 from advisor.inputs.readers.nsys import profile_of
 from advisor.inputs.readers.nsys.messages import last_error
 from advisor.inputs.readers.nsys.tables import REPORTS, opened
-from advisor.inputs.secrets import masked, naming
+from advisor.inputs.secrets import masked_text, naming
 from advisor.system.file_size import most_bytes
 
 _MEMORY_PER_BYTE: Final = 4.0
@@ -49,7 +49,7 @@ def clean_copy(path: Path, target: Path) -> list[str]:
 def _masked(rows: pl.DataFrame, more: Collection[re.Pattern[bytes]]) -> pl.DataFrame:
     for column in rows.select(pl.col(pl.String)).columns:
         texts = rows[column].unique().drop_nulls().to_list()
-        clean = {text: masked(text.encode(), more).decode() for text in texts}
+        clean = {text: masked_text(text, more) for text in texts}
         rows = rows.with_columns(pl.col(column).replace(clean))
     return rows
 

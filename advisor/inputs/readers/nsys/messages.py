@@ -7,15 +7,14 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.inputs.readers.nsys.tables import Export
-from advisor.inputs.secrets import masked, naming
-from advisor.text import one_line, plain
+from advisor.inputs.secrets import masked_text, naming
+from advisor.text import one_line, visible
 
 _WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
 _OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission"
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
 _LAST_LINES: Final = 5  # of what the program printed: what stands before did not end it
 _LONGEST: Final = 160
-_COLOUR: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # what colours a terminal
 # An exception of Python, what a runtime or the loader says before it gives up, or what a shell says of a signal.
 _ENDS: Final = re.compile(
     r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
@@ -36,11 +35,8 @@ def diagnostics(export: Export) -> list[str]:
 def last_error(export: Export) -> str | None:
     """The error that ends what a program printed to its standard error, without secrets; None where nothing does so."""
     for text in export.printed():
-        words = plain(_COLOUR.sub("", text)).replace(
-            "\N{REPLACEMENT CHARACTER}", ""
-        )  # what is unseen may split a secret
-        last = [line.strip() for line in words.splitlines() if line.strip()][-_LAST_LINES:]
+        lines = visible(text).splitlines()  # what is unseen may split a secret
+        last = [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
         if error := next((line for line in last if _ENDS.search(line)), None):
-            clean = masked(error.encode(errors="replace"), naming(export.owners())).decode(errors="replace")
-            return one_line(clean.replace("`", "'"), _LONGEST)
+            return one_line(masked_text(error, naming(export.owners())).replace("`", "'"), _LONGEST)
     return None
