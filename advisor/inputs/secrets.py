@@ -118,9 +118,9 @@ def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
 def masked_text(text: str, more: Collection[re.Pattern[bytes]] = ()) -> str:
     """A text, masked; what nobody sees may split a secret, and goes with it."""
     clean = masked(text.encode(errors="surrogatepass"), more).decode(errors="surrogatepass")
-    seen = visible(clean)
-    whole = seen if seen == clean else masked(seen.encode(), more).decode()
-    return clean if whole == seen else whole
+    bare = visible(clean)
+    joined = bare if bare == clean else masked(bare.encode(), more).decode()
+    return clean if joined == bare else joined
 
 
 def masked_json(text: bytes, owners: Collection[re.Pattern[bytes]] = ()) -> bytes:
