@@ -6,9 +6,11 @@ from typing import Final
 from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix
 from advisor.model.frozen import Frozen
 from advisor.text import first_sentence
+from advisor.vocabulary.severities import Severity
 
 SMALL: Final = 0.01
 """Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
+_LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more
 
 
 class Action(Frozen):
@@ -61,7 +63,8 @@ class Action(Frozen):
 def actions(findings: Sequence[Finding], framework: str | None, step_ms: float | None) -> tuple[Action, ...]:
     """What to do about the findings of a run, the first to be done first.
 
-    What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. Another
+    What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
+    medium weight and more whose saving nobody knows stands above savings of less than a twentieth of the step. Another
     recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
     findings about the recording ask for nothing here, nor do small ones without a saving if others do.
 
@@ -90,14 +93,21 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         key=lambda a: (
             not once & {*a.findings},
             a is not leads,
-            a.high_ms is None,
             a.after is not None,
+            _worth(a, frozenset(finding.severity for finding in findings if finding.key in a.findings)),
             -a.sure_share,
             -a.expected_share,
         )
     )
     parts = {finding.key: finding.saving.of for finding in findings if finding.saving}
     return tuple(_in_sequence(plans, parts))
+
+
+def _worth(action: Action, severities: frozenset[Severity]) -> int:
+    """0 for what saves much, then 1 for what is grave though nobody knows its saving, 2 for savings, 3 for the rest."""
+    if action.high_ms is None:
+        return 1 if severities - {"low"} else 3
+    return 0 if action.shares[1] >= _LITTLE else 2
 
 
 def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:

@@ -52,6 +52,13 @@ def test_no_wide_interval_stands_above_a_narrow_one_with_a_higher_low_end():
     assert names(trifle, found("open", 0, 50)) == [("open",), ("trifle",)]
 
 
+def test_a_grave_cause_without_a_number_stands_above_what_saves_little():
+    kernel = found("kernel", 0, 0, saving=None, severity="medium")
+    hint = found("hint", 0, 0, saving=None, severity="low")
+    order = names(found("little", 2, 4.9), hint, kernel, found("much", 1, 5))
+    assert order == [("much",), ("kernel",), ("little",)]
+
+
 def test_of_equally_sure_ones_the_confident_one_comes_first():
     assert names(found("doubtful", 0, 20, confidence="low"), found("sure", 0, 10)) == [("sure",), ("doubtful",)]
 
