@@ -66,12 +66,15 @@ _FORMED: Final = re.compile(
     rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
 )
 _LONG: Final = re.compile(
-    rb"(?<![^\s\"'=:,;@&?(\[])([A-Za-z0-9_+-]{32,}={0,2})(?![^\s\"',;&)\]\\])|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
+    rb"(?<![^\s\"'=:,;@&?(\[])((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+][A-Za-z0-9+/]{31,})={0,2})(?![^\s\"',;&)\]\\])"
+    rb"|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
 )
 _HEX: Final = re.compile(rb"[0-9a-f]{32,}|[0-9A-F]{32,}")
+_FOLDER: Final = re.compile(rb"[A-Z]?[a-z]{2,}")
 _LETTERS: Final = 4  # different ones of a number in hexadecimal; Triton's names have `0d1d2d3d`
 _FEWEST: Final = 20  # characters on end without a sign between them
 _SIGN_EVERY: Final = 10  # characters at most, in names; in random ones, one of 32 is a sign
+_STRETCH: Final = 12  # characters between two signs, of a random text with `/`; the parts of a path are shorter
 _CHANGES: Final = 0.42  # between capitals, small letters and digits, per character; random ones have 0.62, words 0.35
 
 _TEXTS: Final = (
@@ -90,7 +93,7 @@ _TEXTS: Final = (
 )
 _HINT: Final = (
     rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code=)|_(?:PAT|PASS|DSN)"
-    rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+-]{32}|" + _ANY_PREFIX
+    rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+/-]{32}|" + _ANY_PREFIX
 )
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNERS_IN_JSON: Final = re.compile(
@@ -173,16 +176,26 @@ def _filled(match: re.Match[bytes]) -> bytes:
 
 def _filled_if_random(match: re.Match[bytes]) -> bytes:
     token = match[match.lastindex or 0]
-    parts = re.split(rb"[_+-]", token.rstrip(b"="))
-    if _SIGN_EVERY * (len(parts) - 1) <= len(token):
-        parts.append(b"".join(parts))
-    return match[0].replace(token, b"x" * len(token)) if any(map(_is_random, parts)) else match[0]
+    return match[0].replace(token, b"x" * len(token)) if _is_secret(token) else match[0]
+
+
+def _is_secret(token: bytes) -> bool:
+    parts = re.split(rb"[_+/-]", token.rstrip(b"="))
+    joined = b"".join(parts)
+    if b"/" in token:  # a path, if any part is a word or all are short
+        return max(map(len, parts)) >= _STRETCH and _is_disordered(joined) and not any(map(_FOLDER.fullmatch, parts))
+    return any(map(_is_random, parts)) or (_SIGN_EVERY * (len(parts) - 1) <= len(token) and _is_random(joined))
 
 
 def _is_random(text: bytes) -> bool:
-    """Whether nobody would write this: a long hexadecimal number, or capitals, small letters and digits in disorder."""
+    """Whether nobody would write this: a long hexadecimal number, or what is in disorder."""
     if _HEX.fullmatch(text):
         return len({*text.lower()} & {*b"abcdef"}) >= _LETTERS
+    return _is_disordered(text)
+
+
+def _is_disordered(text: bytes) -> bool:
+    """Whether capitals, small letters and digits follow each other as by chance."""
     kinds = [1 if byte < 58 else 2 if byte < 91 else 3 for byte in text]  # noqa: PLR2004 - after 9, after Z
     changes = sum(kind != following for kind, following in pairwise(kinds))
     return len(text) >= _FEWEST and len({*kinds}) == 3 and changes > _CHANGES * len(text)  # noqa: PLR2004 - all kinds
