@@ -1,10 +1,15 @@
 """A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
 
 import os
+import signal
 import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import current_thread, main_thread
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
@@ -15,6 +20,7 @@ from advisor.text import one_line
 
 _RECORDING: Final = "give one recording: a file, or a folder of Parquet tables"
 _LONGEST: Final = 80  # characters of a name
+_SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
 
 
 def scrub(path: Path, target: Path) -> list[str]:
@@ -29,19 +35,34 @@ def scrub(path: Path, target: Path) -> list[str]:
     """
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
-        raise ReadError(
-            rejected[0].why if rejected else "give one recording: a file, or a folder of Parquet tables", path
-        )
+        raise ReadError(rejected[0].why if rejected else _RECORDING, path)
     is_new = not os.path.lexists(target)
     is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not target.samefile(path))
     if not is_other or target.resolve().is_relative_to(path.resolve()):
         raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
     copies = import_module(f"{reader(runs[0].format).__name__}.copies")
     try:
-        with TemporaryDirectory(prefix=".", dir=target.parent) as folder:  # a name that nobody can put a link at
+        with (
+            _unwound(),
+            TemporaryDirectory(prefix=".", dir=target.parent) as folder,
+        ):  # a name that nobody can put a link at
             clean = Path(folder) / target.name
             dropped = copies.clean_copy(path, clean)
             clean.replace(target)
     except OSError as error:
         raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
     return [one_line(masked_text(name), _LONGEST) for name in dropped]
+
+
+@contextmanager
+def _unwound() -> Iterator[None]:
+    """In it, a signal that ends programs lets this one clear up first, unless it is handled or ignored already."""
+    ending = (signal.SIGTERM, signal.SIGHUP) if current_thread() is main_thread() else ()
+    unhandled = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, lambda number, _: sys.exit(_SIGNALLED + number))
+    try:
+        yield
+    finally:
+        for number in unhandled:
+            signal.signal(number, signal.SIG_DFL)
