@@ -12,6 +12,8 @@ from advisor.model.profile import matches
 FEWEST: Final = 4  # turns: three whole periods between their beginnings
 _ALIKE: Final = 0.8  # of the turns: a loop logs now and then
 _ENOUGH_SHARE: Final = 0.8  # of the work: what a step is made of repeats too, but leaves the rest of the step out
+_LONG: Final = 3  # times the median turn
+_MOST_LONG: Final = 0.5  # of the time in such turns: with more, these turns are a part of what repeats
 _MOST_TRIES: Final = 64  # sequences to look for, the rarest first
 _FEWEST_OPS: Final = 2  # of a turn: the same op again and again is no sequence
 _FULL_WAIT: Final = r"^(?:(?:cuda|hip)(?:Device|Thread)|cuCtx)Synchronize"
@@ -48,9 +50,19 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
         share = _share(work, begins[0], end)
         is_last = set(after) <= set(turns)
         meets = _meets(host, work, begins, is_last=is_last) if device.height else is_last and set(before) <= set(turns)
-        if share >= _ENOUGH_SHARE and meets:
-            return Loop(work["called_ns"].to_numpy()[begins], length, share)
+        starts = work["called_ns"].to_numpy()[begins]
+        if share >= _ENOUGH_SHARE and meets and are_even(starts):
+            return Loop(starts, length, share)
     return None
+
+
+def are_even(starts: Ints) -> bool:
+    """Whether turns of usual length hold most of the time, but for the first, which may be cold; else they are parts.
+
+    A pause between groups of them delimits what repeats.
+    """
+    turns_ns = np.diff(starts)[1:]
+    return bool(turns_ns[turns_ns > _LONG * np.median(turns_ns)].sum() <= _MOST_LONG * turns_ns.sum())
 
 
 def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:

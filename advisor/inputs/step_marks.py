@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
-from advisor.inputs.loops import FEWEST, loop
+from advisor.inputs.loops import FEWEST, are_even, loop
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.step_periods import RANGES
@@ -93,7 +93,7 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     code = "ranges_launch" if device.height else "ranges_hold"
     for (label,), ranges in candidates.group_by("label", maintain_order=True):
         steps = as_steps(ranges)
-        if steps.height < _REPEATS:
+        if steps.height < _REPEATS or not are_even(np.sort(steps["host_start_ns"].to_numpy())):
             continue
         covered, between, enough = _coverage(steps, work, fewest)
         rank = (re.search(WARM_UP, str(label)) is None, covered)

@@ -1,12 +1,11 @@
 """Actions: what to do, in the order in which to do it; findings with one fix are one action."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix
 from advisor.model.frozen import Frozen
 from advisor.text import first_sentence
-from advisor.vocabulary.severities import Severity
 
 SMALL: Final = 0.01
 """Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
@@ -93,21 +92,22 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         key=lambda a: (
             not once & {*a.findings},
             a is not leads,
+            a.high_ms is None,
             a.after is not None,
-            _worth(a, frozenset(finding.severity for finding in findings if finding.key in a.findings)),
             -a.sure_share,
             -a.expected_share,
         )
     )
+    grave = {finding.key for finding in findings if finding.severity != "low"}
+    plans = _with_grave_ones(plans, lambda a: a is leads or (a.high_ms is None and bool(grave & {*a.findings})))
     parts = {finding.key: finding.saving.of for finding in findings if finding.saving}
     return tuple(_in_sequence(plans, parts))
 
 
-def _worth(action: Action, severities: frozenset[Severity]) -> int:
-    """0 for what saves much, then 1 for what is grave though nobody knows its saving, 2 for savings, 3 for the rest."""
-    if action.high_ms is None:
-        return 1 if severities - {"low"} else 3
-    return 0 if action.shares[1] >= _LITTLE else 2
+def _with_grave_ones(plans: Sequence[Action], is_grave: Callable[[Action], bool]) -> list[Action]:
+    """Those without a number that are grave right behind the last that saves a twentieth of the step or more."""
+    much = max((place for place, plan in enumerate(plans, 1) if plan.shares[1] >= _LITTLE), default=0)
+    return [*plans[:much], *sorted(plans[much:], key=lambda plan: not is_grave(plan))]
 
 
 def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:

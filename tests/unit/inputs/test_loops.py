@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.inputs.loops import loop
+import numpy as np
+
+from advisor.inputs.loops import are_even, loop
 from advisor.inputs.step_marks import marks
 from advisor.model.notes import Note
 from tests.tables import Row, kernel, on_device, on_host, profile
@@ -42,6 +44,13 @@ def test_so_is_one_after_which_the_host_waits_for_all_of_the_device():
     device = kernels("ab" * 4 + "x")
     assert turns(device, waits(1, 3, 5, 7)) == ([0, 2, 4, 6], 2)
     assert turns(device, waits(1, 3, 5, 7, name="cudaStreamSynchronize")) is None
+
+
+def test_turns_between_which_most_of_the_time_passes_are_parts_of_what_repeats():
+    turns = [500, 4, 4, 4, 4, 4, 4, 4]  # the first of a process is cold
+    assert are_even(np.cumsum([0, *turns, 27]))
+    assert not are_even(np.cumsum([0, *turns, 29]))
+    assert are_even(np.cumsum([0, 4, 4, 12, 12, 4, 4, 4]))  # three times the median
 
 
 def test_layers_of_one_pass_are_no_steps():
