@@ -42,10 +42,8 @@ def scrub(path: Path, target: Path) -> list[str]:
         raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
     copies = import_module(f"{reader(runs[0].format).__name__}.copies")
     try:
-        with (
-            _unwound(),
-            TemporaryDirectory(prefix=".", dir=target.parent) as folder,
-        ):  # a name that nobody can put a link at
+        # A random name, which nobody can put a link at.
+        with _unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
             clean = Path(folder) / target.name
             dropped = copies.clean_copy(path, clean)
             clean.replace(target)

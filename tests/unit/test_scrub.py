@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -176,6 +177,22 @@ def test_a_pipe_a_folder_or_a_link_is_not_replaced(tmp_path: Path, make: Callabl
     with pytest.raises(UsageError, match="no regular file"):
         scrub(kineto(tmp_path), target)
     assert target.lstat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals):
+    def interrupted(_: Path, target: Path) -> None:
+        target.write_text("half")
+        assert signal.getsignal(number) is not signal.SIG_DFL
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("advisor.inputs.readers.nsys.copies.clean_copy", interrupted)
+    source = MADE["nsys"](tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        scrub(source, tmp_path / "clean.sqlite")
+    assert ended.value.code == 128 + number
+    assert [*tmp_path.iterdir()] == [source]
+    assert signal.getsignal(number) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("kind", ["kineto.gz", "kineto", "xplane", "nsys"])
