@@ -230,7 +230,8 @@ class _Folder:
     def columns(self, table: str) -> frozenset[str]:
         file = self._folder / f"{table}.parquet"
         with panics_as_errors():
-            return frozenset(pl.read_parquet_schema(file)) if file.is_file() else frozenset()
+            schema = pl.read_parquet_schema(file) if file.is_file() else {}
+        return frozenset(column for column, dtype in schema.items() if not dtype.is_nested())  # a list is no value
 
     def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:  # noqa: ARG002 - texts are whole here
         rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)

@@ -658,6 +658,16 @@ def test_a_folder_of_parquet_files_tells_the_same(tmp_path: Path):
     assert one.lacks == other.lacks
 
 
+def test_a_table_whose_columns_hold_lists_costs_itself_alone(tmp_path: Path):
+    folder = write_parquet(tmp_path / "report_pqtdir", training(4))
+    whole = nsys.read(folder, "report")
+    rows = pl.read_parquet(ranges := folder / "NVTX_EVENTS.parquet")
+    rows.select(pl.concat_list(column).alias(column) for column in rows.columns).write_parquet(ranges)
+    odd = nsys.read(folder, "report")
+    assert odd.device_ops.height == whole.device_ops.height
+    assert odd.host_ops.height < whole.host_ops.height
+
+
 def test_a_parquet_file_without_its_middle_is_one_error_and_no_text_of_rust(tmp_path: Path, capfd, monkeypatch):
     monkeypatch.delenv("ADVISOR_DEBUG", raising=False)
     folder = write_parquet(tmp_path / "report_pqtdir", training(4))
