@@ -165,8 +165,9 @@ def _folders(addresses: Iterable[str]) -> list[Path]:
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:
-    """What changes if a file does."""
-    states = ((file, file.stat()) for file in files if file.exists())
+    """What changes if a file does, or a table of a folder."""
+    places = [place for file in files for place in (file, *sorted(file.glob("*.parquet")))]
+    states = ((place, place.stat()) for place in places if place.exists())
     return tuple((os.fspath(file), state.st_size, state.st_mtime_ns) for file, state in states)
 
 

@@ -91,7 +91,7 @@ def size(path: str) -> int | None:
 
 
 def stamp(path: str) -> tuple[str, dt.datetime | None]:
-    """What changes when a file or URL is written anew, and when that was last, in UTC; None where it is not told.
+    """What changes when a file, a table of a folder or a URL is written anew; when that was, in UTC; None if unknown.
 
     Raises:
         ReadError: It cannot be reached.
@@ -99,8 +99,11 @@ def stamp(path: str) -> tuple[str, dt.datetime | None]:
     path = tidy(path)
     with _reaching(path):
         if not is_url(path):
-            about = Path(path).stat()
-            return f"{about.st_size}-{about.st_mtime_ns}", dt.datetime.fromtimestamp(about.st_mtime, dt.UTC)
+            tables = [table for table in Path(path).glob("*.parquet") if table.exists()]
+            states = [place.stat() for place in (Path(path), *tables)]
+            latest = max(states, key=lambda state: state.st_mtime_ns)
+            size_bytes = sum(state.st_size for state in states)
+            return f"{size_bytes}-{latest.st_mtime_ns}", dt.datetime.fromtimestamp(latest.st_mtime, dt.UTC)
         store, inner = _store(path)
         entry = store.info(inner)
     written = next(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import Recording, Rejected, discover, is_report, recordings
-from advisor.inputs.storage import open_file, size
+from advisor.inputs.storage import open_file, size, stamp
 from advisor.model.notes import Note
 from tests.effort import examples
 
@@ -638,3 +638,11 @@ def test_each_trace_is_in_exactly_one_run(traces: set[str], others: set[str]):
 )
 def test_a_file_of_ours_names_its_version_in_its_head(tmp_path: Path, text: bytes, expected: bool):  # noqa: FBT001
     assert is_report(put(tmp_path / "a.json", text)) == expected
+
+
+def test_a_table_that_is_written_anew_in_place_is_another_recording(tmp_path):
+    table = Path(put(tmp_path / "run" / "StringIds.parquet"))
+    os.utime(table, (1, 1))
+    before = stamp(str(table.parent))
+    os.utime(table, (4e9, 4e9))  # after the folder, whose own time stays
+    assert stamp(str(table.parent)) != before
