@@ -46,7 +46,9 @@ def headline(run: Run) -> str:
         return loss(run)
     unknown = [option.topic for option in missing_options(run)]
     rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
-    return f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{_host_lines(run)}{rest}."
+    health = f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{_host_lines(run)}{rest}."
+    most = (first_sentence(finding.says) for finding in run.findings if not (finding.of_recording or finding.saving))
+    return " ".join([health, *list(most)[:1]])
 
 
 def _host_lines(run: Run) -> str:
