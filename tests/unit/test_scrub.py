@@ -188,6 +188,7 @@ def test_a_signal_that_ends_it_leaves_nothing(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("advisor.inputs.readers.nsys.copies.clean_copy", interrupted)
     source = MADE["nsys"](tmp_path)
+    signal.signal(number, signal.SIG_DFL)  # under `nohup` it is ignored, and stays so
     with pytest.raises(SystemExit) as ended:
         scrub(source, tmp_path / "clean.sqlite")
     assert ended.value.code == 128 + number
