@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from console import transcript
+from coverage_page import coverage_page
 from typer.testing import CliRunner
 
 import advisor
@@ -61,6 +62,7 @@ def pages() -> dict[Path, str]:
     made[HERE / "accounting.md"] = accounting_page()
     made[HERE / "usage.md"] = usage_page()
     made[HERE / "python.md"] = python_page()
+    made[HERE / "coverage.md"] = coverage_page()
     for page in ("tutorial.md", "writing-a-rule.md"):
         made[HERE / page] = transcript((HERE / page).read_text("utf-8"))
     made[SKILL / "commands.md"] = skill_commands()
