@@ -208,7 +208,8 @@ def optimizer_work(view: DeviceView) -> Intervals:
 
     A closure or a hook within the range computes something else first or afterwards (Lightning, LBFGS): what lies up to
     the end of the last op before its updates that does not prepare them is not the optimizer's, nor what follows the
-    first such op behind. Updates are fused ops; without any those on lists of tensors; else those that change a tensor.
+    first such op behind. Updates are fused ops; without any those on lists of tensors; else those that change a tensor;
+    where a backward pass runs within, those behind it.
     """
     steps = view.host_like(OPTIMIZER_STEP, "annotation")
     if not steps.height:
@@ -219,8 +220,11 @@ def optimizer_work(view: DeviceView) -> Intervals:
     of = np.searchsorted(start, ops["start_ns"].to_numpy(), side="right") - 1
     begin, last = start.copy(), end.copy()
     for (step,), inner in ops.with_columns(step=of).group_by("step"):
+        computed_ns = inner.filter(matches(BACKWARD)).select(END_NS).to_series().max() or start[step]
         form = next((form for form in _UPDATES if inner.select(matches(form).any()).item()), None)
         updates = inner.filter(matches(form)) if form else inner.tail(0)
+        behind_backward = updates.filter(pl.col("start_ns") >= computed_ns)
+        updates = behind_backward if behind_backward.height else updates
         others = inner.filter(~matches(f"{form}|{_PREPARES}") if form else matches(BACKWARD))
         first, final = updates["start_ns"].min() or end[step], updates["start_ns"].max() or end[step]
         before, behind = others.filter(pl.col("start_ns") < first), others.filter(pl.col("start_ns") > final)

@@ -99,6 +99,7 @@ def test_a_hook_that_only_speaks_of_a_backward_pass_is_none():
         ((("aten::mul_", 100, 300), ("aten::sort", 305, 310), ("aten::_foreach_add_", 320, 600)), [(310, 800)]),
         ((("aten::add_", 100, 300), ("aten::sqrt", 305, 310), ("aten::addcdiv_", 320, 600)), [(0, 800)]),
         ((("aten::add_", 100, 300), ("aten::quantile", 610, 700)), [(0, 610)]),
+        ((("aten::fill_", 100, 300), ("MmBackward0", 305, 310), ("aten::add_", 320, 600)), [(310, 800)]),
     ],
 )
 def test_what_hooks_compute_before_and_behind_the_updates_is_not_the_optimizer_s(
