@@ -105,8 +105,9 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
 
     A step begins on a device where its period on the host begins, or later, where the last kernel launched before that
     ends; it lasts until the next one begins there. The first step, and the first after a pause, finds the queue empty:
-    what it fills into the queue is taken off the device's wait for its first op. So it takes as long as its period on
-    the host or the device's, from its first op on, whichever is longer.
+    what it fills into the queue is taken off the device's wait for its first op, as far as that is longer than usual.
+    So where the host runs ahead, the step takes as long as the device's work from its first op on; where each step
+    waits for its batch, the first one does too.
 
     Args:
         periods: As from `host_periods`.
@@ -126,7 +127,9 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
         .with_columns(end=pl.max_horizontal(started, "kernel_end", "start_ns"))
     )
     is_fresh = (pl.col("pause_ns").shift(1) > 0).fill_null(value=True) & (pl.col("start_ns") == of_host)
-    ahead = pl.min_horizontal(pl.col("end") - started, pl.col("first_ns") - pl.col("start_ns")).clip(0)
+    wait = (pl.col("first_ns") - pl.col("start_ns")).clip(0)
+    usual = wait.filter(~is_fresh).median().fill_null(0).cast(pl.Int64)
+    ahead = pl.min_horizontal(pl.col("end") - started, wait - usual).clip(0)
     start = pl.col("start_ns") + pl.when(is_fresh).then(ahead).otherwise(0).fill_null(0)
     return (
         rows.with_columns(start_ns=start)
