@@ -11,20 +11,16 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView, Selection, classes
-from advisor.analysis.job.job import job_of
-from advisor.analysis.job.job_replay import MOST_ERROR, replayed
-from advisor.analysis.job.rank import Rank, rank_of
-from advisor.analysis.job.segments import COMPUTE, HOST
-from advisor.analysis.job.stragglers import START
-from advisor.analysis.job.stragglers import Replay as JobReplay
+from advisor.analysis.job.job import Job, job_of
+from advisor.analysis.job.rank import rank_of
 from advisor.errors import UsageError
-from advisor.inputs.names.kernels import classify
-from advisor.model.arrays import Floats, Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.text import percent
 from advisor.whatif.change import Change, Edit, faster, sooner, together, without_waits
-from advisor.whatif.replay import Replay
+from advisor.whatif.job_replay import START, JobReplay
+from advisor.whatif.replay import TRUSTED_ERROR, Replay
 from advisor.whatif.savings import Interval, is_replayed, recorded, replay_error, saved
+from advisor.whatif.segments import replayed
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"
 _FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,6}(?:\.\d{1,6})?x)")
@@ -87,14 +83,19 @@ def scenario(selection: Selection, changes: Sequence[str]) -> Scenario:
     """
     terms = [Term.parse(text) for text in changes]
     views = selection.critical
-    return _of_device(views[0], terms) if len(views) == 1 else _of_job([rank_of(view) for view in views], terms)
+    return _of_device(views[0], terms) if len(views) == 1 else _of_job(views, terms)
 
 
 # One rank
 
 
 def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
-    changes = [_change(view, term) for term in terms]
+    changes = list[Change]()
+    for term in terms:
+        change = _change(view, term)
+        if isinstance(change, str):
+            raise term.refused(change)
+        changes.append(change)
     if not is_replayed(view) and terms:
         off = replay_error(view)
         why = (
@@ -110,22 +111,19 @@ def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
     return Scenario(step_ms, _pace(view, Edit()), tuple(stages))
 
 
-def _change(view: DeviceView, term: Term) -> Change:
+def _change(view: DeviceView, term: Term) -> Change | str:
+    """What the term changes in a rank by itself; or why it changes nothing."""
     if term.what == "input":
         waits = view.host_spans("input")
-        if not waits.total:
-            raise term.refused("no wait for input was recorded")
-        return sooner(waits, waits.total, (term.rest, term.rest))
+        return sooner(waits, waits.total, (term.rest, term.rest)) if waits.total else "no wait for input was recorded"
     if term.what == "waits":
         return without_waits(0.0)
     if term.what != "kernels":
-        raise term.refused("one rank does not show what it waits for; give the folder with the traces of all ranks")
+        return "one rank does not show what it waits for; give the folder with the traces of all ranks"
     kernels = view.used_ops.filter(pl.col("kind") == "kernel").join(view.once(classes), on="name", how="left")
     kernels = kernels.filter(_is_of(term))
-    if not kernels.height:
-        raise term.refused(f"no kernel is of family or name {term.of}")
     time = pl.col("dur_ns") * term.rest
-    return faster(kernels, time, time)
+    return faster(kernels, time, time) if kernels.height else f"no kernel is of family or name {term.of}"
 
 
 def _is_of(term: Term) -> pl.Expr:
@@ -164,113 +162,67 @@ def _pace(view: DeviceView, edit: Edit) -> str:
 # Several ranks
 
 
-def _of_job(ranks: Sequence[Rank], terms: Sequence[Term]) -> Scenario:
-    job = job_of(ranks)
+def _of_job(views: Sequence[DeviceView], terms: Sequence[Term]) -> Scenario:
+    job = job_of([rank_of(view) for view in views])
     steps = None if job.missing else job.once(replayed)
-    if steps is None or abs(steps.error) > MOST_ERROR:
+    if steps is None or abs(steps.error) > TRUSTED_ERROR:
         why = job.missing.words if job.missing else "the replay of the unchanged steps is off by more than 5 %"
         raise UsageError(f"the ranks cannot be replayed together: {why}")
-    times = JobTimes.of(steps)
+    views = sorted(views, key=lambda view: [rank.worker for rank in job.ranks].index(view.worker))
+    off = abs(steps.error)
     stages = list[Stage]()
+    for number, term in enumerate(terms, 1):
+        least, most = _changed(steps, job, views, terms[:number])
+        stages.append(Stage(term.text, most.step_ms * (1 - off), least.step_ms * (1 + off), _pace_of(most, job)))
+    return Scenario(steps.step_ms, _pace_of(steps, job), tuple(stages))
+
+
+def _changed(
+    steps: JobReplay, job: Job, views: Sequence[DeviceView], terms: Sequence[Term]
+) -> tuple[JobReplay, JobReplay]:
+    """The job with the changes, at their least and most helpful end.
+
+    What they save a rank by itself its own replay tells; the job's joins the ranks at their collectives.
+
+    Raises:
+        UsageError: one cannot be replayed.
+    """
+    of_ranks = [term for term in terms if term.what not in {"link", "rank"}]
+    changes = [[_change(view, term) for term in of_ranks] for view in views]
+    for term, why in zip(of_ranks, zip(*changes, strict=True), strict=True):
+        if all(isinstance(change, str) for change in why):
+            raise term.refused(str(why[0]))
+    known = [[change for change in of_view if not isinstance(change, str)] for of_view in changes]
+    saved_ms = np.array([_saved(view, of_view) for view, of_view in zip(views, known, strict=True)])
+    alone = (steps.ops["kind"] == "compute").to_numpy() & ~steps.of("type", START)
+    rank = steps.ops["rank"].to_numpy()
+    own_ms = np.bincount(rank[alone], steps.own[alone], len(views)) / 1e6 / steps.steps
+    shares = 1 - np.minimum(1.0, saved_ms.T / np.maximum(own_ms, 1e-6))
+    least, most = (_of_all(steps.scaled(alone, part[rank]), job, terms) for part in shares)
+    return least, most
+
+
+def _of_all(steps: JobReplay, job: Job, terms: Sequence[Term]) -> JobReplay:
+    """With the changes that are about the link, or hold a rank against the others."""
     for term in terms:
-        times = times.after(term, ranks)
-        ends = (times.step_ms * (1 - abs(steps.error)), times.step_ms * (1 + abs(steps.error)))
-        stages.append(Stage(term.text, *ends, times.pace(ranks)))
-    return Scenario(steps.step_ms, JobTimes.of(steps).pace(ranks), tuple(stages))
-
-
-@dataclass(frozen=True, slots=True)
-class JobTimes:
-    """What the operations of a job take without waiting, in ns, shape (ops,), and what those like them typically do."""
-
-    steps: JobReplay
-    own: Floats
-    typical: Floats
-
-    @classmethod
-    def of(cls, steps: JobReplay) -> JobTimes:
-        """Those that were recorded."""
-        return cls(steps, steps.recorded.astype(np.float64), steps.typical.astype(np.float64))
-
-    @property
-    def step_ms(self) -> float:
-        """The mean step, in ms."""
-        durations: Ints = np.rint(self.own).astype(np.int64)[:, None]
-        return float(self.steps.graph.step_ns(durations).mean()) / 1e6
-
-    def with_typical(self, column: str, value: object) -> JobTimes:
-        """With the operations of one rank, stage or type as long as those like them typically are."""
-        chosen = (self.steps.ops[column] == value).fill_null(value=False).to_numpy()
-        return JobTimes(self.steps, np.where(chosen, self.typical, self.own), self.typical)
-
-    def _like_others(self, place: int) -> JobTimes:
-        """With a rank's operations as long as those like them are on the mean of the other ranks."""
-        ops = self.steps.ops.with_columns(took=pl.Series(self.own))
-        alike = ["kind", "type", "group"]
-        others = ops.filter(pl.col("rank") != place, pl.col("type") != START).group_by(alike).agg(usual=pl.mean("took"))
-        usual = ops.join(others, on=alike, how="left", maintain_order="left")["usual"].to_numpy()
-        typical = np.where(np.isnan(usual), self.typical, usual)
-        return JobTimes(self.steps, np.where(ops["rank"] == place, typical, self.own), self.typical)
-
-    def scaled(self, chosen: Mask, rest: float | Floats) -> JobTimes:
-        """With a part of the time of some operations."""
-        part = np.where(chosen, rest, 1.0)
-        return JobTimes(self.steps, self.own * part, self.typical * part)
-
-    def after(self, term: Term, ranks: Sequence[Rank]) -> JobTimes:
-        """With one more change.
-
-        Raises:
-            UsageError: it cannot be replayed.
-        """
-        ops = self.steps.ops
         if term.what == "rank":
-            place = next((n for n, rank in enumerate(ranks) if rank.worker == int(term.of)), None)
-            if place is None or not (ops["rank"] == place).any():
+            place = next((n for n, rank in enumerate(job.ranks) if rank.worker == int(term.of)), None)
+            if place is None or not steps.of("rank", place).any():
                 raise term.refused(f"there is no rank {term.of} in the steps that all ranks recorded")
-            return self._like_others(place)
+            steps = steps.like_others(place)
         if term.what == "link":
-            transfers = (ops["kind"] != "compute").to_numpy() & ops["instance"].is_not_null().to_numpy()
+            transfers = (steps.ops["kind"] != "compute").to_numpy() & steps.ops["instance"].is_not_null().to_numpy()
             if not transfers.any():
                 raise term.refused("no collective shows how much of it is transfer and how much waiting")
-            return self.scaled(transfers, term.rest)
-        if term.what == "input":
-            parts = [self._with_input(n, rank, term.rest) for n, rank in enumerate(ranks)]
-            kind = HOST
-        elif term.what == "kernels":
-            parts = [np.where(ops["rank"] == n, _rest(rank, term), 0.0) for n, rank in enumerate(ranks)]
-            kind = COMPUTE
-        else:
-            raise term.refused("who waits for the device is replayed of one rank alone; give one trace")
-        part = np.sum(parts, axis=0)
-        if (part[(ops["type"] == kind).to_numpy()] == 1).all():
-            raise term.refused("nothing of it was recorded")
-        return self.scaled((ops["type"] == kind).to_numpy(), part)
-
-    def _with_input(self, place: int, rank: Rank, rest: float) -> Floats:
-        """Of the rank's operations the part left of the host's idle time in each step; 0 of other ranks'."""
-        ops = self.steps.ops.select("rank", "step", "type").with_columns(took=pl.Series(self.own))
-        idle = ops.filter(rank=place, type=HOST).group_by("step").agg(pl.sum("took"))
-        waits = rank.steps.select(pl.col("step").cast(pl.Int64), "input_ns")
-        share = (pl.col("input_ns") / pl.col("took")).clip(0, 1)
-        rest_of_step = idle.join(waits, on="step").select("step", left=1 - (1 - rest) * share.fill_nan(0))
-        of_rank = ops.join(rest_of_step, on="step", how="left", maintain_order="left")["left"].fill_null(1.0)
-        return np.where(ops["rank"] == place, of_rank, 0.0)
-
-    def pace(self, ranks: Sequence[Rank]) -> str:
-        """Who the step gets shorter by most for if it takes a tenth less time: the link, or the rank that does most."""
-        ops = self.steps.ops
-        transfers = (ops["kind"] != "compute").to_numpy()
-        link, own = (self.scaled(chosen, _LESS).step_ms for chosen in (transfers, ~transfers))
-        if link < own:
-            return "the link between the ranks"
-        alone = ops.with_columns(took=pl.Series(self.own)).filter(kind="compute").group_by("rank").agg(pl.sum("took"))
-        place = int(alone.sort("took", "rank", descending=[True, False])["rank"][0])
-        return f"rank {ranks[place].worker}"
+            steps = steps.scaled(transfers, term.rest)
+    return steps
 
 
-def _rest(rank: Rank, term: Term) -> float:
-    """The part of a rank's kernel time that is left."""
-    kernels = rank.kernels.with_columns(family=classify(rank.kernels["name"])["family"])
-    total, chosen = (float(rows["total_ns"].to_numpy().sum()) for rows in (kernels, kernels.filter(_is_of(term))))
-    return 1 - (1 - term.rest) * chosen / total if total else 1.0
+def _pace_of(steps: JobReplay, job: Job) -> str:
+    """Who the step gets shorter by most for if it takes a tenth less time: the link, or the rank that does most."""
+    transfers = (steps.ops["kind"] != "compute").to_numpy()
+    link, own = (steps.scaled(chosen, _LESS).step_ms for chosen in (transfers, ~transfers))
+    if link < own:
+        return "the link between the ranks"
+    alone = np.bincount(steps.ops["rank"].to_numpy()[~transfers], steps.own[~transfers])
+    return f"rank {job.ranks[int(alone.argmax())].worker}"

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.analysis.job.segments import operations
-from advisor.analysis.job.stragglers import Replay, replay
 from advisor.model.intervals import Intervals
+from advisor.whatif.job_replay import JobReplay, replay
+from advisor.whatif.segments import operations
 from tests.effort import examples
 
 some = examples(0.25)
 
 US: Final = 1000
-FIGURES: Final = ["slowdown", "explained_share"]
 
 
 @st.composite
@@ -42,33 +41,38 @@ def loops(draw) -> pl.DataFrame:
     return table.with_columns(op=pl.int_range(pl.len(), dtype=pl.Int64), queue=pl.lit("main"))
 
 
-def again(ops: pl.DataFrame) -> Replay:
+def again(ops: pl.DataFrame) -> JobReplay:
     made = replay(ops)
     assert made is not None
     return made
 
 
-def figures(made: Replay) -> list[float]:
-    tables = [made.by_rank.sort("rank"), made.by_type.sort("type")]
-    parts = [table[name].fill_null(-1).to_list() for table in tables for name in FIGURES]
-    return [made.step_ms, made.ideal_ms, *(value for part in parts for value in part)]
+def figures(made: JobReplay) -> list[float]:
+    tables = [made.explained(column).sort(column) for column in ("rank", "type")]
+    shares = [share for table in tables for share in table["explained_share"].fill_null(-1)]
+    return [made.step_ms, made.ideal.step_ms, *shares]
 
 
 @some
 @given(loops())
 def test_the_unchanged_replay_is_the_recording(ops):
     made = again(ops)
-    assert made.steps["step_ms"].to_list() == pytest.approx(made.steps["recorded_ms"].to_list())
+    assert made.runs_ms == pytest.approx(made.recorded_ms)
 
 
 @some
 @given(loops())
-def test_changing_all_gives_every_step_its_ideal(ops):
-    made = again(ops)
-    assert made.steps["ideal_ms"].n_unique() == 1  # the steps are alike
-    all_at_once = made.ops.with_columns(job=pl.lit("it"))
-    whole = Replay(all_at_once, made.recorded, made.typical, made.graph, made.steps).by("job")
-    assert whole["slowdown"][0] == pytest.approx(made.slowdown)
+def test_the_ideal_steps_are_alike(ops):
+    assert np.ptp(again(ops).ideal.runs_ms) == pytest.approx(0)
+
+
+@some
+@given(loops())
+def test_steps_in_one_run_take_as_long_as_each_by_itself(ops):
+    later = pl.col("start_ns") + 1000 * pl.col("step") * US
+    one_by_one, as_one = again(ops), again(ops.with_columns(later, run=0))
+    assert (len(as_one.runs_ms), as_one.steps) == (1, one_by_one.steps)
+    assert as_one.step_ms == pytest.approx(one_by_one.step_ms)
 
 
 @some
@@ -79,8 +83,8 @@ def test_a_replay_of_the_ideal_has_nothing_to_explain(ops):
     # the members of an instance take as long as their transfer: nobody waits any more
     steady = again(ideal.with_columns(start_ns=pl.col("dur_ns").cum_sum().shift(fill_value=0).over("step", "rank")))
     assert steady.slowdown == pytest.approx(1)
-    assert steady.ideal_ms == pytest.approx(made.ideal_ms)
-    assert steady.by_rank["explained_share"].null_count() == steady.by_rank.height
+    assert steady.ideal.step_ms == pytest.approx(made.ideal.step_ms)
+    assert set(steady.explained("rank")["explained_share"]) == {None}
 
 
 @some
@@ -90,17 +94,15 @@ def test_no_rank_is_quicker_than_its_own_work(ops):
     work = ops.with_columns(own=pl.col("dur_ns").min().over("step", "instance", "type", "rank"))
     own = work.filter(pl.col("kind") == "compute").group_by("step", "rank").agg(pl.col("own").sum() / 1e6)
     least = own.group_by("step").agg(pl.col("own").max()).sort("step")["own"]
-    assert (made.steps["step_ms"] >= least - 1e-9).all()
+    assert (made.runs_ms >= least.to_numpy() - 1e-9).all()
 
 
 @some
-@given(loops(), st.randoms(use_true_random=False), st.lists(st.integers(-5_000_000, 5_000_000), min_size=4, max_size=4))
-def test_neither_the_order_of_rows_nor_the_clocks_of_ranks_matter(ops, random, shifts):
+@given(loops(), st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(ops, random):
     order = list(range(len(ops)))
     random.shuffle(order)
-    offset = pl.col("rank").replace_strict(dict(enumerate(shifts)), return_dtype=pl.Int64) * US
-    moved = again(ops.with_columns(pl.col("start_ns") + offset)[order])
-    assert figures(moved) == pytest.approx(figures(again(ops)), abs=1e-5)
+    assert figures(again(ops[order])) == pytest.approx(figures(again(ops)), abs=1e-5)
 
 
 @st.composite
@@ -109,7 +111,6 @@ def profiled(draw):
     ranks, steps, buckets = draw(st.integers(2, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 5))
     transfer = draw(st.integers(50, 3000)) * US
     slow, factor = draw(st.integers(0, ranks - 1)), draw(st.sampled_from([1.0, 1.5]))
-    shifts = [draw(st.integers(-5_000_000, 5_000_000)) * US for _ in range(ranks)]
     pace = np.where(np.arange(ranks) == slow, factor, 1.0)
     forward, backward, update = (np.rint(pace * us * US).astype(np.int64) for us in (4000, 1000, 500))
     kernels, windows, collectives = [], [], []
@@ -135,18 +136,16 @@ def profiled(draw):
         at = at + 4 * US
     busy = {
         rank: Intervals.of(
-            [start + shifts[rank] for r, start, _ in kernels if r == rank],
-            [end + shifts[rank] for r, _, end in kernels if r == rank],
+            [start for r, start, _ in kernels if r == rank],
+            [end for r, _, end in kernels if r == rank],
         )
         for rank in range(ranks)
     }
-    clock = pl.col("rank").replace_strict(dict(enumerate(shifts)), return_dtype=pl.Int64)
-    on_clock = [pl.col("start_ns") + clock, pl.col("end_ns") + clock]
     names = ["rank", "step", "start_ns", "end_ns", "instance", "type", "stream"]
     return (
         busy,
-        pl.DataFrame(windows, schema=names[:4], orient="row").with_columns(on_clock),
-        pl.DataFrame(collectives, schema=names, orient="row").with_columns(on_clock),
+        pl.DataFrame(windows, schema=names[:4], orient="row"),
+        pl.DataFrame(collectives, schema=names, orient="row"),
         slow if factor > 1 else None,
     )
 
@@ -157,14 +156,13 @@ def test_a_profiled_job_is_replayed_as_recorded_and_its_slow_rank_is_named(job):
     busy, steps, collectives, slow = job
     made = replay(*operations(busy, steps, collectives))
     assert made is not None
-    assert made.steps["step_ms"].to_list() == pytest.approx(made.steps["recorded_ms"].to_list(), rel=1e-6)
+    assert made.runs_ms == pytest.approx(made.recorded_ms, rel=1e-6)
     if slow is None:
         assert made.slowdown == pytest.approx(1, abs=1e-3)
     else:
         assert made.slowdown > 1
-        assert made.by_rank["rank"][0] == slow
-        assert made.by_rank["explained_share"][0] == pytest.approx(1, abs=0.05)
-        assert made.by_type["type"][0] == "compute"
+        assert made.explained("rank").row(0) == (slow, pytest.approx(1, abs=0.05))
+        assert made.explained("type")["type"][0] == "compute"
 
 
 @some

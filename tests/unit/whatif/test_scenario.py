@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import advisor
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.job.stragglers import replay
 from advisor.errors import UsageError
-from advisor.whatif.scenario import JobTimes, Term, scenario
+from advisor.whatif.scenario import Term, scenario
 from tests.profiles import ROOT
-from tests.straggler_study import TRACES, operations
 from tests.tables import kernel, on_host, profile, step
 
-PUBLISHED = TRACES / "result-SE.json"
 RANKS = "fixtures/simulated-ranks-slow-rank-a100"
 
 
@@ -92,20 +87,3 @@ def test_changes_are_parsed():
         0.25,
     )
     assert Term.parse("input=0").rest == 0
-
-
-@pytest.mark.skipif(not PUBLISHED.exists(), reason=f"{PUBLISHED} is not here")
-def test_the_published_slow_downs_of_stages_and_operations():
-    published = json.loads(PUBLISHED.read_text("utf-8"))
-    study = replay(*operations(TRACES / "trace-SE.parquet"), constant=["optimizer-clip-main-grad"])
-    assert study is not None
-    recorded = JobTimes.of(study)
-    for column, key in (("stage", "stage"), ("told_as", "optype")):
-        values = study.ops[column].drop_nulls().unique().to_list()
-        for value in values:
-            times = recorded
-            for other in values:
-                times = times if other == value else times.with_typical(column, other)
-            assert times.step_ms / study.ideal_ms == pytest.approx(
-                published[f"blocking_decompose_by_{key}"][str(value)], abs=0.02
-            ), (column, value)

@@ -313,10 +313,8 @@ def test_work_on_another_ranks_device_is_a_guests():
 def test_the_slow_down_is_what_the_late_rank_costs():
     ranks = racing([[10.0] * 4, [10.0] * 4, [10.0] * 4, [14.0] * 4])
     values = metrics_of(ranks)
-    assert values["straggler_replay_error"] < 0.001
     # Kernels at the mean of the ranks take 11 ms: 14.1 against 11.1.
     assert values["straggler_slowdown"] == pytest.approx(14.1 / 11.1, rel=1e-3)
-    assert values["straggler_rank"] == 3
     assert values["straggler_rank_explains"] == pytest.approx(1, abs=0.01)
     assert values["straggler_operation"] == "kernels"
 

@@ -1,4 +1,4 @@
-"""What the ranks of a profiled job did, as operations that wait for each other: the input of `stragglers.replay`.
+"""What the ranks of a profiled job did, as operations that wait for each other: the input of `job_replay.replay`.
 
 A profiler records kernels, not dependencies. What collectives wait for and what waits for them is told from the times
 (Lumos, MLSys 2025, and Daydream, USENIX ATC 2020, build the same graph from launches and stream events, where a trace
@@ -15,8 +15,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.job.job import Job
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.profile import END_NS
+from advisor.whatif import job_replay
 
 COMPUTE: Final = "compute"
 HOST: Final = "host"
@@ -30,14 +33,50 @@ _COLUMNS: Final = ["op", "rank", "step", "queue", "type", "kind", "start_ns", "d
 _BEGIN, _END_OF, _START_OF, _END = range(4)  # what cuts a step, in the order of cuts at one instant
 
 
+def replayed(job: Job) -> job_replay.JobReplay | None:
+    """The steps that all ranks recorded, run again; ranks by their place in the job. None where that cannot be."""
+    offsets = {i: int(job.clock.offsets_ns[i]) for i in job.members}
+    busy = {i: job.ranks[i].work.shifted(-offset) for i, offset in offsets.items()}
+    of_ranks = [
+        job.ranks[i].steps.select(
+            rank=pl.lit(i, pl.Int64),
+            step=pl.col("step").cast(pl.Int64),
+            start_ns=pl.col("start_ns") - offset,
+            end_ns=END_NS - offset,
+        )
+        for i, offset in offsets.items()
+    ]
+    windows = pl.concat(of_ranks).filter(pl.col("step").is_in(job.steps))
+    calls = job.calls.filter(pl.col("step").is_in(job.steps)).select(
+        "rank",
+        pl.col("step").cast(pl.Int64),
+        "start_ns",
+        "end_ns",
+        instance=pl.when("trusted").then("instance"),
+        type=pl.col("op").fill_null("collective"),
+        stream=pl.col("stream").fill_null(0),
+    )
+    ops, edges = operations(busy, windows, calls)
+    return job_replay.replay(ops.join(_runs(windows), on="step", maintain_order="left"), edges)
+
+
+def _runs(windows: pl.DataFrame) -> pl.DataFrame:
+    """The run of each step: those that begin on every rank where the one before ends are one."""
+    by_rank = windows.sort("rank", "step").with_columns(
+        follows=(pl.col("start_ns") == pl.col("end_ns").shift(1)).over("rank").fill_null(value=False)
+    )
+    steps = by_rank.group_by("step").agg(pl.col("follows").all()).sort("step")
+    return steps.select("step", run=(~pl.col("follows")).cum_sum().cast(pl.Int64))
+
+
 def operations(
     busy: Mapping[int, Intervals], steps: pl.DataFrame, collectives: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Operations and edges of the given steps, as `stragglers.replay` takes them.
+    """Operations and edges of the given steps, as `job_replay.replay` takes them.
 
     `busy` says by rank when kernels other than collectives ran. `steps` has one row per rank and step: rank, step,
     start_ns, end_ns. `collectives` has one row per rank and collective: rank, step, start_ns, end_ns, instance, type,
-    stream; `instance` as in `stragglers.replay`. Those of other steps are left out. One clock per rank.
+    stream; `instance` as in `job_replay.replay`. Those of other steps are left out. One clock per rank.
 
     Per rank, segments run in order: of each the idle time (type `HOST`, its host was not there with work) and then the
     kernels (type `COMPUTE`). Idle time in which the device waited for a collective belongs to neither. A collective

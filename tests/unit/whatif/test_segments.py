@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor.analysis.job.segments import operations
-from advisor.analysis.job.stragglers import replay
 from advisor.model.intervals import Intervals
+from advisor.whatif.job_replay import replay
+from advisor.whatif.segments import operations
 
 US = 1000
 
@@ -137,5 +137,6 @@ def test_the_late_rank_is_named():
     assert made is not None
     assert made.error == pytest.approx(0)
     assert made.step_ms == pytest.approx(0.150)
-    assert made.ideal_ms == pytest.approx(0.135)  # 105 of compute each
-    assert made.by_rank.row(0) == pytest.approx((2, 150 / 135, 1.0))
+    assert made.ideal.step_ms == pytest.approx(0.135)  # 105 of compute each
+    assert made.slowdown == pytest.approx(150 / 135)
+    assert made.explained("rank").row(0) == pytest.approx((2, 1.0))
