@@ -90,6 +90,7 @@ REASONS: Final = {
     "no_nccl_payloads": "the export holds no decoded NCCL payloads",
     "no_os_calls": "recorded without --trace=osrt",
     "no_context_switches": "recorded without --cpuctxsw=process-tree",
+    "no_cpu_samples": "recorded without CPU samples (--sample=process-tree)",
     "no_scheduler_reasons": "the scheduler's reasons were not recorded",
     "no_gpu_metrics": "recorded without --gpu-metrics-devices=all",
     "clocks_drift": (

@@ -276,6 +276,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "next_cpu": pl.Int32,  # that it returned to
         "state": TEXT,  # as the scheduler named it (Running: it could have gone on); null where it was not told
     },
+    # Where threads that call the device's driver were sampled while they had a CPU.
+    "host_samples": {
+        "worker": pl.Int32,
+        "thread": pl.Int64,
+        "at_ns": pl.Int64,
+        "functions": pl.List(pl.String),  # the program's, `module: function`, the innermost first; none: in others'
+    },
     # Hardware counters sampled at a fixed rate, of the whole device whoever uses it.
     "gpu_samples": {
         "worker": pl.Int32,
@@ -307,6 +314,7 @@ class Profile:
     threads: pl.DataFrame
     os_calls: pl.DataFrame
     off_cpu: pl.DataFrame
+    host_samples: pl.DataFrame
     gpu_samples: pl.DataFrame
     format: str
     lacks: Mapping[str, Missing] = field(default_factory=dict)

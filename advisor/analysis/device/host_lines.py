@@ -9,7 +9,9 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
+from advisor.analysis.device.host_samples import functions_in
 from advisor.analysis.device.host_work import logging_frames, optimizer_work, running, saving_frames
+from advisor.analysis.device.idle import stalls
 from advisor.analysis.device.line_tree import Node, number_of
 from advisor.analysis.device.user_code import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
@@ -46,10 +48,10 @@ _SOME: Final = 0.2  # of the calls of an op
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     """The stacks of the main thread, or of the loader's workers, with `kind`: what the line calls, as it decides.
 
-    Where the main thread was not sampled and Python's functions were recorded, those that log or save stand for it.
+    Where the main thread's lines were not sampled, the functions of a native program stand for it, sampled or recorded.
     """
     if view.process.get("stacks") is None and not of_loader:
-        return _recorded(view)
+        return _native(view) if view.host_samples.height else _recorded(view)
     stacks = pl.DataFrame({"stack": view.process.get("stacks") or []}, schema={"stack": STACKS}).unnest("stack")
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(_NAME)).then("call").otherwise(pl.lit(""))
@@ -61,6 +63,25 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
     kind = pl.when(pl.col("above").str.contains(_LOADS)).then(pl.lit("loading")).otherwise(kind)
     return stacks.with_columns(kind=kind)
+
+
+def _native(view: DeviceView) -> pl.DataFrame:
+    """The same of functions without lines, as far as the device waits for them; `line` is the module that has them."""
+    waits = view.once(stalls)
+    functions = functions_in(view, waits.starts, waits.ends).drop_nulls("function")
+    name = pl.col("function").str.split_exact(": ", 1)
+    rows = functions.select(
+        "ns",
+        samples=pl.col("samples").cast(pl.Int64),
+        line=name.struct.field("field_0"),
+        function=name.struct.field("field_1"),
+        call=pl.lit(None, pl.String),
+        kind=pl.lit(OWN),
+    )
+    at = view.host_samples["at_ns"].to_numpy()
+    samples = int(Intervals.of(view.starts, view.ends).covers(at).sum())
+    rest = {"kind": OWN, "ns": view.total_ns - int(rows["ns"].sum()), "samples": samples - int(rows["samples"].sum())}
+    return pl.concat([rows, pl.DataFrame([rest])], how="diagonal_relaxed")
 
 
 def _recorded(view: DeviceView) -> pl.DataFrame:
@@ -110,7 +131,12 @@ class Loss(NamedTuple):
 
     @property
     def place(self) -> str:
-        """``train.py:41 `json.dumps(...)` in `log` `` or ``train.py:40-44 in `log` ``, and the line that calls that."""
+        """``train.py:41 `json.dumps(...)` in `log` `` or ``train.py:40-44 in `log` ``, and the line that calls that.
+
+        Of a function without lines `` `assemble` of solver``.
+        """
+        if not number_of(self.line):
+            return f"`{self.function}` of {self.line}"
         name = "" if (self.function or _MODULE) == _MODULE else f" in `{self.function}`"
         called = f", called at {_code(*self.caller)}" if self.caller else ""
         if len(self.lines) == 1:
@@ -160,7 +186,9 @@ def host_lines(view: DeviceView) -> str | None:
 
     Empty where they take less: the rest is around the ops of the training. None where too few stacks were sampled.
     """
-    if view.process.get("stacks") is None or int(view.once(sampled)["samples"].sum()) < FEW_SAMPLES:
+    if view.process.get("stacks") is None and view.host_samples.is_empty():
+        return None
+    if int(view.once(sampled)["samples"].sum()) < FEW_SAMPLES:
         return None
     largest = view.once(losses)
     if sum(loss.share for loss in largest) < _HALF * view.once(_outside):

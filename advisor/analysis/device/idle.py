@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from advisor.analysis.device.host_samples import runs_in
 from advisor.analysis.device.unrecorded_work import holes_in
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import GRAPH_LAUNCH
@@ -112,7 +113,8 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
 
     A gap that ends its window has no next op there: the device waits for the host to begin the next step. At the
     edges of a recording without steps, the device may be busy with work that was launched or runs outside it. Where ops
-    of CUDA graphs that were queued long before leave the device idle, nodes of these graphs were not recorded.
+    of CUDA graphs that were queued long before leave the device idle, nodes of these graphs were not recorded. Where no
+    call launched the next op, as with pages that move, samples may show that the host works through the gap.
     """
     start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
     dry = view.busy.last_end(start)  # before the window's start, where the gap lies across it
@@ -123,11 +125,12 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     queued = beside & ~host_is_late & ~unlaunched & (length > QUEUED_GAP_NS)
     lacking = beside & bool(length[queued].sum() >= _HOLES_SHARE * view.total_ns)
     lacking = lacking | holes_in(frame, view)
+    host_runs = unlaunched & runs_in(view, start, start + length)
     return np.select(
         [
             at_edges(frame, view).to_numpy() | lacking,
             host_is_late & was_waiting,
-            host_is_late,
+            host_is_late | host_runs,
             unlaunched,
             length <= QUEUED_GAP_NS,
         ],

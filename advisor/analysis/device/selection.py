@@ -126,6 +126,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         threads=rows_where(profile.threads, possibly),
         os_calls=rows_where(profile.os_calls, possibly),
         off_cpu=rows_where(profile.off_cpu, possibly),
+        host_samples=rows_where(profile.host_samples, possibly),
         gpu_samples=rows_where(profile.gpu_samples, of_device),
         facts=facts[0] if facts else {},
         process=process[0] if process else {},

@@ -23,7 +23,17 @@ _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelG
 _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs already, as a first call too
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 
-_EVENTS: Final = ("ops", "host", "allocations", "collectives", "threads", "os_calls", "off_cpu", "gpu_samples")
+_EVENTS: Final = (
+    "ops",
+    "host",
+    "allocations",
+    "collectives",
+    "threads",
+    "os_calls",
+    "off_cpu",
+    "host_samples",
+    "gpu_samples",
+)
 
 T = TypeVar("T")
 
@@ -52,9 +62,8 @@ class DeviceView:
     `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `outliers` are steps left
     out because they took too long or compiled, `cut` how many are because the file ends early. `ops` holds the device's
     ops and `host` the worker's host ops, whole recording each: what surrounds a step can explain it. `devices` is how
-    many the worker used. `threads`, `os_calls`
-    and `off_cpu` are the worker's and those of processes of the job that could be any worker's; `gpu_samples` are the
-    device's.
+    many the worker used. `threads`, `os_calls`, `off_cpu` and `host_samples` are the worker's and those of processes of
+    the job that could be any worker's; `gpu_samples` are the device's.
     """
 
     worker: int
@@ -73,6 +82,7 @@ class DeviceView:
     threads: pl.DataFrame
     os_calls: pl.DataFrame
     off_cpu: pl.DataFrame
+    host_samples: pl.DataFrame
     gpu_samples: pl.DataFrame
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
     process: Mapping[str, Any]  # the worker's row

@@ -18,8 +18,8 @@ _RECORDED: Final = 0.5
 
 
 def _unknown(view: DeviceView) -> Missing | None:
-    if view.process.get("stacks") is None:
-        return no_frames(view)
+    if view.process.get("stacks") is None and view.host_samples.is_empty():
+        return Missing("no_cpu_samples") if view.is_of_nsight else no_frames(view)
     samples = int(view.once(sampled)["samples"].sum())
     return Missing("few_stack_samples", samples=samples) if samples < FEW_SAMPLES else None
 

@@ -14,6 +14,7 @@ tables hold:
 - syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
   payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
 - threads, os_calls, off_cpu: of all processes of the job; worker is null where several workers could own them.
+- host_samples: with --sample=process-tree, which is the default.
 - gpu_samples: sm_active, sm_issue, tensor_active, dram_read, dram_write, nvlink_rx, nvlink_tx, pcie_rx, pcie_tx; 0..1.
 
 Times are on the wall clock (UTC), so that the files of several machines can be compared.
@@ -35,6 +36,7 @@ from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.nsys import events, messages
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
+from advisor.inputs.readers.nsys.samples import host_samples
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_requests
@@ -132,6 +134,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "threads": events.threads(export),
         "os_calls": events.os_calls(export),
         "off_cpu": events.off_cpu(export),
+        "host_samples": host_samples(export, host),
         "gpu_samples": samples_by_device(events.gpu_samples(export), tables["devices"]),
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
@@ -348,6 +351,7 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
         "os_calls": not profile.os_calls.height,
         "off_cpu": not profile.off_cpu.height,
         "off_cpu.state": not profile.off_cpu["state"].count(),
+        "host_samples": not profile.host_samples.height,
         "gpu_samples": not profile.gpu_samples.height,
     }
     reasons = dict(_WHY_ABSENT)
@@ -389,5 +393,6 @@ _WHY_ABSENT: Final = {
     "os_calls": Missing("no_os_calls"),
     "off_cpu": Missing("no_context_switches"),
     "off_cpu.state": Missing("no_scheduler_reasons"),
+    "host_samples": Missing("no_cpu_samples"),
     "gpu_samples": Missing("no_gpu_metrics"),
 }

@@ -581,6 +581,43 @@ def test_threads_calls_and_absences_of_every_process(read_):
     assert only(made.threads, "pid", "thread", "name") == (300, 301, "pt_data_worker")
 
 
+@pytest.mark.parametrize("unresolved", [{}, {"unresolved": 0, "kernelMode": 0}])
+def test_samples_of_threads_that_launch_name_the_programs_functions(read_, unresolved: Row):
+    """Of the system, the driver and interpreters nothing is named; in a call of CUDA, nothing at all."""
+    stacks = [
+        [
+            ("__snprintf", "/usr/lib64/libc-2.28.so"),
+            ("void log<int>(Point const&)", "/home/x/solver"),
+            ("main", "/home/x/solver"),
+        ],
+        [
+            ("std::fabs(float)", "/home/x/solver"),
+            ("at::native::add(int)", "/x/libtorch_cpu.so"),
+            ("f", "/x/python3.12"),
+        ],
+        [("0x7f", "/usr/lib64/libcuda.so.1"), ("cudaMalloc", "/home/x/solver"), ("main", "/home/x/solver")],
+        [("0x7f", "/x/libfoo.so"), ("[Max depth]", "[Max depth]")],
+    ]
+    sampled = [{"id": n, "start": 10 * n, "globalTid": tid(100)} for n in range(len(stacks))]
+    other = {"id": 9, "start": 5, "globalTid": tid(100, 7)}
+    chains = [
+        {"id": n, "stackDepth": depth, "symbol": string(symbol), "module": string(module)} | unresolved
+        for n, stack in enumerate([*stacks, []])
+        for depth, (symbol, module) in reversed([*enumerate(stack)])
+    ]
+    made: Profile = read_(
+        launched(5, 20, 60, 9), {"COMPOSITE_EVENTS": [*sampled, other], "SAMPLING_CALLCHAINS": chains}
+    )
+    assert made.host_samples.rows() == [
+        (0, 100, 0, ["solver: log", "solver: main"]),
+        (0, 100, 10, ["libtorch_cpu.so: add"]),
+        (0, 100, 20, []),
+        (0, 100, 30, []),
+    ]
+    assert "host_samples" not in made.lacks
+    assert read_(launched(5, 20, 60, 9)).lacks["host_samples"].code == "no_cpu_samples"
+
+
 # As exports of Blackwell (2025.3) and, with NVLink, of Hopper list them; counts and clocks are no shares.
 LISTED = {
     "GPC Clock Frequency [MHz]": None,
