@@ -53,10 +53,10 @@ class Action(Frozen):
 
     @property
     def is_small(self) -> bool:
-        """Whether it saves less than is worth a place on the first screen."""
+        """Whether it probably saves less than is worth a place on the first screen."""
         if self.high_ms is None:
             return 0 < self.expected_share < SMALL
-        return self.shares[1] < SMALL
+        return sum(self.shares) / 2 < SMALL
 
 
 def actions(findings: Sequence[Finding], framework: str | None, step_ms: float | None) -> tuple[Action, ...]:

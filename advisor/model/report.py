@@ -169,7 +169,7 @@ class Run(Frozen):
     @property
     def _is_worth_a_verdict(self) -> bool:
         explains = self.accounting is None or self.accounting.useful_share < HEALTHY_SHARE
-        saves = any(f.saving and f.saving.high_ms > 0 for f in self.findings)
+        saves = any(action.high_ms and not action.is_small for action in self.actions)
         return saves or any((f.loss and explains) or f.severity != "low" for f in self.findings)
 
     @property

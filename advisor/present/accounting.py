@@ -5,7 +5,6 @@ from itertools import accumulate
 from typing import Final
 
 from advisor.model.report import Accounting, Part, Run
-from advisor.model.source import Steps
 from advisor.present import document as doc
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
@@ -25,8 +24,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
     bar = doc.Bar("step" if run.source.steps.marked else "used", _segments(known))
-    words = " ".join(filter(None, (_in_brief(run, known), _usual(run.source.steps))))
-    return doc.Bars((bar,)), doc.Text(words)
+    return doc.Bars((bar,)), doc.Text(_in_brief(run, known))
 
 
 def parts(run: Run) -> tuple[doc.Block, ...]:
@@ -66,15 +64,6 @@ def _in_brief(run: Run, known: Accounting) -> str:
     unrecorded = _unrecorded(run, known)
     of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
     return f"{', '.join(_adding_up(of_all))}."
-
-
-def _usual(steps: Steps) -> str:
-    """Which numbers are of which step, where long steps or the profiler make several of it."""
-    if steps.length_ms is None or steps.step_mean_ms is None or steps.length_ms == steps.step_mean_ms:
-        return ""
-    mean, usual = ("step without the profiler", "recorded") if steps.unprofiled_ms else ("mean step", "usual")
-    times = (ms(steps.length_ms), ms(steps.step_mean_ms))
-    return f"Bar and savings are of the {mean}, {times[0]}; the rest is of the {usual} one, {times[1]}."
 
 
 def _adding_up(shares: Mapping[str, float]) -> list[str]:

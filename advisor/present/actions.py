@@ -10,7 +10,7 @@ from advisor.model.report import Run, number
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
 from advisor.present.verdict import headline, title, until
-from advisor.text import WIDE, count, first_sentence, listing, ms, percents, same_scale
+from advisor.text import WIDE, count, first_sentence, interval, listing, ms, percent, percents, same_scale, sentences_of
 from advisor.vocabulary.parts import pool_short
 
 MOST: Final = 3
@@ -59,8 +59,7 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
 def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
     """What was measured, unless the headline says it; its line; what else that mends; the parts, if one is not all."""
     first, *others = findings
-    if (sentence := first_sentence(first.says)) not in headline(run):
-        yield _short(sentence)
+    yield from [_short(sentence) for sentence in sentences_of(first.says) if sentence not in headline(run)][:1]
     if lines := source_lines(first)[:1]:
         yield f"Line: `{lines[0].path}:{lines[0].line}`."
     yield from (f"{title(finding, run)}." for finding in others[: MOST - 1])
@@ -88,7 +87,10 @@ def _short(sentence: str) -> str:
 def becomes(action: Action, run: Run) -> str:
     """`176 → 117-140 ms a step (20-34 % shorter).`; empty where nobody knows."""
     if action.records:
-        return "This recording does not show how to save that time." if action.expected_share else ""
+        savings = [finding.saving for finding in run.findings if finding.key in action.findings and finding.saving]
+        ends = (sum(saving.low_ms for saving in savings), sum(saving.high_ms for saving in savings))
+        per = " of each step" if run.source.steps.marked else ""
+        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else ""
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return ""
     if action.high_ms <= 0:
@@ -96,7 +98,9 @@ def becomes(action: Action, run: Run) -> str:
     ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
     if action.after:
         return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."
-    return f"{_change(action.step_ms, *ends, run)} ({percents(*action.shares)} shorter)."
+    low, high = action.shares
+    shorter = f"at least {percent(low)}" if _is_open(*ends) else percents(low, high)
+    return f"{_change(action.step_ms, *ends, run)} ({shorter} shorter)."
 
 
 def _then(so_far: Sequence[Action], run: Run) -> str:
@@ -115,8 +119,13 @@ def _change(before: float, least: float, most: float, run: Run) -> str:
     (was, low, high), unit = same_scale(before, least, most)
     if (before - most) * WIDE <= before - least:
         after, end = low, " at best"
-    elif least * WIDE <= most:
+    elif _is_open(least, most):
         after, end = high, " or less"
     else:
         after, end = low if low == high else f"{low}\N{EN DASH}{high}", ""
     return f"{was} → {after} {unit}{per}{end}"
+
+
+def _is_open(least: float, most: float) -> bool:
+    """Whether next to nothing may be left of a step: then that end says nothing."""
+    return least * WIDE <= most

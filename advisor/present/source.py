@@ -1,14 +1,17 @@
 """What was read, in phrases: format, processes, devices, steps, and what was left out."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 from advisor.inputs.readers import format_of
 from advisor.model.finding import Value
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.model.source import Source, Steps
 from advisor.text import count, listing, ms, plural, runs_of
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
+
+_NEARLY_ALL: Final = 0.95  # of what was recorded
 
 
 def facts(run: Run) -> tuple[str, ...]:
@@ -17,9 +20,9 @@ def facts(run: Run) -> tuple[str, ...]:
     return (
         _format(source),
         *(WORKLOADS.get(kind, kind) for kind in source.workload.kinds),
-        _processes(source),
+        *_processes(source),
         f"{_devices(source)}{_idle_devices(run)}",
-        f"{_steps(source.steps)}{_paced(run)}",
+        f"{_steps(run)}{_paced(run)}",
     )
 
 
@@ -97,11 +100,13 @@ def signs(source: Source) -> list[tuple[str, str]]:
     ]
 
 
-def _processes(source: Source) -> str:
+def _processes(source: Source) -> Iterator[str]:
+    """`8 ranks`, `1 of 8 ranks`; nothing of a job of one process."""
     read = len(source.workers)
     if source.world_size and source.world_size > read:
-        return f"{read} of {count(source.world_size, 'rank')}"
-    return count(read, member(source))
+        yield f"{read} of {count(source.world_size, 'rank')}"
+    elif read != 1:
+        yield count(read, member(source))
 
 
 def count_devices(source: Source) -> str:
@@ -126,14 +131,26 @@ def _idle_devices(run: Run) -> str:
     return f", {idle} more do nothing" if idle else ""
 
 
-def _steps(steps: Steps) -> str:
+def _steps(run: Run) -> str:
+    steps = run.source.steps
     if not steps.marked:
-        return f"no steps marked, {ms(steps.step_ms)} used" if steps.step_ms is not None else "no steps marked"
+        return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
     used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
     if steps.step_mean_ms is None or not steps.used:
         return used
-    what = " without the profiler" if steps.unprofiled_ms is not None else " on average" if steps.used > 1 else ""
-    return f"{used}, {ms(steps.length_ms)}{what}{_lengths(steps)}"
+    length, usual = ms(steps.length_ms), ms(steps.step_mean_ms)
+    if steps.unprofiled_ms is not None:
+        return f"{used}, {length} without the profiler{f', {usual} with it' if usual != length else ''}"
+    if usual != length:
+        return f"{count(steps.count, 'step')}, {length} on average, {usual} without the long ones"
+    return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
+
+
+def _used(run: Run, used_ms: float) -> str:
+    """`3.9 s of 42 s`; one time where nearly all that was recorded is used."""
+    rows = (row for row in run.metrics.get("worker", ()) if row.get("worker") == run.source.steps.worker)
+    recorded_ms = number(next(rows, {}), "recorded_ms")
+    return f"{ms(used_ms)}{f' of {ms(recorded_ms)}' if used_ms < _NEARLY_ALL * recorded_ms else ''}"
 
 
 def _lengths(steps: Steps) -> str:

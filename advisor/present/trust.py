@@ -5,17 +5,18 @@ from typing import Final
 
 from advisor.model.notes import DOUBTS, FRAGMENT
 from advisor.model.report import Run
-from advisor.present.next_recording import answered, command, missing_options
+from advisor.present.next_recording import command, missing_options
 from advisor.present.source import count_devices
-from advisor.present.verdict import title
-from advisor.text import capital, count, listing, ms
+from advisor.present.verdict import headline, left_out
+from advisor.text import capital, count, first_sentence, listing, ms
 
 _FEW: Final = 2  # doubts, and reasons
 
 
 def trust(run: Run) -> str:
-    """`high. 12 steps, one GPU, host recorded. Not judged: memory.`."""
-    return " ".join((f"{run.trust}.", *doubts(run)[:_FEW], f"{capital(', '.join(_basis(run)))}.", *_unjudged(run)))
+    """`high. 12 steps, 1 GPU, host recorded. Not judged: memory.`; where it is less, why, in the place of the basis."""
+    why = doubts(run)[:_FEW] or [f"{capital(', '.join(_basis(run)))}."]
+    return " ".join(filter(None, (f"{run.trust}.", *why, left_out(run), *_unjudged(run))))
 
 
 def record(run: Run) -> str:
@@ -30,9 +31,9 @@ def is_about_recording(run: Run) -> bool:
 
 def doubts(run: Run) -> list[str]:
     """What is wrong with the recording, a sentence each; that it is a fragment the headline says."""
-    titles = [f"{title(finding, run)}." for finding in run.findings if finding.of_recording]
+    findings = [first_sentence(finding.says) for finding in run.findings if finding.of_recording]
     notes = [note for note in (*run.source.salvaged, *run.source.notes) if note.code in DOUBTS - {FRAGMENT}]
-    return [*titles, *(f"{capital(note.words)}." for note in notes)]
+    return [*(says for says in findings if says not in headline(run)), *(f"{capital(note.words)}." for note in notes)]
 
 
 def not_judged(run: Run) -> list[str]:
@@ -52,9 +53,7 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """What was not judged: what options would add, then how many rules lack something else."""
-    topics = not_judged(run)
-    others = len(run.not_evaluable) - len(answered(run))
-    rest = [count(others, "rule" if not topics else "more rule")] if others > 0 else []
-    if topics or rest:
-        yield f"Not judged: {listing([*topics, *rest])}."
+    """What was not judged: what options would add; where none would add anything, how many rules lack something."""
+    topics = not_judged(run) or ([count(len(run.not_evaluable), "rule")] if run.not_evaluable else [])
+    if topics:
+        yield f"Not judged: {listing(topics)}."

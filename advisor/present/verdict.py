@@ -10,7 +10,7 @@ from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
-from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
+from advisor.text import capital, count, first_sentence, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words, pool_short
 
@@ -26,7 +26,7 @@ _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads i
 
 def verdict(run: Run) -> str:
     """The verdict in one sentence, and what qualifies it."""
-    return " ".join(filter(None, (headline(run), qualified(run))))
+    return " ".join(filter(None, (headline(run), qualified(run), left_out(run))))
 
 
 def headline(run: Run) -> str:
@@ -38,8 +38,9 @@ def headline(run: Run) -> str:
         return fragment
     if known.code == "finding":
         first = run.findings[0]
-        of_recording = first.lacks_work or run.is_mostly_once
-        loss_of = first_sentence(first.says) if of_recording else largest_loss(run)
+        if run.is_mostly_once:
+            return first_sentence(first.says)
+        loss_of = first_sentence(first.says) if first.lacks_work else largest_loss(run)
         worth = saving(_led(first, run), run.source.steps) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
@@ -151,16 +152,11 @@ def each_step(run: Run) -> str:
     return "each step" if steps.marked or steps.step_mean_ms is None else f"the {ms(steps.step_mean_ms)} used"
 
 
-def qualified(run: Run) -> str:
-    """The cause of a loss, or why that many rules could not be judged; what of the recording is left out."""
-    return " ".join(filter(None, (_qualified(run), _left_out(run))))
-
-
-def _left_out(run: Run) -> str:
-    """`Left out: start-up (34 s).`; empty where nearly all of the recording counts, or the verdict says so."""
+def left_out(run: Run) -> str:
+    """`91 % of the recording is left out: start-up (34 s).`; empty where that is little, or the headline says so."""
     row = next((row for row in run.metrics.get("worker", ()) if row.get("worker") == run.source.steps.worker), {})
     share, parts = row.get("left_out_share"), row.get("left_out_parts")
-    if not isinstance(share, float) or share < _WORTH_SAYING or not parts or run.is_mostly_once:
+    if not isinstance(share, float) or share < _WORTH_SAYING or not parts or run.is_mostly_once or _fragment(run):
         return ""
     return f"{percent(share)} of the recording is left out: {parts}."
 
@@ -174,8 +170,8 @@ def _fragment(run: Run) -> str:
     return f"Kernels were recorded in only {kernels} of {host}: record again."
 
 
-def _qualified(run: Run) -> str:
-    """Empty where the verdict is a finding."""
+def qualified(run: Run) -> str:
+    """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
         return " ".join(filter(None, (cause(run), place(run.unexplained))))
@@ -221,8 +217,8 @@ def _subject(place: Place) -> str | None:
 def saving(finding: Finding, steps: Steps) -> str | None:
     """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
 
-    Where the low end is next to nothing: `Fixing this saves up to 59 ms of each 178 ms step, or much less.` Where the
-    first fix is another recording: `35-59 ms of each 178 ms step may be saved; this recording does not show how.`
+    Where the first fix is another recording: `35-59 ms of each 178 ms step may be saved; this recording does not show
+    how.`
     """
     if finding.saving is None:
         return None
@@ -231,10 +227,9 @@ def saving(finding: Finding, steps: Steps) -> str | None:
     saved = f"{interval(finding.saving.low_ms, finding.saving.high_ms)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
         return f"{capital(saved)} may be saved; this recording does not show how."
-    unsure = ", or much less" if finding.saving.low_ms * WIDE <= finding.saving.high_ms else ""
     if finding.saving.after:
-        return f"{until(finding.saving.after)}; then this saves {saved}{unsure}."
-    return f"Fixing this saves {saved}{unsure}."
+        return f"{until(finding.saving.after)}; then this saves {saved}."
+    return f"Fixing this saves {saved}."
 
 
 def until(part: str) -> str:

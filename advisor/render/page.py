@@ -30,12 +30,14 @@ Part: TypeAlias = str | tuple[str, str]
 class Page:
     """A growing text; `width` is that of its lines, in columns.
 
-    `few` is how much of a list there is room for; `is_tight` leaves out empty lines.
+    `few` is how much of a list there is room for, and `explained` for the evidence of how much of it; `is_tight` leaves
+    out empty lines.
     """
 
-    def __init__(self, width: int, *, color: bool, unicode: bool, few: int = 3, is_tight: bool = False) -> None:
+    few = explained = 3
+
+    def __init__(self, width: int, *, color: bool, unicode: bool, is_tight: bool = False) -> None:
         self.width = width
-        self.few = few
         self._is_tight = is_tight
         self._unicode = unicode
         self._out = io.StringIO()

@@ -17,7 +17,8 @@ from advisor.vocabulary.severities import GRADES
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
-_MOST_ACTIONS: Final = 3
+_ROOM: Final = ((3, 3), (3, 1), (2, 1), (1, 1))
+"""How many actions there may be room for, and for the evidence of how many of them."""
 _VISIBLE: Final = 0.005  # of a bar: half a glyph
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
@@ -63,8 +64,9 @@ def render(
         color: Whether to use the terminal's colours.
         unicode: Whether more than ASCII can be shown.
     """
-    for few, is_tight in product(range(_MOST_ACTIONS, 0, -1), (False, True)):
-        page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, few=few, is_tight=is_tight)
+    for (few, explained), is_tight in product(_ROOM, (False, True)):
+        page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, is_tight=is_tight)
+        page.few, page.explained = few, explained
         if document.is_several:
             page.add((document.overview, "bold"))
         for section in document.front:
@@ -318,7 +320,8 @@ def _actions(page: Page, block: doc.Actions, verbose: bool, _margin: int) -> Non
     for action in actions:
         grade = GRADES[action.severity]
         new = ("NEW ", "bold red") if action.is_new else ""
-        says = " ".join(filter(None, (action.changes, action.says)))
+        is_explained = verbose or action.number <= page.explained
+        says = " ".join(filter(None, (action.changes, action.says if is_explained else "")))
         rules = (f" [{', '.join(action.rules)}]", "cyan")
         mark = (f"{grade.mark} ", grade.style)
         becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, says))

@@ -106,8 +106,8 @@ def test_what_is_about_the_recording_or_small_without_a_saving_asks_for_nothing(
     assert not action.is_small
 
 
-def test_less_than_a_hundredth_of_the_step_is_small():
-    assert [listed(found("a", 0, high))[0].is_small for high in (0.99, 1.01)] == [True, False]
+def test_a_middle_of_less_than_a_hundredth_of_the_step_is_small():
+    assert [listed(found("a", 0.5, high))[0].is_small for high in (1.49, 1.51)] == [True, False]
 
 
 def test_findings_stand_as_their_actions_do():

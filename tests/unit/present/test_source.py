@@ -17,14 +17,27 @@ EIGHT = SAMPLES["many-workers"].runs[0]
     [
         (
             "resnet",
-            ("pytorch profile (kineto)", "1 process", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
+            ("pytorch profile (kineto)", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
         ),
-        ("cpu-only", ("pytorch profile (kineto)", "1 process", "no device", "no steps marked, 2.31 s used")),
+        ("cpu-only", ("pytorch profile (kineto)", "no device", "no steps marked, 2.31 s used")),
         ("unknown", ("kineto profile", "0 processes", "no device", "no steps marked")),
     ],
 )
 def test_what_was_read(sample: str, expected: tuple[str, ...]):
     assert facts(SAMPLES[sample].runs[0]) == expected
+
+
+def test_the_step_of_the_savings_is_told_from_the_usual_and_the_recorded_one():
+    steps = RESNET.source.steps
+    long = changed(RESNET, source=changed(RESNET.source, steps=changed(steps, whole_mean_ms=200.0)))
+    assert facts(long)[-1] == "8 steps, 200 ms on average, 178 ms without the long ones"
+    timed = changed(RESNET, source=changed(RESNET.source, steps=changed(steps, unprofiled_ms=150.0)))
+    assert facts(timed)[-1] == "6 of 8 steps used, 150 ms without the profiler, 178 ms with it"
+
+
+def test_of_a_recording_of_which_little_is_used_the_length_is_named():
+    run = changed(SAMPLES["cpu-only"].runs[0], metrics={"worker": ({"worker": None, "recorded_ms": 23100.0},)})
+    assert facts(run)[-1] == "no steps marked, 2.31 s of 23.1 s used"
 
 
 def test_an_nsight_export_is_no_profile_of_the_frameworks_profiler():

@@ -41,7 +41,7 @@ def test_more_findings_fit_it_too(amount: int):
 
 
 def test_the_screen_tells_what_counts():
-    screen = "\n".join(lines("resnet"))
+    screen = " ".join(" ".join(lines("resnet")).split())
     for words in (
         "resnet50-workers0 · pytorch profile (kineto)",
         "6 of 8 steps used, 178 ms on average",
