@@ -310,7 +310,6 @@ def part(code: str, share: float, *findings: str, saved_ms: float = 0.0, reasons
 
 ACCOUNTING = Accounting(
     step_ms=177.6,
-    useful_share=0.4412,
     parts=(
         part("compute", 0.4412),
         part("memcpy", 0.0119, reasons=(NO_SHAPES,)),
@@ -319,7 +318,7 @@ ACCOUNTING = Accounting(
     ),
 )
 
-IMPOSSIBLE = Accounting(step_ms=1.0, useful_share=1.0, parts=(part("compute", 7.5), part("input", 1e300)))
+IMPOSSIBLE = Accounting(step_ms=1.0, parts=(part("compute", 7.5), part("input", 1e300)))
 
 RESNET = Run(
     name="resnet50-workers0",
@@ -367,17 +366,6 @@ RESNET = Run(
             "recorded with": "with_stack",
         },
     ),
-    breakdown={
-        "compute": 0.4412,
-        "memcpy": 0.0108,
-        "memset": 0.0011,
-        "collective": 0.0,
-        "launch": 0.1489,
-        "input": 0.334,
-        "compile": 0.0,
-        "host": 0.0517,
-        "other": 0.0123,
-    },
     accounting=ACCOUNTING,
     findings=(INPUT_BOUND, THIRTY_TWO_BIT, LAUNCH_BOUND),
     not_evaluable=(
@@ -478,7 +466,6 @@ def cpu_only() -> Report:
         name="cpu-only",
         verdict="Nothing found by the 2 rules that could be judged; 4 more could not be judged.",
         source=source,
-        breakdown={"input": 0.12, "host": 0.86, "other": 0.02},
         accounting=None,
         findings=(),
         not_evaluable=unknown,
@@ -500,8 +487,7 @@ def healthy() -> Report:
         passed=tuple(f"rule-{n}" for n in range(11)),
         not_applicable=(),
         suppressed=(),
-        breakdown={"compute": 0.97, "memcpy": 0.01, "other": 0.02},
-        accounting=Accounting(step_ms=177.6, useful_share=0.97, parts=(part("compute", 0.97), part("memcpy", 0.03))),
+        accounting=Accounting(step_ms=177.6, parts=(part("compute", 0.97), part("memcpy", 0.03))),
     )
     return report(run)
 
@@ -518,7 +504,6 @@ def unknown() -> Report:
     run = changed(
         cpu_only().runs[0],
         source=changed(RESNET.source, framework=None, workers=(), devices=(), steps=steps),
-        breakdown={},
         passed=(),
         metrics={},
     )

@@ -86,7 +86,7 @@ OF_RUN: Final = {
     "step_ms": Column(pl.Float64, lambda run: run.source.steps.step_ms),
     "busy_share": Column(pl.Float64, lambda run: run.metrics["run"][0].get("device_busy_share")),
     # of the step, without what fixes shorten
-    "useful_share": Column(pl.Float64, lambda run: run.accounting.useful_share if run.accounting else None),
+    "useful_share": Column(pl.Float64, lambda run: run.accounting.needed_share if run.accounting else None),
     # of the step, that all findings' fixes give back
     "low_share": Column(pl.Float64, _sum(_saving("low_share"))),
     "high_share": Column(pl.Float64, _sum(_saving("high_share"))),

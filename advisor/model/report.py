@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import computed_field
+from pydantic import BeforeValidator, computed_field
 
 from advisor.model.action import Action, actions
 from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
@@ -19,7 +19,9 @@ from advisor.vocabulary.severities import SEVERITIES, FailOn, Severity
 Row: TypeAlias = Mapping[str, Value]
 """A row of the metrics, by name."""
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
+_EARLIER: Final = 2  # what it has and version 3 has not is ignored, or follows from the rest
+_Version: TypeAlias = Annotated[Literal[3], BeforeValidator(lambda of: SCHEMA_VERSION if of == _EARLIER else of)]
 FINDINGS_EXIT_CODE: Final = 1
 UNJUDGED_EXIT_CODE: Final = 3
 
@@ -51,12 +53,10 @@ class Part(Frozen):
 class Accounting(Frozen):
     """The step in disjoint parts that add up to it: the mean one, or the one without the profiler where it was timed.
 
-    `busy_share` is the part of the step that is useful work, which the bar shows as busy; `useful_share` is without
-    what findings shorten of it.
+    `busy_share` is the part of the step that is useful work: what every bar and sentence calls busy.
     """
 
     step_ms: float
-    useful_share: float
     parts: tuple[Part, ...]
 
     @computed_field  # type: ignore[prop-decorator] # mypy knows no property under a decorator
@@ -64,6 +64,11 @@ class Accounting(Frozen):
     def busy_share(self) -> float:
         """The part of the step that is useful work."""
         return sum(part.share for part in self.parts if part.is_useful)
+
+    @property
+    def needed_share(self) -> float:
+        """The same without what findings shorten of it."""
+        return sum(part.ms - part.saved_ms for part in self.parts if part.is_useful) / self.step_ms
 
     @property
     def losses(self) -> list[Part]:
@@ -104,7 +109,6 @@ class Run(Frozen):
     name: str
     verdict: str
     source: Source
-    breakdown: Mapping[str, float]
     findings: tuple[Finding, ...]
     not_evaluable: tuple[NotEvaluable, ...]
     passed: tuple[str, ...]
@@ -168,7 +172,7 @@ class Run(Frozen):
 
     @property
     def _is_worth_a_verdict(self) -> bool:
-        explains = self.accounting is None or self.accounting.useful_share < HEALTHY_SHARE
+        explains = self.accounting is None or self.accounting.needed_share < HEALTHY_SHARE
         saves = any(action.high_ms and not action.is_small for action in self.actions)
         return saves or any((f.loss and explains) or f.severity != "low" for f in self.findings)
 
@@ -179,7 +183,7 @@ class Run(Frozen):
         A smaller one than a tenth of the step is the verdict only where no finding is, and the job is not healthy.
         """
         known = self.accounting
-        if known is None or known.useful_share >= HEALTHY_SHARE or self.is_mostly_once:
+        if known is None or known.needed_share >= HEALTHY_SHARE or self.is_mostly_once:
             return None
         loss = next((part for part in known.losses if not part.is_explained), None)
         if loss is None or loss.share <= self._known_share(known):
@@ -229,7 +233,7 @@ class Report(Frozen):
     """All runs of one `advisor check`."""
 
     kind: Literal["report"] = "report"
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: _Version = SCHEMA_VERSION
     advisor_version: str
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...] = ()

@@ -99,13 +99,13 @@ share. Idle time belongs to its cause, as the metrics `*_idle_share` tell it.
   nanoseconds.
 - `saved_ms`: what the findings save of the part at most. Together they never save more than the part has. What
   other ranks wait for lies in the largest part of the latest rank's step.
-- `useful_share`: (useful work - what findings save of it) / step.
+- needed work: (useful work - what findings save of it) / step.
 - `range`: of the program's own ranges (`record_function`, NVTX, `TraceAnnotation`) the shortest that holds more than
   half of the part. A range around 90 % of the steps or more counts as none.
 - A finding explains a loss if its saving comes out of that part first, or if findings save more than half of the part.
   The cause of the other losses is unknown; `reasons` are what kept the rules about them from judging.
 
-A job has no problem only if `useful_share` is at least {healthy}. Otherwise, the largest loss of unknown cause is the
+A job has no problem only if needed work is at least {healthy}. Otherwise, the largest loss of unknown cause is the
 verdict, unless the first finding saves more. Beside a finding that is worth a verdict, a loss takes its place only from
 {loss} of the step. If 5 % of the step or more is idle for unknown reasons, all idle time that no range of the host
 explains is of unknown cause.

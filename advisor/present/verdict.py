@@ -85,7 +85,7 @@ def _led(first: Finding, run: Run) -> Finding:
 def largest_loss(run: Run) -> str:
     """The largest loss, `69 % of the 43 s used is start-up.`; empty for a healthy job, or where it is not known."""
     known = run.accounting
-    losses = known.losses if known and known.useful_share < HEALTHY_SHARE else ()
+    losses = known.losses if known and known.needed_share < HEALTHY_SHARE else ()
     return _of_step(run, losses[0]) if losses else ""
 
 

@@ -63,6 +63,8 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
     phrases = wording.PHRASES[run.used_steps(candidate.worker) is not None]
     if candidate.row.get("unprofiled_step_ms") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP
+    elif candidate.row.get("whole_step_mean_ms") is not None:
+        phrases = wording.OF_USUAL_STEP
     values = {**candidate.row, **candidate.rule.params, **phrases, wording.DEVICE: candidate.device}
     try:
         return wording.say(candidate.rule.says, values)

@@ -25,6 +25,9 @@ PHRASES = {
 OF_RECORDED_STEP: Final = {"each_step": "each recorded step", "per_step": "per recorded step"}
 """The same where the step without the profiler is known, and shorter."""
 
+OF_USUAL_STEP: Final = {"each_step": "each usual step", "per_step": "per usual step"}
+"""The same where long steps add to the mean one, which savings are of."""
+
 GPU: Final = "GPU"
 DEVICE: Final = "device"
 """The variable that titles and sentences have for what they call the job's device."""

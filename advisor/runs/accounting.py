@@ -43,8 +43,7 @@ def account(
     by_part = {str(row["part"]): row for row in rows}
     saved = _saved({code: float(row["share"] or 0) * step_ms for code, row in by_part.items()}, own)
     parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
-    useful_ms = sum(part.ms - part.saved_ms for part in parts if part.is_useful)
-    return Accounting(step_ms=step_ms, useful_share=useful_ms / step_ms, parts=parts)
+    return Accounting(step_ms=step_ms, parts=parts)
 
 
 def undelayed(rows: Sequence[Row]) -> list[Row]:

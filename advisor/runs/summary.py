@@ -30,7 +30,6 @@ from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
 from advisor.runs.accounting import account, undelayed
 from advisor.text import bytes_, count, one_line, plain, runs_of
-from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.left_out import LEFT_OUT
 from advisor.vocabulary.parts import LONG
 
@@ -74,7 +73,6 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
                 "workload": _workload(measurements.frames.get("sign")),
             }
         ),
-        breakdown={category: row[f"{category}_share"] or 0.0 for category in CATEGORIES},
         findings=judgement.findings,
         not_evaluable=judgement.not_evaluable,
         passed=judgement.passed,

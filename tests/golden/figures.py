@@ -11,6 +11,7 @@ from typing import Any
 import advisor
 from advisor.errors import AdvisorError
 from advisor.model.report import Report, Row, Run
+from advisor.vocabulary.kinds import CATEGORIES
 
 RECORD = Path(__file__).parent / "figures.jsonl"
 REPOSITORY = Path(__file__).parents[2]
@@ -66,7 +67,7 @@ def _of_run(run: Run) -> dict[str, Any]:
         "steps": [run.source.steps.used, _rounded(run.source.steps.step_ms)],
         "outcome": [run.outcome.code, run.outcome.loss],
         "accounting": {part.part: _rounded(part.share) for part in run.accounting.parts} if run.accounting else {},
-        "breakdown": {name: _rounded(share) for name, share in run.breakdown.items()},
+        "breakdown": {name: _rounded(run.metrics["run"][0][f"{name}_share"] or 0.0) for name in CATEGORIES},
         "facts": dict(_facts(run.metrics["run"][0])),
     }
 

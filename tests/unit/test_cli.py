@@ -98,7 +98,7 @@ def test_reports_are_written_by_suffix(advisor, tmp_path):
     done = advisor("check", FIXTURE, "-o", "r.html", "-o", "r.json", "-o", "r.md", "-o", "r.txt")
     assert done.returncode == 0
     assert (tmp_path / "r.html").read_text().lstrip().lower().startswith("<!doctype html>")
-    assert json.loads((tmp_path / "r.json").read_text())["schema_version"] == 2
+    assert json.loads((tmp_path / "r.json").read_text())["schema_version"] == 3
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "r.json", "r.md", "r.txt"]
 
 

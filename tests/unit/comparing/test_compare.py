@@ -54,7 +54,6 @@ def run(times: Sequence[float] = STEADY, *, findings: Sequence[Finding] = (), **
         name=given.get("name", "job"),
         verdict="",
         source=source,
-        breakdown={},
         accounting=accounting(given.get("parts", {"compute": 1.0})),
         findings=tuple(findings),
         not_evaluable=given.get("not_evaluable", ()),
@@ -76,7 +75,7 @@ def accounting(shares: Mapping[str, float]) -> Accounting | None:
     parts = tuple(
         Part(part=code, is_useful=code == "compute", ms=100 * share, share=share) for code, share in shares.items()
     )
-    return Accounting(step_ms=100.0, useful_share=shares.get("compute", 0.0), parts=parts) if parts else None
+    return Accounting(step_ms=100.0, parts=parts) if parts else None
 
 
 def says(note: Reason) -> str:

@@ -27,7 +27,7 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
 def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
     lacking = changed(RESNET.findings[0], loss="unknown", saving=None)
     unrecorded = (part("compute", 0.3), part("sync", 0.1), part("unknown", 0.6, lacking.rule))
-    known = changed(ACCOUNTING, useful_share=0.3, parts=unrecorded)
+    known = changed(ACCOUNTING, parts=unrecorded)
     run = changed(RESNET, accounting=known, findings=(lacking,))
     _, brief, *_ = accounting(run)
     assert brief.text == "Busy 30 %, lost 10 %, not recorded 60 %."

@@ -95,7 +95,7 @@ def test_that_there_is_no_data_is_left_to_the_reasons_that_say_why():
 def losing(share: float, *, first_ms: float | None = None, reasons: tuple[Reason, ...] = ()) -> Run:
     """A run that loses so much of its 177.6 ms to communication that no finding explains."""
     lost, work = part("collective", share, reasons=reasons), part("compute", 1 - share)
-    known = changed(ACCOUNTING, useful_share=1 - share, parts=(work, lost))
+    known = changed(ACCOUNTING, parts=(work, lost))
     first = () if first_ms is None else (changed(INPUT_BOUND, saving=won(0, first_ms, "compute", "")),)
     return changed(RESNET, accounting=known, findings=first, not_evaluable=())
 
@@ -167,7 +167,7 @@ def test_a_larger_loss_that_a_finding_explains_without_a_saving_goes_first(start
 def test_small_losses_are_the_verdict_only_where_nothing_else_is():
     """18 % lost in three parts: the largest is named, unless a finding is about one."""
     lost = [part("compute", 0.82), part("memcpy", 0.07), part("sync", 0.06), part("queued", 0.05)]
-    run = changed(losing(0.2), accounting=changed(ACCOUNTING, useful_share=0.82, parts=tuple(lost)))
+    run = changed(losing(0.2), accounting=changed(ACCOUNTING, parts=tuple(lost)))
     assert run.outcome.loss == "memcpy"
     assert changed(run, findings=(changed(INPUT_BOUND, saving=None, severity="medium"),)).outcome.code == "finding"
     assert changed(run, findings=(changed(INPUT_BOUND, saving=None, severity="low"),)).outcome.loss == "memcpy"
@@ -225,7 +225,7 @@ def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
 def test_a_finding_says_where_the_part_lies_that_it_saves_from():
     lost = part("memcpy", 0.5)
     copies = changed(lost, range="to_gpu", range_share=0.7)
-    known = changed(ACCOUNTING, useful_share=0.5, parts=(part("compute", 0.5), copies))
+    known = changed(ACCOUNTING, parts=(part("compute", 0.5), copies))
     finding = changed(INPUT_BOUND, saving=won(10, 20, "memcpy", ""))
     assert inside(finding, changed(RESNET, accounting=known)) == (
         "70 % of the copies that no kernel overlaps lies in `to_gpu`."

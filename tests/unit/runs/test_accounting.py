@@ -58,8 +58,8 @@ def test_of_a_step_without_its_waits_for_other_programs_the_work_has_their_time(
 
 
 def test_what_shortens_useful_work_objects_to_it():
-    assert known().useful_share == 0.5
-    assert known(finding("a", "compute", compute=20)).useful_share == 0.3
+    assert known().needed_share == 0.5
+    assert known(finding("a", "compute", compute=20)).needed_share == 0.3
 
 
 def test_what_the_others_wait_for_is_in_the_largest_part_of_the_latest_rank():
@@ -67,7 +67,7 @@ def test_what_the_others_wait_for_is_in_the_largest_part_of_the_latest_rank():
     rows = [{"part": "compute", "share": 0.7}, {"part": "collective", "share": 0.05}, {"part": "input", "share": 0.25}]
     made = known(finding("late", "skew", skew=20), rows=rows)
     assert {part.part: part.saved_ms for part in made.parts} == {"compute": 15, "collective": 5, "input": 0}
-    assert made.useful_share == 0.55
+    assert made.needed_share == 0.55
 
 
 def test_a_finding_of_another_worker_is_not_of_this_step():
@@ -158,4 +158,4 @@ def test_what_findings_save_of_a_part_never_exceeds_it(claims: list[tuple[str, f
     accounting = known(*claimed, rows=rows)
     assert all(0 <= part.saved_ms <= part.ms + 1e-9 for part in accounting.parts)
     assert abs(sum(part.ms for part in accounting.parts) - 100) < 1e-9
-    assert 0 <= accounting.useful_share <= 1 + 1e-9
+    assert 0 <= accounting.needed_share <= 1 + 1e-9
