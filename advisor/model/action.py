@@ -86,11 +86,11 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     plans = [_action(alike, fix, step_ms) for fix, alike in groups]
     most = max((action.expected_share for action in plans), default=0.0)
     doubts = {finding.key for finding in findings if finding.of_recording}
-    once = {finding.key for finding in findings if finding.is_most_of_recording}
+    foremost = {finding.key for finding in findings if _is_foremost(finding)}
     leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
     plans.sort(
         key=lambda a: (
-            not once & {*a.findings},
+            not foremost & {*a.findings},
             a is not leads,
             a.high_ms is None,
             a.after is not None,
@@ -116,9 +116,14 @@ def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding
     The others stand behind.
     """
     place = {key: number for number, action in enumerate(of) for key in action.findings}
-    first = [f for f in findings if f.is_most_of_recording or (f.lacks_work and f.severity == "high")]
+    first = [finding for finding in findings if _is_foremost(finding)]
     rest = [finding for finding in findings if finding not in first]
     return (*first, *sorted(rest, key=lambda finding: place.get(finding.key, len(place))))
+
+
+def _is_foremost(finding: Finding) -> bool:
+    """Whether it is of most of the recording, or makes all numbers doubtful."""
+    return finding.is_most_of_recording or (finding.lacks_work and finding.severity == "high")
 
 
 def _asks(finding: Finding) -> bool:

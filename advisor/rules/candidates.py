@@ -20,6 +20,7 @@ _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' ow
 _AS_MUCH: Final = 0.5  # of the most that any worker saves: numbers of two workers in a report ask for a reason
 _SHARED: Final = {"collective"}  # the longest of all ranks' times in it holds the most waiting for the others
 _SEVERAL: Final = 2
+_OF_HOST: Final = {"host_busy", "host_work", "host_ops"}  # a launch of many, or a kernel, is no slower for once
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
 _MOST: Final = 0.5  # of the time that a finding is about: one about such a part of it is the better name for it
@@ -79,10 +80,15 @@ class Candidate:
         return self.severity_of(middle_ms / step_ms if isinstance(step_ms, float) and step_ms else 0.0)
 
     def severity_of(self, saved_share: float) -> Severity:
-        """The level that the rule states; else that of the middle of the saving, as a share of the step."""
+        """The level that the rule states; else that of the middle of the saving, as a share of the step.
+
+        What the host does in one step of one rank may be a first call, slow for once: it is medium at most.
+        """
         if self.verdict.severity is not None:
             return self.verdict.severity
-        return next(level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
+        level = next(level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
+        is_once = self.row.get("steps") == 1 and len(self.workers) == 1 and self.pool in _OF_HOST
+        return "medium" if is_once and level == "high" else level
 
     @property
     def confidence(self) -> Confidence:

@@ -442,6 +442,15 @@ def test_the_middle_of_the_saving_decides_the_severity(low, high, severity):
         assert judged(found, one.adjusted({}, level)).findings[0].severity == level  # the user's word holds
 
 
+@pytest.mark.parametrize(
+    ("steps", "pool", "severity"),
+    [(1, "host_busy", "medium"), (2, "host_busy", "high"), (1, "launch_gap", "high"), (1, "input", "high")],
+)
+def test_what_the_host_does_in_one_step_is_medium_at_most(steps, pool, severity):
+    found = measured({"input_share": 0.9, "host_busy_share": 0.9, "launch_gap_share": 0.9, "steps": steps})
+    assert judged(found, rule("a", **saving(15, 20, pool))).findings[0].severity == severity
+
+
 def test_what_another_finding_saves_makes_no_severity():
     findings = judged(measured({"input_share": 0.3}), rule("a", **saving(25, 29)), rule("b", **saving(10, 20))).findings
     assert {f.rule: f.severity for f in findings} == {"a": "high", "b": "low"}

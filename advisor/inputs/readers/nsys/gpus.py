@@ -18,6 +18,17 @@ _GPU: Final[dict[str, DataTypeClass]] = {
     "maxWarpsPerSm": pl.Int64,
     "threadsPerWarp": pl.Int64,
 }
+_OLDER: Final = {  # columns of TARGET_INFO_CUDA_GPU, which exports before 2022 have beside a list of bare names
+    "deviceId": "id",
+    "name": "name",
+    "globalMemorySize": "totalMemory",
+    "numMultiprocessors": "smCount",
+    "computeCapabilityMajor": "computeMajor",
+    "computeCapabilityMinor": "computeMinor",
+    "maxWarpsPerMultiprocessor": "maxWarpsPerSm",
+    "numThreadsPerWarp": "threadsPerWarp",
+}
+_OF_NVIDIA: Final = r"(?i)nvidia|tesla|geforce|quadro|titan"
 # Kernels compiled for one generation alone (sm_90a, sm_100a) run on no other; those for sm_80 do.
 _GENERATIONS: Final = [(r"(?i)sm_?90", 9.0), (r"(?i)sm_?100", 10.0)]
 
@@ -60,9 +71,12 @@ def samples_by_device(samples: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame
 
 
 def _gpus(export: Export) -> pl.DataFrame:
-    listed = export.rows("TARGET_INFO_GPU", _GPU, needs=("name",))
+    older = export.rows("TARGET_INFO_CUDA_GPU", {old: _GPU[new] for old, new in _OLDER.items()}, needs=("name",))
+    listed = older.rename(_OLDER).unique(maintain_order=True).with_columns(cuDevice="id")
+    if listed.is_empty():
+        listed = export.rows("TARGET_INFO_GPU", _GPU, needs=("name",))
     capability = pl.col("computeMajor") + pl.col("computeMinor").fill_null(0) / 10
-    computes = (pl.col("smCount") > 0) | (pl.col("computeMajor") > 0) | pl.col("name").str.contains("(?i)nvidia|tesla")
+    computes = (pl.col("smCount") > 0) | (pl.col("computeMajor") > 0) | pl.col("name").str.contains(_OF_NVIDIA)
     threads = (pl.col("maxWarpsPerSm") * pl.col("threadsPerWarp")).cast(pl.Int32, strict=False)
     return listed.filter(computes).select(
         "name",

@@ -525,6 +525,16 @@ def test_of_unlike_gpus_the_process_tells_which(read_):
     assert only(read_({KERNEL: [kernel(0, 9)]}, both, visible).devices, "name", "capability") == ("Tesla T4", 7.5)
 
 
+def test_old_exports_name_the_gpu_in_another_table_or_by_nothing_else(read_):
+    cuda = {"deviceId": 0, "name": "NVIDIA GeForce RTX 3080", "numMultiprocessors": 68, "numThreadsPerWarp": 32}
+    cuda |= {"computeCapabilityMajor": 8, "computeCapabilityMinor": 6, "maxWarpsPerMultiprocessor": 48}
+    bare = gpus([{"name": "NVIDIA GeForce RTX 3080", "deviceId": 0}])
+    made: Profile = read_({KERNEL: [kernel(0, 9)]}, bare, {"TARGET_INFO_CUDA_GPU": [cuda, cuda | {"pid": 7}]})
+    assert only(made.devices, "name", "sm_count", "capability", "max_threads_per_sm") == (cuda["name"], 68, 8.6, 1536)
+    named: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([{"id": 0, "name": "GeForce RTX 2070", "smCount": None}]))
+    assert only(named.devices, "name", "sm_count") == ("GeForce RTX 2070", None)
+
+
 def test_kernels_for_one_generation_tell_the_capability(read_):
     made: Profile = read_({KERNEL: [kernel(0, 9, "sm90_xmma_gemm_bf16bf16_bf16f32")]})
     assert only(made.devices, "name", "capability") == (None, 9.0)
