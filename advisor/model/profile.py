@@ -103,6 +103,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "framework": pl.String,
         "producer": pl.String,
         "error": pl.String,  # with which the program ended, in its own words
+        "driver_wait_ns": pl.Int64,  # how long it has waited in the driver for one call when the recording ends
         "software": pl.String,  # versions of what the job ran on
         "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,

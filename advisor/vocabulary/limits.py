@@ -25,6 +25,9 @@ SET_UP_NS: Final = 10_000_000
 LONG_CALL_NS: Final = 100_000_000
 """So does one that takes so long later while the device does nothing: what else a call does takes milliseconds."""
 
+HANG_NS: Final = 10_000_000_000
+"""A thread that waits in the driver for so long until the recording ends may wait for good."""
+
 WORKER_JOIN_NS: Final = 1_000_000
 """A request for a batch that takes longer, and brings none, waits until the loader's processes have ended."""
 

@@ -26,6 +26,11 @@ of_recording("program_error", lambda view: str(view.process.get("error") or ""),
     "The error that ends what the program printed to its standard error, without secrets.",
     "the first of its last five lines that names an exception, a signal or a missing file, as Nsight Systems keeps it",
 )
+of_recording("driver_wait_ms", lambda view: (view.process.get("driver_wait_ns") or 0) / 1e6).says(
+    "How long the program has waited in the driver for one call when the recording ends.",
+    "time in which its only calls of the operating system are waits, three by the driver or more, as Nsight Systems "
+    "records them",
+)
 of_recording("devices_used", lambda view: view.devices, unit="count").says(
     "Devices that the worker ran anything on.", "number of devices with device ops"
 )

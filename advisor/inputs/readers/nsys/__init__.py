@@ -45,8 +45,9 @@ from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import SCHEMAS, Profile, join, matches
-from advisor.text import one_line
+from advisor.text import ns, one_line
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import HANG_NS
 
 FORMAT: Final = "nsys"
 
@@ -101,12 +102,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     host, recorded = events.host_ops(export), events.device_ops(export)
     device = recorded.drop_nulls("dur_ns")
     if not device.height and not (host["kind"] != "overhead").any():
-        if error := messages.last_error(export):
-            raise ReadError(
-                f'no GPU activity in it: the program ended with "{error}"; mend that and record again', name
-            )
-        says = "".join(f', and Nsight Systems says "{message}"' for message in messages.diagnostics(export)[:1])
-        raise ReadError(f"no GPU activity in it{says}, so it cannot be judged; {_RECORD}", name)
+        raise ReadError(f"no GPU activity in it{_why_without(export, host)}", name)
     if step_range is not None:
         require_ranges(host, step_range)
     processes = _processes(host, device)
@@ -118,7 +114,10 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "syncs": _assigned(events.syncs(export, host), processes),
         "allocations": _assigned(events.allocations(export), processes),
     }
-    workers = _numbered(processes, number, events.mpi_ranks(export)).with_columns(
+    os_calls = events.os_calls(export)
+    numbered = _numbered(processes, number, events.mpi_ranks(export))
+    waits = messages.waits_at_end(os_calls, host)
+    workers = numbered.join(waits, on="process", how="left", maintain_order="left").with_columns(
         file=pl.lit(name),
         producer=pl.lit(_producer(export)),
         error=pl.lit(messages.last_error(export), pl.String),
@@ -132,7 +131,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     )
     of_job = {
         "threads": events.threads(export),
-        "os_calls": events.os_calls(export),
+        "os_calls": os_calls,
         "off_cpu": events.off_cpu(export),
         "host_samples": host_samples(export, host),
         "gpu_samples": samples_by_device(events.gpu_samples(export), tables["devices"]),
@@ -141,6 +140,20 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
     salvaged = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded, host)]))
     return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
+
+
+def _why_without(export: Export, host: pl.DataFrame) -> str:
+    """Why there is none, as far as the export shows, and what to do."""
+    if error := messages.last_error(export):
+        return f': the program ended with "{error}"; mend that and record again'
+    waits = messages.waits_at_end(events.os_calls(export), host)["driver_wait_ns"].to_list()
+    if max(waits, default=0) >= HANG_NS:
+        return (
+            f": a thread waits in the driver for the last {ns(max(waits))}, until the recording ends. The program "
+            "hangs, or its first kernel takes longer; record a smaller problem to its end"
+        )
+    says = "".join(f', and Nsight Systems says "{message}"' for message in messages.diagnostics(export)[:1])
+    return f"{says}, so it cannot be judged; {_RECORD}"
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -224,9 +237,10 @@ def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFra
             "framework": [_framework(host, device)],
             "producer": [worker["producer"]],
             "error": [worker["error"]],
+            "driver_wait_ns": [worker["driver_wait_ns"]],
             "file": [worker["file"]],
         },
-        schema_overrides={"pid": pl.Int64, "rank": pl.Int64, "error": pl.String},
+        schema_overrides={"pid": pl.Int64, "rank": pl.Int64, "error": pl.String, "driver_wait_ns": pl.Int64},
     )
 
 

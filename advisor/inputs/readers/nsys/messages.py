@@ -8,6 +8,7 @@ from polars.datatypes import DataTypeClass
 
 from advisor.inputs.readers.nsys.tables import Export
 from advisor.inputs.secrets import masked_text, naming
+from advisor.model.profile import END_NS
 from advisor.text import one_line, visible
 
 _WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
@@ -22,6 +23,11 @@ _ENDS: Final = re.compile(
     r"|can't open file|No such file or directory|symbol lookup error|error while loading shared libraries"
     r"|\bCUDA error\b|cudaError\w+|out of memory"
 )
+
+_WAITS: Final = (
+    r"^(?:ioctl|e?p?poll\w*|epoll_\w+|p?select|sem_\w*wait|pthread_cond_\w*wait|\w*sleep|sched_yield|futex)$"
+)
+_FEWEST_ASKS: Final = 3  # while a thread waits for the device, the driver asks the system once in a second
 
 
 def diagnostics(export: Export) -> list[str]:
@@ -40,3 +46,21 @@ def last_error(export: Export) -> str | None:
         if error := next((line for line in last if _ENDS.search(line)), None):
             return one_line(masked_text(error, naming(export.owners())).replace("`", "'"), _LONGEST)
     return None
+
+
+def waits_at_end(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """Process and driver_wait_ns: how long a thread has waited in the driver, and none did anything else, at the end.
+
+    CUDA writes a call down when it returns: one that never does shows in the driver's calls of the system alone.
+
+    Args:
+        calls: Of the operating system, as `events.os_calls` has them.
+        host: The host ops of all processes.
+    """
+    name = pl.col("name").cast(pl.String)
+    rest = [host.filter(pl.col("kind") != "overhead"), calls.filter(~name.str.contains(_WAITS))]
+    before = pl.concat([rows.select("process", at=END_NS) for rows in rest]).group_by("process").agg(pl.max("at"))
+    asks = calls.filter(name == "ioctl").join(before, on="process", how="left")
+    late = asks.filter(pl.col("start_ns") > pl.col("at").fill_null(0)).group_by("process", "thread")
+    waits = late.agg(pl.len(), driver_wait_ns=END_NS.max() - pl.min_horizontal(pl.min("start_ns"), pl.first("at")))
+    return waits.filter(pl.col("len") >= _FEWEST_ASKS).group_by("process").agg(pl.max("driver_wait_ns"))

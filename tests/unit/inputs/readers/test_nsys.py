@@ -628,6 +628,31 @@ def test_samples_of_threads_that_launch_name_the_programs_functions(read_, unres
     assert read_(launched(5, 20, 60, 9)).lacks["host_samples"].code == "no_cpu_samples"
 
 
+def os_call(start: float, end: float, name: str, thread: int = 100) -> Row:
+    """An OS call of the process, from and to these seconds."""
+    times = {"start": round(start * 1e9), "end": round(end * 1e9)}
+    return times | {"globalTid": tid(100, thread), "nameId": string(name)}
+
+
+ASKS = [os_call(1 + second, 1.1 + second, "ioctl") for second in range(20)]
+
+
+def test_a_program_that_only_waits_in_the_driver_at_the_end_hangs(read_):
+    """The last call of CUDA ends at 60 ns, the last one of the driver after 20.1 s."""
+    wait = os_call(0.5, 19, "pthread_cond_wait", 7)
+    made: Profile = read_(launched(5, 20, 60, 9), {"OSRT_API": [*ASKS, wait]})
+    assert only(made.workers, "driver_wait_ns") == 20_100_000_000 - 7  # since the launching call
+    ends: Profile = read_(launched(5, 20, 60, 9), {"OSRT_API": [*ASKS, os_call(20.2, 20.3, "munmap", 7)]})
+    assert only(ends.workers, "driver_wait_ns") is None
+
+
+def test_without_any_call_of_cuda_the_error_says_that_it_hangs(read_):
+    with pytest.raises(ReadError, match=r"a thread waits in the driver for the last 19\.6 s, .* a smaller problem"):
+        read_({"OSRT_API": [os_call(0, 0.5, "open64"), *ASKS]})
+    with pytest.raises(ReadError, match=r"cannot be judged; record it with"):
+        read_({"OSRT_API": [os_call(0, 0.5, "open64"), *ASKS[:9]]})
+
+
 # As exports of Blackwell (2025.3) and, with NVLink, of Hopper list them; counts and clocks are no shares.
 LISTED = {
     "GPC Clock Frequency [MHz]": None,
