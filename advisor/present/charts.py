@@ -11,7 +11,7 @@ from advisor.model.report import Row, Run, number
 from advisor.present.annotated_step import annotated_step
 from advisor.present.ranks import most_awaited, slowest_link
 from advisor.present.source import owner, place_name, rank_name, whose
-from advisor.text import bytes_, capital, count, ms, ns, one_line
+from advisor.text import bytes_, capital, count, ms, ns, one_line, percent
 from advisor.vocabulary.parts import PARTS, part_short
 
 _LONGEST: Final = 40  # characters of a rank's name
@@ -198,6 +198,62 @@ def _point(row: Row) -> dict[str, Any]:
     }
 
 
+def _roof(run: Run) -> Chart | None:
+    """Ops with known work as points; a point that a finding shows leads to it."""
+    findings = {place.op: at for at, of in reversed([*enumerate(run.findings, 1)]) for place in of.where if place.op}
+    rows = [row for row in run.metrics.get("roof", ()) if number(row, "gflops") > 0 and number(row, "megabytes") > 0]
+    points = [
+        {
+            "op": one_line(str(row["op"]), _LONGEST),
+            "shape": row["shape"],
+            "dtype": row["dtype"],
+            "intensity": number(row, "gflops") * 1e3 / number(row, "megabytes"),  # FLOP per byte
+            "tflops": number(row, "gflops") * number(row, "calls") / number(row, "total_ms"),
+            "time": ms(number(row, "total_ms") / max(1, run.source.steps.used)),
+            "share": percent(number(row, "reached")),
+            "finding": findings.get(str(row["op"])),
+        }
+        for row in rows
+    ]
+    if not points:
+        return None
+    roofs = {row["dtype"]: (row["peak_tflops"], row["memory_gbs"]) for row in rows if row.get("peak_tflops")}
+    says = (
+        "Matrix products, convolutions and attention: what each reaches against its FLOPs per byte moved. The lines are"
+        " what memory and arithmetic of the device allow; a convolution above them needs fewer products (Winograd). A point"
+        " in another colour leads to its finding; the table of kernels has the numbers."
+    )
+    return Chart("roof", "Kernels against the roof of the device", says, {"points": points, "roofs": roofs})
+
+
+_USES: Final = {"kernels": "kernels", "sm_efficiency": "multiprocessors", "copies": "copies"}
+
+
+def _use(run: Run) -> Chart | None:
+    """Use of the devices over time, a row each for what is known."""
+    rows = run.metrics.get("over_time", ())
+    several = len({(row.get("worker"), row.get("device")) for row in rows}) > 1
+    cells = [
+        {
+            "use": one_line(f"{owner(run, row)} {words}" if several else words, _LONGEST),
+            "place": (row.get("worker"), row.get("device"), at),
+            "part": f"{row['at_ms']:.3g}",
+            "across": row["part"],
+            "ms": row[use],
+        }
+        for row in rows
+        for at, (use, words) in enumerate(_USES.items())
+        if row.get(use) is not None
+    ]
+    if not cells:
+        return None
+    says = (
+        "Darker is more, as a part of the time: kernels run; the running kernels could fill the multiprocessors; copies"
+        " run. From the start of the first used step to the end of the last."
+    )
+    return Chart("use", "Use of the device over time", says, {"cells": cells})
+
+
 def _memory(run: Run) -> Chart | None:
     rows = [row for row in run.metrics.get("memory", ()) if row.get("allocated_bytes") is not None]
     if len(rows) <= 1:
@@ -241,4 +297,14 @@ def _called(run: Run, position: Value, name: Value) -> str:
     return one_line(place_name(run.source, position, name), _LONGEST)
 
 
-_CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (_step, _steps, _ranks, _heat, _waits, _bandwidth, _memory)
+_CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (
+    _step,
+    _steps,
+    _ranks,
+    _heat,
+    _waits,
+    _bandwidth,
+    _roof,
+    _use,
+    _memory,
+)

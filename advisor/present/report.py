@@ -233,7 +233,8 @@ def _charts(run: Run) -> Iterator[doc.Section]:
     if not names:
         return
     many = f"{whose(run.source)}s"
-    about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication", "memory": "memory"}
+    about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication"}
+    about |= {"roof": "kernels", "use": "use over time", "memory": "memory"}
     topics = listing(list(dict.fromkeys(about[name] for name in names)))
     memory = peak(run) if "memory" in names else None
     blocks = (*_widgets(run, names), *((memory,) if memory else ()))

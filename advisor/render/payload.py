@@ -29,8 +29,9 @@ _LONGEST_EVENT: Final = 80  # characters of a name in the timeline
 _ORDERING: Final = frozenset({"order", "place", "across"})
 _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
-    *("name", "symbol", "op", "shapes", "grid", "block", "registers", "occupancy", "family", "verdict"),
-    *("calls_per_step", "ms_per_step"),
+    *("name", "symbol", "op", "module", "shapes", "grid", "block", "registers", "family", "verdict"),
+    *("calls_per_step", "ms_per_step", "min_us", "max_us", "blocks_per_sm", "sm_efficiency", "occupancy"),
+    *("tflops", "possible_tflops", "gbs", "reached"),
 )
 _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
 _WORK: Final = (
@@ -68,11 +69,11 @@ def _payload(run: Run) -> Payload:
 def drawings(value: object) -> dict[str, dict[str, str]]:
     """The charts of every article that has any, by its id and their names, as SVG; a bug costs its chart alone."""
     runs = value.runs if isinstance(value, Report) else ()
-    return {f"run-{n}": {chart.name: _picture(chart) for chart in charts(run)} for n, run in enumerate(runs, 1)}
+    return {f"run-{n}": {of.name: _picture(of, f"run-{n}") for of in charts(run)} for n, run in enumerate(runs, 1)}
 
 
-def _picture(chart: Chart) -> str:
-    return contained(lambda: drawing(chart), lambda kind: f"<p>Not drawn: {failure(kind)}.</p>")
+def _picture(chart: Chart, article: str) -> str:
+    return contained(lambda: drawing(chart, article), lambda kind: f"<p>Not drawn: {failure(kind)}.</p>")
 
 
 def _of_chart(chart: Chart) -> dict[str, object]:

@@ -108,14 +108,21 @@ def _sarif(request: Request) -> str:
     return render(request.document)
 
 
+def _csv(request: Request) -> str:
+    from advisor.render.csv import render  # noqa: PLC0415
+
+    assert request.value.kind == "report"  # noqa: S101 - `shows` says so
+    return render(request.value)
+
+
 def _svg(request: Request) -> bytes:
-    from advisor.render.svg import picture  # noqa: PLC0415
+    from advisor.render.picture import picture  # noqa: PLC0415
 
     return picture(request.document.articles[0], "svg")
 
 
 def _png(request: Request) -> bytes:
-    from advisor.render.svg import picture  # noqa: PLC0415
+    from advisor.render.picture import picture  # noqa: PLC0415
 
     return picture(request.document.articles[0], "png")
 
@@ -129,6 +136,7 @@ RENDERERS: Final = {
         Renderer("brief", (), _brief, shows=("report", "comparison")),
         Renderer("html", (".html", ".htm"), _html),
         Renderer("sarif", (".sarif",), _sarif, shows=("report",)),
+        Renderer("csv", (".csv",), _csv, shows=("report",)),
         Renderer("svg", (".svg",), _svg, shows=("report",), is_text=False),
         Renderer("png", (".png",), _png, shows=("report",), is_text=False),
     )

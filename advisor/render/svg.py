@@ -1,25 +1,20 @@
-"""The charts of a run, and the picture of where its step goes, as SVG: no script, and no library, draws them.
+"""The charts of a run as SVG: no script, and no library, draws them.
 
 Lengths across are in percent and those down in pixels, so that a chart is as wide as its page while its letters stay
-as they are. Colours are the variables of the page's style; a picture that stands alone has the light ones.
+as they are. Colours are the variables of the page's style.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from html import escape
 from itertools import groupby, pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from advisor.errors import UsageError
 from advisor.present.charts import Chart
-from advisor.present.document import Article, Bars, Segment
-from advisor.system.resources import reports_folder
-from advisor.text import bytes_, first_sentence, number, one_line
-from advisor.vocabulary.parts import PARTS, look, variable
+from advisor.text import bytes_, number
+from advisor.vocabulary.parts import PARTS, variable
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
@@ -34,35 +29,18 @@ _SHADES: Final = 10
 _PROMPT_GAP: Final = 1.02  # a smaller spread of a heat map's values is no difference
 _WORTH_A_NUMBER: Final = 0.005  # of the largest
 _MARKS: Final = "●■◆▲▼★"
-_WIDTH: Final = 720  # pixels of a picture
 
 
-def drawing(chart: Chart) -> str:
-    """The chart as one element."""
-    height, elements = _DRAWS[chart.name](chart.data)
-    kind = "named " if chart.name in {"ranks", "heat", "waits"} else "plain " if chart.name == "step" else ""
+def drawing(chart: Chart, article: str) -> str:
+    """The chart as one element; `article` is the id of its run on the page."""
+    height, elements = _DRAWS[chart.name]({**chart.data, "article": article})
+    kind = "named " if chart.name in {"ranks", "heat", "waits", "use"} else "plain " if chart.name == "step" else ""
     return f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
 
 
 def numbers(chart: Chart) -> Rows:
     """The rows that the chart is drawn from, to be given away as a table."""
     return next(rows for name in ("bars", "cells", "points") if (rows := chart.data.get(name)) is not None)
-
-
-def picture(article: Article, kind: str) -> bytes:
-    """Where a step of the run goes as a picture, `svg` or `png`, for Markdown and mail.
-
-    Raises:
-        UsageError: what draws PNG is not installed.
-    """
-    svg = _alone(article)
-    if kind == "svg":
-        return svg.encode()
-    try:
-        from resvg_py import svg_to_bytes  # noqa: PLC0415 - only pictures in pixels need it
-    except ImportError:
-        raise UsageError("PNG files need one more package: pip install 'gpu-advisor[pictures]'") from None
-    return bytes(svg_to_bytes(svg_string=svg, zoom=2))
 
 
 def _text(x: str, y: float, words: object, style: str = "") -> str:
@@ -242,6 +220,10 @@ def _heat(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     return _cells(data["cells"], ("step", "step"), ("rank", "place"), ("step", ""), with_numbers=False)
 
 
+def _use(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    return _cells(data["cells"], ("part", "across"), ("use", "place"), ("ms", ""), with_numbers=False)
+
+
 def _waits(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     few = len({cell["waiting"] for cell in data["cells"]}) <= _FEW_RANKS
     axes = ("for this one", "this one waits")
@@ -284,47 +266,103 @@ def _cells(
     return height + 40, elements()
 
 
-def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
-    """Points on two logarithmic axes; dashed what the links allow."""
-    points = data["points"]
-    sizes, speeds = ([float(p[name]) for p in points] for name in ("bytes", "bus"))
-    speeds += [float(p["expected"]) for p in points if p["expected"]]
-    least, most = math.floor(math.log2(min(sizes)) - 0.5), math.ceil(math.log2(max(sizes)) + 0.5)
+class _Point(NamedTuple):
+    """A point of a scatter: where it is, what it is of, its title, and the finding that it leads to."""
+
+    x: float
+    y: float
+    kind: str
+    words: str
+    link: str = ""
+
+
+class _Axis(NamedTuple):
+    """A logarithmic axis across: what its round numbers are powers of, how they read, and what it counts."""
+
+    base: float
+    form: Callable[[float], str]
+    title: str
+
+
+def _scatter(
+    points: Sequence[_Point], lines: Sequence[Sequence[tuple[float, float]]], across: _Axis, unit: str
+) -> tuple[int, Iterable[str]]:
+    """Points on two logarithmic axes; dashed what is possible."""
+    sizes, speeds = [p.x for p in points], [p.y for p in points] + [y for line in lines for _, y in line]
+    powers = [math.log(size, across.base) for size in sizes]
+    least, most = math.floor(min(powers) - 0.5), math.ceil(max(powers) + 0.5)
     bottom, top = math.log10(min(speeds)) - 0.1, math.log10(max(speeds)) + 0.1
-    ops = list(dict.fromkeys(str(point["op"]) for point in points))
+    kinds = list(dict.fromkeys(point.kind for point in points))
 
     def place(size: float, speed: float) -> tuple[str, float]:
         up = (math.log10(speed) - bottom) / (top - bottom)
-        return _percent((math.log2(size) - least) / (most - least)), _HEIGHT * (1 - up)
+        return _percent((math.log(size, across.base) - least) / (most - least)), _HEIGHT * (1 - up)
 
     def elements() -> Iterator[str]:
         for speed in sorted(
             {*(10.0**n for n in range(math.ceil(bottom), math.floor(top) + 1)), min(speeds), max(speeds)}
         ):
-            y = place(2.0**least, speed)[1]
+            y = place(sizes[0], speed)[1]
             yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
             yield _text("-8", y + 4, number(speed), "left")
-        yield _text("-8", -10, "GB/s", "left")
+        yield _text("-8", -10, unit, "left")
         for power in range(least, most + 1, max(1, (most - least) // 6)):
-            yield _text(place(2.0**power, speeds[0])[0], _HEIGHT + 16, bytes_(2.0**power), "middle")
-        yield _text("100%", _HEIGHT + 34, "message", "left")
-        curve = sorted((p for p in points if p["expected"]), key=lambda p: (p["op"], p["ranks"], p["bytes"]))
-        for _, of_group in groupby(curve, key=lambda p: (p["op"], p["ranks"])):
-            ends = [place(float(p["bytes"]), float(p["expected"])) for p in of_group]
-            for (x1, y1), (x2, y2) in pairwise(ends):
+            size = across.base**power
+            yield _text(place(size, speeds[0])[0], _HEIGHT + 16, across.form(size), "middle")
+        yield _text("100%", _HEIGHT + 34, across.title, "left")
+        for line in lines:
+            for (x1, y1), (x2, y2) in pairwise(place(*end) for end in line):
                 yield f'<line class="dashed" x1="{x1}" y1="{y1:.1f}" x2="{x2}" y2="{y2:.1f}"/>'
         for p in points:
-            x, y = place(float(p["bytes"]), float(p["bus"]))
-            words = f"{p['op']}, {p['ranks']} ranks, {p['size']}, {p['calls']} calls: {number(p['bus'])} GB/s"
-            yield f'<text class="mark" x="{x}" y="{y + 5:.1f}"><title>{escape(words)}</title>{_mark(ops, p)}</text>'
-        legend = "   ".join(f"{_MARKS[at % len(_MARKS)]} {op}" for at, op in enumerate(ops))
+            x, y = place(p.x, p.y)
+            mark = _MARKS[kinds.index(p.kind) % len(_MARKS)]
+            drawn = f'<text class="mark" x="{x}" y="{y + 5:.1f}"><title>{escape(p.words)}</title>{mark}</text>'
+            yield f'<a href="{escape(p.link)}">{drawn}</a>' if p.link else drawn
+        legend = "   ".join(f"{_MARKS[at % len(_MARKS)]} {kind}" for at, kind in enumerate(kinds))
         yield _text("0", -10, legend)
 
     return _HEIGHT + 40, elements()
 
 
-def _mark(ops: Sequence[str], point: Mapping[str, Any]) -> str:
-    return _MARKS[ops.index(str(point["op"])) % len(_MARKS)]
+def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """Bus bandwidth by size of message; dashed what the links allow."""
+    rows = data["points"]
+    points = [
+        _Point(
+            float(p["bytes"]),
+            float(p["bus"]),
+            str(p["op"]),
+            f"{p['op']}, {p['ranks']} ranks, {p['size']}, {p['calls']} calls: {number(p['bus'])} GB/s",
+        )
+        for p in rows
+    ]
+    curve = sorted((p for p in rows if p["expected"]), key=lambda p: (p["op"], p["ranks"], p["bytes"]))
+    lines = [
+        [(float(p["bytes"]), float(p["expected"])) for p in of_group]
+        for _, of_group in groupby(curve, key=lambda p: (p["op"], p["ranks"]))
+    ]
+    return _scatter(points, lines, _Axis(2, bytes_, "message"), "GB/s")
+
+
+def _roof(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """What ops reach by their FLOPs per byte; dashed what memory and arithmetic of the device allow."""
+    points = [
+        _Point(
+            p["intensity"],
+            p["tflops"],
+            str(p["dtype"]),
+            f"{p['op']} {p['shape']}: {number(p['tflops'])} TFLOP/s, {p['share']} of the roof, {p['time']}",
+            f"#{data['article']}-finding-{p['finding']}" if p["finding"] else "",
+        )
+        for p in data["points"]
+    ]
+    lines = []
+    for dtype, (peak, gbs) in data["roofs"].items():
+        ridge = 1e3 * peak / gbs  # FLOP per byte
+        own = [p.x for p in points if p.kind == str(dtype)]
+        first, last = min(*own, ridge), max(*own, ridge)
+        lines.append([(first, first * gbs / 1e3), (ridge, peak), (last, peak)])
+    return _scatter(points, lines, _Axis(10, number, "FLOP per byte"), "TFLOP/s")
 
 
 def _memory(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
@@ -357,58 +395,6 @@ def _memory(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     return _HEIGHT + 40, elements()
 
 
-@cache
-def _light() -> dict[str, str]:
-    """The page's colours for light surroundings, as its style gives them."""
-    style = (reports_folder() / "templates" / "report.css").read_text("utf-8")
-    return dict(re.findall(r"(--[\w-]+): light-dark\((#[0-9a-f]{6}),", style))
-
-
-def _alone(article: Article) -> str:
-    """The first bar with a legend below it, on white."""
-    where, segments = _first_bar(article)
-    paper, ink, quiet = (_light()[name] for name in ("--paper", "--ink", "--quiet"))
-    rows = -(-len(segments) // _COLUMNS)
-    height = 128 + 22 * rows
-    title = one_line(first_sentence(article.headline), 90)
-    subtitle = f"{one_line(article.name, 60)}: {where[:1].lower()}{where[1:]}"
-    font = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + 40}" height="{height}" {font} fill="{ink}">',
-        f'<rect width="100%" height="100%" fill="{paper}"/>',
-        f'<text x="20" y="32" font-size="16" font-weight="600">{escape(title)}</text>',
-        f'<text x="20" y="52" font-size="13" fill="{quiet}">{escape(subtitle)}</text>',
-        *(
-            f'<rect x="{20 + _WIDTH * s.start:.1f}" y="68" width="{_WIDTH * s.share:.1f}" height="36" '
-            f'fill="{look(s.part).colour.light}" stroke="{paper}"/>'
-            for s in segments
-        ),
-        *(_legend(at, segment, quiet) for at, segment in enumerate(segments)),
-        "</svg>\n",
-    ]
-    return "\n".join(lines)
-
-
-_COLUMNS: Final = 3
-
-
-def _legend(at: int, segment: Segment, quiet: str) -> str:
-    x, y = 20 + _WIDTH / _COLUMNS * (at % _COLUMNS), 128 + 22 * (at // _COLUMNS)
-    words = escape(f"{segment.label}  {', '.join(filter(None, (segment.value, segment.time)))}")
-    colour = look(segment.part).colour.light
-    return (
-        f'<rect x="{x:g}" y="{y - 10}" width="11" height="11" fill="{colour}"/>'
-        f'<text x="{x + 17:g}" y="{y}" font-size="12.5" fill="{quiet}">{words}</text>'
-    )
-
-
-def _first_bar(article: Article) -> tuple[str, Sequence[Segment]]:
-    """The title of the first section with bars, and the segments of the first."""
-    every = ((section.title, block) for section in article.sections for block in section.blocks)
-    bars = ((title, block.bars[0].segments) for title, block in every if isinstance(block, Bars) and block.bars)
-    return next(bars, ("", ()))
-
-
 _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]]] = {
     "step": _annotated,
     "steps": _steps,
@@ -416,5 +402,7 @@ _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]
     "heat": _heat,
     "waits": _waits,
     "bandwidth": _bandwidth,
+    "roof": _roof,
+    "use": _use,
     "memory": _memory,
 }

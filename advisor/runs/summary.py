@@ -46,6 +46,7 @@ _MOST_ROWS_OF: Final = {
     "activity": 5000,
     "call": 5000,
     "memory": 600,
+    "over_time": 4096,
     "call_tree": MOST_FRAMES,
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for

@@ -3,6 +3,13 @@
 
 const FEW = 15;
 const sum = (rows, at) => rows.reduce((total, row) => total + (row[at] ?? 0), 0);
+const mean = (rows, at, weight) => {  // of what is known, by weight
+  const known = rows.filter(row => row[at] !== null);
+  const whole = sum(known, weight);
+  return whole ? known.reduce((total, row) => total + row[at] * row[weight], 0) / whole : null;
+};
+const end = (rows, at, of) => { const known = rows.map(row => row[at]).filter(value => value !== null); return known.length ? of(...known) : null; };
+const percent = share => share === null ? null : 100 * share;
 const shown = (value, signed) => {
   if (value === null || value === undefined) return "could not tell";
   if (typeof value !== "number") return value;
@@ -15,11 +22,19 @@ const use = row => row.family === "collective" ? "communication" : USES[row.verd
 const KINDS = {
   kernels: {
     title: "Kernels",
-    by: { kernel: r => r.name, "full name": r => r.symbol, "launching op": r => r.op ?? "none recorded", "shapes of the op": r => `${r.op ?? "no op"} ${r.shapes ?? "no shapes"}`,
+    by: { kernel: r => r.name, "full name": r => r.symbol, "launching op": r => r.op ?? "none recorded", module: r => r.module ?? "none recorded", "shapes of the op": r => `${r.op ?? "no op"} ${r.shapes ?? "no shapes"}`,
       "grid and block": r => `${r.grid ?? "?"} blocks of ${r.block ?? "?"} threads`, family: r => r.family ?? "other", "Tensor Cores": r => use(r) },
     weight: "ms_per_step",
     columns: { calls: g => sum(g, "calls_per_step"), ms: g => sum(g, "ms_per_step"), "mean µs": g => 1e3 * sum(g, "ms_per_step") / sum(g, "calls_per_step"),
+      "min µs": g => end(g, "min_us", Math.min), "max µs": g => end(g, "max_us", Math.max), "blocks per SM": g => mean(g, "blocks_per_sm", "ms_per_step"),
+      "SM efficiency %": g => percent(mean(g, "sm_efficiency", "ms_per_step")), "occupancy %": g => percent(mean(g, "occupancy", "ms_per_step")),
+      "TFLOP/s": g => mean(g, "tflops", "ms_per_step"), "possible TFLOP/s": g => mean(g, "possible_tflops", "ms_per_step"), "GB/s": g => mean(g, "gbs", "ms_per_step"),
+      "roof %": g => percent(mean(g, "reached", "ms_per_step")),
       "Tensor Cores": g => { const all = new Set(g.map(r => use(r))); return all.size === 1 ? [...all][0] : "partly"; } },
+    sets: {
+      times: ["calls", "ms", "mean µs", "min µs", "max µs", "Tensor Cores"], filling: ["calls", "ms", "blocks per SM", "SM efficiency %", "occupancy %"],
+      rates: ["calls", "ms", "TFLOP/s", "possible TFLOP/s", "GB/s", "roof %"],
+    },
     sort: "ms",
   },
   operators: {
@@ -67,10 +82,13 @@ const drawTable = (place, table, run) => {
   const usual = KINDS[place.dataset.table];
   const kind = sum(rows, usual.weight) > 0 ? { ...usual } : { ...usual, ...usual.hostOnly };
   if (rows.every(row => row.verdict === null)) Object.assign(kind, { by: without(kind.by, CORES), columns: without(kind.columns, CORES) });
+  kind.columns = Object.fromEntries(Object.entries(kind.columns).filter(([, value]) => value(rows) !== null));  // without what nothing is known of
+  const sets = Object.entries(kind.sets ?? {}).filter(([, names]) => names.slice(2).some(name => kind.columns[name]));
   const all = sum(rows, kind.weight);
-  const state = { by: Object.keys(kind.by)[0], sort: kind.sort, down: true, filter: "", whole: false };
+  const state = { by: Object.keys(kind.by)[0], set: sets[0]?.[0], sort: kind.sort, down: true, filter: "", whole: false };
 
   const grouping = make("select", { ariaLabel: `Group ${kind.title.toLowerCase()} by` }, ...Object.keys(kind.by).map(name => make("option", { value: name, textContent: `by ${name}` })));
+  const choice = make("select", { ariaLabel: `Columns of ${kind.title.toLowerCase()}`, hidden: sets.length < 2 }, ...sets.map(([name]) => make("option", { value: name, textContent: name })));
   const filter = make("input", { type: "search", placeholder: "Filter", ariaLabel: `Filter ${kind.title.toLowerCase()}` });
   const csv = make("button", { type: "button", className: "small", textContent: "CSV" });
   const more = make("button", { type: "button", className: "small" });
@@ -107,19 +125,21 @@ const drawTable = (place, table, run) => {
   };
 
   const draw = () => {
+    const columns = Object.keys(kind.columns).filter(name => !state.set || kind.sets[state.set].includes(name));
     const groups = grouped(), visible = state.whole ? groups : groups.slice(0, FEW);
-    head.replaceChildren(header("key", state.by, false), ...Object.keys(kind.columns).map(name => header(name, name, true)),
+    head.replaceChildren(header("key", state.by, false), ...columns.map(name => header(name, name, true)),
       header("share", "share", false));
     body.replaceChildren(...visible.map(g => make("tr", {}, make("th", { scope: "row", title: g.key }, make("span", { textContent: g.key })),
-      ...Object.entries(g.cells).map(([name, value]) => headed(name, make("td", { className: "number", textContent: shown(value, name === kind.signed) }))),
+      ...columns.map(name => headed(name, make("td", { className: "number", textContent: shown(g.cells[name], name === kind.signed) }))),
       headed("share", make("td", { className: "share", title: `${(100 * g.share).toFixed(1)} %` }, bar(g.share), make("span", { className: "unseen", textContent: `${(100 * g.share).toFixed(1)} %` }))))));
-    if (!groups.length) body.append(make("tr", {}, make("td", { colSpan: Object.keys(kind.columns).length + 2, textContent: "Nothing matches the filter." })));
+    if (!groups.length) body.append(make("tr", {}, make("td", { colSpan: columns.length + 2, textContent: "Nothing matches the filter." })));
     told.textContent = !groups.length ? `no ${place.dataset.table.slice(0, -1)} matches` : `${visible.length.toLocaleString("en")} of ${groups.length.toLocaleString("en")}`;
     more.hidden = groups.length <= FEW;
     more.textContent = state.whole ? "Show fewer" : "Show all";
   };
 
   grouping.addEventListener("change", () => { state.by = grouping.value; draw(); });
+  choice.addEventListener("change", () => { state.set = choice.value; draw(); });
   filter.addEventListener("input", () => {
     scroll.style.minHeight ||= `${scroll.offsetHeight}px`;  // what stands below must not jump
     state.filter = filter.value;
@@ -133,7 +153,7 @@ const drawTable = (place, table, run) => {
   const scroll = make("div", { className: "scroll", tabIndex: 0 }, make("table", {}, make("thead", {}, head), body));
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", kind.title);
-  place.replaceChildren(make("h4", { textContent: kind.title + (place.dataset.per ?? "") }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, filter), csv),
+  place.replaceChildren(make("h4", { textContent: kind.title + (place.dataset.per ?? "") }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, choice, filter), csv),
     scroll, make("div", { className: "below" }, told, more));
   draw();
 };

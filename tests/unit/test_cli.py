@@ -165,7 +165,7 @@ def test_several_runs_come_in_one_report(advisor):
         (["kernels", "gemm\udcff"], 2, "is no UTF-8"),
         (["metrics", "show", "ghost"], 2, "no metric is called 'ghost'"),
         (["rules", "test", "nowhere"], 2, "nowhere: no such rule folder"),
-        (["rules", "test", ROOT / "docs"], 2, "no rule in this folder"),
+        (["rules", "test", ROOT / "docs/img"], 2, "no rule in this folder"),
     ],
 )
 def test_an_error_is_one_line_with_the_right_exit_code(advisor, tmp_path, words, code, message):

@@ -49,6 +49,23 @@ def call_tree(view: DeviceView) -> pl.DataFrame:
     return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
 
 
+def modules(view: DeviceView, ids: pl.Series) -> pl.Series:
+    """The class of the module that each of these host ops belongs to; null where none is recorded around it.
+
+    What the autograd engine runs belongs to the module of its forward op.
+    """
+    rows, host = _by_id(view.host), positions(_by_id(view.host), ids)
+    is_module = (rows["kind"] == "module").to_numpy()
+    if not is_module.any():
+        return pl.repeat(None, len(ids), dtype=pl.String, eager=True)
+    parent, engine = _parents(rows), _engine(rows)
+    forward = _forward(rows, np.arange(rows.height), parent, is_module, engine)
+    module, backward = nearest(is_module, parent), above(forward, nearest(engine, parent))
+    at = pl.Series(above(np.where(module >= 0, module, backward), host))
+    names = rows["name"].gather(at.set(at < 0, None)).cast(pl.String)
+    return names.str.replace(_PREFIX, "").str.replace(r"_\d+$", "")
+
+
 def _has_scopes() -> pl.Expr:
     """Of device ops: the compiler gave them a path of scopes."""
     return pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)

@@ -84,11 +84,11 @@ def kernels(view: DeviceView) -> pl.DataFrame:
         return _on_host(view)
     rows = view.used_ops.filter(pl.col("kind") == "kernel")
     rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
-    rows = _with_blocks(view, rows.sort("stream", "start_ns", "id"))
+    rows = with_blocks(view, rows.sort("stream", "start_ns", "id"))
     return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
 
 
-def _with_blocks(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
+def with_blocks(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     """With blocks per multiprocessor wherever the device's multiprocessors are known.
 
     A grid of 0 was not recorded: no kernel runs without a block. Tensile's launches give threads where others give

@@ -5,7 +5,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.call_tree import modules
+from advisor.analysis.device.kernels import with_blocks
 from advisor.analysis.device.matmuls import verdicts
+from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.view import DeviceView, classes
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
@@ -37,9 +40,14 @@ def _busy_ns(view: DeviceView) -> int:
     return Intervals.of(*view.once(_running).select("start_ns", "end_ns").to_numpy().T).total
 
 
+def filled(view: DeviceView) -> tuple[Floats, Floats]:
+    """Instants in ns, and up to each the integral of min(1, sum over running kernels of their blocks per SM), in ns."""
+    rows = view.once(_running).select("start_ns", "end_ns", pl.col("blocks_per_sm").fill_null(0).clip(0, 1))
+    return _capped_integral(*(column.to_numpy() for column in rows))
+
+
 def _filled_ns(view: DeviceView) -> float:
-    filled = view.once(_running).select("start_ns", "end_ns", pl.col("blocks_per_sm").fill_null(0).clip(0, 1))
-    return _capped_integral(*(column.to_numpy() for column in filled))
+    return float(view.once(filled)[1][-1])
 
 
 def _occupancy(view: DeviceView) -> float | None:
@@ -48,12 +56,13 @@ def _occupancy(view: DeviceView) -> float | None:
     return float(np.average(known["occupancy"].clip(0, 1), weights=weight)) if weight.any() else None
 
 
-def _capped_integral(start: Ints, end: Ints, level: Floats) -> float:
-    """Integral over time of min(1, sum of the levels of the open intervals), in ns."""
+def _capped_integral(start: Ints, end: Ints, level: Floats) -> tuple[Floats, Floats]:
+    """Up to each start and end the integral over time of min(1, sum of the levels of the open intervals), in ns."""
     times = np.concatenate((start, end))
     order = np.argsort(times, kind="stable")
     running = np.cumsum(np.concatenate((level, -level))[order])
-    return float((np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])).sum())
+    parts = np.minimum(running[:-1], 1.0).clip(0.0) * np.diff(times[order])
+    return times[order].astype(np.float64), np.concatenate(([0.0], parts.cumsum()))
 
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
@@ -90,22 +99,60 @@ measure("occupancy", _occupancy, needs=("device_ops.occupancy",), unit="share").
 
 
 SEVERAL: Final = "several"
-_GROUP: Final = ("name", "op", "shapes", "grid", "block")
+_GROUP: Final = ("name", "op", "module", "shapes", "grid", "block")
+_DURATION: Final = pl.col("dur_ns")
+
+
+def _mean(of: pl.Expr) -> pl.Expr:
+    """Over the calls where it is known, by their time, as torch-tb-profiler has it."""
+    return ((of * _DURATION).sum() / _DURATION.filter(of.is_not_null()).sum()).fill_nan(None)
+
+
+_OF_CALLS: Final = {
+    "calls": pl.len(),
+    "total_ms": _DURATION.sum() / 1e6,
+    "mean_us": _DURATION.mean() / 1e3,
+    "max_us": _DURATION.max() / 1e3,
+    "min_us": _DURATION.min() / 1e3,
+    "blocks_per_sm": _mean(pl.col("blocks_per_sm")),
+    "sm_efficiency": _mean(pl.col("blocks_per_sm").clip(0, 1)),
+    "occupancy": _mean(pl.col("occupancy").clip(0, 1)),
+}
+
+
+def _rates() -> dict[str, pl.Expr]:
+    """What the ops reach whose longest kernel this is, and what the roof allows for the same work."""
+    achieved, possible = pl.col("op_ns").sum(), pl.col("roof_ns").sum()
+    flops = pl.when(pl.col("flops").sum() > 0).then(pl.col("flops").sum()) / 1e3  # per ns: TFLOP/s
+    nbytes = pl.col("least_bytes").sum()  # per ns: GB/s
+    rates = {
+        "tflops": flops / achieved,
+        "possible_tflops": flops / possible,
+        "gbs": nbytes / achieved,
+        "possible_gbs": nbytes / possible,
+        "reached": (possible / achieved).clip(upper_bound=1.0),
+    }
+    return {name: rate.fill_nan(None) for name, rate in rates.items()}
 
 
 @tabulates("kernel_group")
 def kernel_groups(view: DeviceView) -> pl.DataFrame:
-    """One row per kernel name, launching op, grid and block, the most time first: what tables are grouped from.
+    """One row per kernel name, launching op and its module, grid and block, the most time first.
 
-    Columns: name, op, shapes (JSON text, of the op), grid, block, registers, occupancy, calls, total_ms, family (of a
-    kernel that communicates, collective), tensor_cores, and verdict on their use: used, unused, unknown, no use; null
-    of kernels that communicate, and of a device without.
+    Columns: name, op, module (its class), shapes (JSON text, of the op), grid, block, registers, shared_bytes; calls,
+    total_ms, mean_us, max_us, min_us; blocks_per_sm, sm_efficiency (blocks per multiprocessor, at most 1) and
+    occupancy, means by time; tflops and gbs of the ops whose longest kernel it is, possible_tflops and possible_gbs at
+    the roof, reached (of the roof); family (of a kernel that communicates, collective), tensor_cores, and verdict on
+    their use: used, unused (the op could), unknown, no use; null of kernels that communicate, and of a device without.
     """
     kernels = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    kernels = view.with_host(kernels, "op", shapes="shapes", op_name="name")
+    kernels = view.with_host(with_blocks(view, kernels), "op", shapes="shapes", op_name="name")
+    kernels = kernels.with_columns(module=modules(view, kernels["op"]))
     kernels = kernels.join(view.once(verdicts), on="id", how="left")
-    groups = kernels.group_by("name", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
-        registers=pl.max("registers"), occupancy=pl.mean("occupancy"), calls=pl.len(), total_ms=pl.sum("dur_ns") / 1e6
+    of_ops = view.once(calls).select("name", "flops", "least_bytes", "roof_ns", op="id", op_ns="dur_ns")
+    kernels = kernels.join(of_ops, on=["op", "name"], how="left")
+    groups = kernels.group_by("name", "module", "shapes", "grid", "block", "kind", "verdict", op="op_name").agg(
+        pl.max("registers", "shared_bytes"), **_OF_CALLS, **_rates()
     )
     rows = groups.join(view.once(classes).select("name", "family", "tensor_cores"), on="name", how="left")
     communicates = pl.col("kind") == "collective"
@@ -128,13 +175,12 @@ def with_the_rest(groups: pl.DataFrame, most: int) -> pl.DataFrame:
         return groups
     kernel = ["name", "family", "tensor_cores", "verdict", *(c for c in ("worker", "device") if c in groups.columns)]
     several = {name: pl.lit(SEVERAL) for name in ("op", "shapes")}
-    together = (
-        rest.group_by(kernel).agg(pl.sum("calls", "total_ms"), **several).sort("total_ms", "name", descending=True)
-    )
+    sums = (pl.sum("calls", "total_ms"), pl.min("min_us"), pl.max("max_us"))
+    together = rest.group_by(kernel).agg(*sums, **several).sort("total_ms", "name", descending=True)
     last = together.slice(most)
     if last.height:
         other = pl.lit(count(last["name"].n_unique(), "other kernel")).alias("name")
-        last = last.group_by(other, "family", "verdict", *kernel[4:]).agg(pl.sum("calls", "total_ms"), **several)
+        last = last.group_by(other, "family", "verdict", *kernel[4:]).agg(*sums, **several)
     return pl.concat(
         [groups.head(most), together.head(most), last.sort("total_ms", "family", descending=True)], how="diagonal"
     )
@@ -144,19 +190,14 @@ def with_the_rest(groups: pl.DataFrame, most: int) -> pl.DataFrame:
 def kernel_table(view: DeviceView) -> pl.DataFrame:
     """One row per kernel name, the most time first.
 
-    Columns: name, calls, total_ms, mean_us, max_us, min_us, kernel_time_share, family, tensor_cores.
+    Columns: name, calls, total_ms, mean_us, max_us, min_us, blocks_per_sm, sm_efficiency, occupancy as in the table of
+    groups, kernel_time_share, family, tensor_cores.
     """
-    kernels, duration = view.once(_kernels), pl.col("dur_ns")
+    kernels = with_blocks(view, view.once(_kernels))
+    share = _DURATION.sum() / max(1, int(kernels["dur_ns"].sum()))
     rows = (
         kernels.group_by("name")
-        .agg(
-            calls=pl.len(),
-            total_ms=duration.sum() / 1e6,
-            mean_us=duration.mean() / 1e3,
-            max_us=duration.max() / 1e3,
-            min_us=duration.min() / 1e3,
-            kernel_time_share=duration.sum() / max(1, int(kernels["dur_ns"].sum())),
-        )
+        .agg(**_OF_CALLS, kernel_time_share=share)
         .join(view.once(classes).select("name", "family", "tensor_cores"), on="name", how="left")
         .with_columns(pl.col("name").cast(pl.String))
     )

@@ -119,8 +119,10 @@ def roof_table(view: DeviceView) -> pl.DataFrame:
     """One row per op, shape and type with known FLOPs and bytes, the most time first.
 
     Columns: op, shape (of its largest input), work (product, convolution, attention, moving), dtype, calls, total_ms,
-    gflops and megabytes per call, bound (compute or memory), roof_us per call, reached (share of the roof).
+    gflops and megabytes per call, bound (compute or memory), roof_us per call, reached (share of the roof); of the
+    device peak_tflops for the type and memory_gbs.
     """
+    gpu = view.gpu
     keys = ["op_name", "shape", "work", "dtype", "flops", "least_bytes"]
     groups = (
         view.once(calls)
@@ -136,4 +138,6 @@ def roof_table(view: DeviceView) -> pl.DataFrame:
         bound=pl.when("computes").then(pl.lit("compute")).otherwise(pl.lit("memory")),
         roof_us=pl.col("roof_ns") / 1e3,
         reached=(pl.col("roof") / pl.col("total")).clip(upper_bound=1.0),
+        peak_tflops=pl.col("dtype").replace_strict(gpu.peaks if gpu else {}, default=None, return_dtype=pl.Float64),
+        memory_gbs=pl.lit(gpu and gpu.memory_bandwidth_gbs, pl.Float64),
     )

@@ -10,7 +10,7 @@ from advisor.errors import UsageError
 from advisor.model.report import Run
 from advisor.present import document_of
 from advisor.present.charts import Chart, charts
-from advisor.render import html, payload, svg
+from advisor.render import html, payload, picture, svg
 from advisor.vocabulary.parts import PARTS, variable
 from tests.render_samples import RESNET, SAMPLES, changed
 
@@ -38,7 +38,7 @@ def test_a_part_has_one_colour_on_the_whole_page():
 def test_every_chart_of_every_sample_is_one_sound_element(sample: str):
     for run in SAMPLES[sample].runs:
         for each in charts(run):
-            drawing = svg.drawing(each)
+            drawing = svg.drawing(each, "run-1")
             assert elements(drawing, "svg")
             assert "nan" not in drawing
             assert len(drawing) < 150_000
@@ -52,7 +52,7 @@ def test_bars_of_steps_are_to_scale():
         return {"step": step, "part": part, "ms": ms, "order": order, "used": step == 1}
 
     data = {"bars": [bar(1, 0, "kernels", 100.0), bar(2, 0, "kernels", 20.0), bar(2, 1, "copies", 30.0)], "crosses": []}
-    drawing = svg.drawing(Chart("steps", "", "", data))
+    drawing = svg.drawing(Chart("steps", "", "", data), "run-1")
     bars = elements(drawing, "rect")
     heights = [float(rect.attrib["height"]) for rect in bars]
     assert heights == [180.0, 36.0, 54.0]
@@ -79,7 +79,7 @@ def test_a_chart_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch):
 
 def test_many_steps_are_drawn_as_means_of_a_few():
     rows = [{"step": n, "part": "kernels", "ms": float(n % 2), "order": 0, "used": True} for n in range(240)]
-    drawing = svg.drawing(Chart("steps", "", "", {"bars": rows, "crosses": []}))
+    drawing = svg.drawing(Chart("steps", "", "", {"bars": rows, "crosses": []}), "run-1")
     assert len(elements(drawing, "rect")) == 120
     assert "<title>steps 0 to 1, mean: 0.5 ms (kernels 0.5)</title>" in drawing
     assert "each bar is the mean of 2" in drawing
@@ -88,31 +88,55 @@ def test_many_steps_are_drawn_as_means_of_a_few():
 def test_waits_that_are_nothing_beside_the_others_bear_no_number():
     wait = {"waiting": 0, "waiting_name": "rank 0", "awaited": 1, "awaited_name": "rank 1", "wait_ms": 10.0}
     tiny = {"waiting": 1, "waiting_name": "rank 1", "awaited": 0, "awaited_name": "rank 0", "wait_ms": 0.01}
-    drawing = svg.drawing(chart(changed(RESNET, metrics={"wait": (wait, tiny)}), "waits"))
+    drawing = svg.drawing(chart(changed(RESNET, metrics={"wait": (wait, tiny)}), "waits"), "run-1")
     assert len(elements(drawing, "path")) == 2
     texts = [text.text for text in elements(drawing, "text")]
     assert "10" in texts
     assert "0.01" not in texts
 
 
+def test_the_roof_is_to_scale_and_a_point_leads_to_its_finding():
+    """2 GFLOP and 4 MB in 0.1 ms: 500 FLOP per byte at 20 TFLOP/s, under a roof of 100 from 50 FLOP per byte on."""
+    finding = changed(RESNET.findings[0], where=(changed(RESNET.findings[0].where[0], op="aten::mm"),))
+    row = {"op": "aten::mm", "shape": "[8, 8]", "dtype": "bf16", "gflops": 2.0, "megabytes": 4.0, "calls": 6}
+    row |= {"total_ms": 0.6, "reached": 0.2, "peak_tflops": 100.0, "memory_gbs": 2000.0}
+    run = changed(RESNET, metrics={"roof": (row, row | {"op": "aten::bmm", "megabytes": 400.0})}, findings=(finding,))
+    roof = chart(run, "roof")
+    assert roof.data["points"][0]["intensity"] == pytest.approx(500)
+    assert roof.data["points"][0]["tflops"] == pytest.approx(20)
+    drawing = svg.drawing(roof, "run-1")
+    assert [link.attrib["href"] for link in elements(drawing, "a")] == ["#run-1-finding-1"]
+    assert "aten::mm [8, 8]: 20 TFLOP/s, 20 % of the roof, " in drawing
+    slope, flat = (line.attrib for line in elements(drawing, "line") if line.attrib["class"] == "dashed")
+    assert float(flat["y1"]) == float(flat["y2"]) == float(slope["y2"]) < float(slope["y1"])
+
+
+def test_use_over_time_has_a_row_for_what_is_known():
+    parts = [{"part": n, "at_ms": n, "kernels": n / 2, "copies": 0.0, "sm_efficiency": None} for n in range(3)]
+    drawing = svg.drawing(chart(changed(RESNET, metrics={"over_time": parts}), "use"), "run-1")
+    texts = [text.text for text in elements(drawing, "text")]
+    assert texts[:2] == ["kernels", "copies"]
+    assert "multiprocessors" not in texts
+
+
 def test_without_steps_no_axis_is_per_step():
     run = SAMPLES["many-workers"].runs[0]
     bare = changed(run, source=changed(run.source, steps=changed(run.source.steps, marked=False)))
-    assert not any("per step" in svg.drawing(each) for each in charts(bare))
+    assert not any("per step" in svg.drawing(each, "run-1") for each in charts(bare))
     assert not any("per step" in each.says for each in charts(bare))
 
 
 def test_a_picture_is_whole_and_has_the_light_colours():
-    picture = svg.picture(document_of(SAMPLES["resnet"]).articles[0], "svg").decode()
-    assert elements(picture, "{http://www.w3.org/2000/svg}rect")
-    assert "var(" not in picture
-    assert PARTS["compute"].look.colour.light in picture
-    assert "kernels  44 %" in picture
+    whole = picture.picture(document_of(SAMPLES["resnet"]).articles[0], "svg").decode()
+    assert elements(whole, "{http://www.w3.org/2000/svg}rect")
+    assert "var(" not in whole
+    assert PARTS["compute"].look.colour.light in whole
+    assert "kernels  44 %" in whole
 
 
 def test_without_its_package_a_picture_in_pixels_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     article = document_of(SAMPLES["resnet"]).articles[0]
-    assert svg.picture(article, "png").startswith(b"\x89PNG")
+    assert picture.picture(article, "png").startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(UsageError, match=r"^PNG files .*: pip install 'gpu-advisor\[pictures\]'$"):
-        svg.picture(article, "png")
+        picture.picture(article, "png")

@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 
 from advisor.metrics.kernels.kernel_times import SEVERAL, kernel_groups, kernel_table, with_the_rest
+from advisor.metrics.kernels.over_time import over_time
 from advisor.metrics.metric import Value
 from advisor.model.profile import Profile
-from tests.tables import V100, kernel, metrics_of, on_device, profile, step, view
+from tests.tables import V100, kernel, metrics_of, on_device, on_host, profile, step, view
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 STEP = [step(1, 0, 100)]
@@ -131,3 +132,31 @@ def test_sums_over_the_table_of_groups_lose_nothing_where_it_is_cut():
     assert cut["name"].to_list()[3:] == ["k3", "k0", "k1", "1 other kernel"]
     assert cut["op"].to_list()[3:] == [SEVERAL] * 4
     assert with_the_rest(groups, 12).equals(groups)
+
+
+def test_use_over_time_adds_up_to_the_shares_of_the_step():
+    """A kernel of half the blocks runs from 0 to 300 of 600 us, a copy from 300 to 450: in parts of 10 us."""
+    device = [kernel(0, 300, blocks_per_sm=0.5), on_device("memcpy", 300, 450)]
+    rows = over_time(view(profile(device, steps=[step(1, 0, 600)])))
+    assert rows["part"].to_list() == [*range(60)]
+    assert rows["at_ms"].to_list()[:2] == [0, pytest.approx(0.01)]
+    assert rows["kernels"].to_list() == [1] * 30 + [0] * 30
+    assert rows["sm_efficiency"].to_list() == pytest.approx([0.5] * 30 + [0] * 30)
+    assert rows["copies"].to_list() == [0] * 30 + [1] * 15 + [0] * 15
+
+
+def test_use_over_time_is_empty_without_a_device_and_knows_no_blocks_that_none_tells():
+    assert over_time(view(profile([], steps=STEP))).is_empty()
+    rows = over_time(view(profile([kernel(0, 300, grid=None)], steps=[step(1, 0, 600)])))
+    assert rows["sm_efficiency"].null_count() == 60
+
+
+def test_groups_have_the_module_of_the_launching_op():
+    host = [
+        on_host("module", 0, 50, id=1, name="nn.Module: Linear_3"),
+        on_host("op", 5, 20, id=2, name="aten::addmm", parent=1),
+        on_host("op", 60, 80, id=3, name="aten::add", parent=None),
+    ]
+    device = [kernel(10, 30, op=2), kernel(70, 90, op=3)]
+    rows = kernel_groups(view(profile(device, host, steps=STEP)))
+    assert dict(rows.select("op", "module").rows()) == {"aten::addmm": "Linear", "aten::add": None}

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import csv
+import io
+
+from advisor.render.csv import render
+from tests.render_samples import RESNET, changed, report
+
+
+def fields(text: str) -> list[dict[str, str]]:
+    return [*csv.DictReader(io.StringIO(text))]
+
+
+def test_each_row_of_each_run_is_a_line_and_what_is_not_known_is_empty():
+    group = {"name": "gemm<1, 2>", "op": "aten::mm", "calls": 3, "total_ms": 0.5, "occupancy": None, "own": 1}
+    run = changed(RESNET, metrics={"kernel_group": (group,)})
+    first, second = fields(render(report(run, changed(run, name="other"))))
+    assert first["name"] == "gemm<1, 2>"
+    assert (first["calls"], first["total_ms"], first["occupancy"], first["tflops"]) == ("3", "0.5", "", "")
+    assert (first["run"], second["run"]) == (RESNET.name, "other")
+    assert "own" not in first
+
+
+def test_a_name_neither_acts_nor_is_computed():
+    group = {"name": "=HYPERLINK(1)\x1b[2J\nnext"}
+    (row,) = fields(render(report(changed(RESNET, metrics={"kernel_group": (group,)}))))
+    assert row["name"].startswith("'=HYPERLINK(1)")
+    assert not {"\x1b", "\n"} & set(row["name"])
