@@ -88,7 +88,7 @@ const drawTable = (place, table, run) => {
   const state = { by: Object.keys(kind.by)[0], set: sets[0]?.[0], sort: kind.sort, down: true, filter: "", whole: false };
 
   const grouping = make("select", { ariaLabel: `Group ${kind.title.toLowerCase()} by` }, ...Object.keys(kind.by).map(name => make("option", { value: name, textContent: `by ${name}` })));
-  const choice = make("select", { ariaLabel: `Columns of ${kind.title.toLowerCase()}`, hidden: sets.length < 2 }, ...sets.map(([name]) => make("option", { value: name, textContent: name })));
+  const choice = make("select", { ariaLabel: `Columns of ${kind.title.toLowerCase()}` }, ...sets.map(([name]) => make("option", { value: name, textContent: name })));
   const filter = make("input", { type: "search", placeholder: "Filter", ariaLabel: `Filter ${kind.title.toLowerCase()}` });
   const csv = make("button", { type: "button", className: "small", textContent: "CSV" });
   const more = make("button", { type: "button", className: "small" });
@@ -153,7 +153,7 @@ const drawTable = (place, table, run) => {
   const scroll = make("div", { className: "scroll", tabIndex: 0 }, make("table", {}, make("thead", {}, head), body));
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", kind.title);
-  place.replaceChildren(make("h4", { textContent: kind.title + (place.dataset.per ?? "") }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, choice, filter), csv),
+  place.replaceChildren(make("h4", { textContent: kind.title + (place.dataset.per ?? "") }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, ...(sets.length > 1 ? [choice] : []), filter), csv),
     scroll, make("div", { className: "below" }, told, more));
   draw();
 };

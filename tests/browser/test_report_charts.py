@@ -122,10 +122,10 @@ def test_a_table_is_filtered_and_grouped(resnet: Visit):
     assert head.bounding_box()["width"] == pytest.approx(wide, rel=0.1)
     assert table.locator("[role=status]").inner_text() == "no kernel matches"
     table.locator("input").fill("")
-    table.locator("select").select_option("launching op")
+    table.locator("select").first.select_option("launching op")
     assert kernels(resnet) == ["aten::addmm", "aten::mm"]
     assert table.locator("tbody tr").first.locator("td").nth(1).inner_text() == "70"  # (40 + 38 + ... + 2) / 6 ms
-    table.locator("select").select_option("Tensor Cores")
+    table.locator("select").first.select_option("Tensor Cores")
     assert kernels(resnet) == ["could use them", "use them", "could not tell", "no gain from them"]
 
 
@@ -142,7 +142,7 @@ def test_operators_are_grouped_by_type_and_weighed_by_host_time_where_there_is_n
     frameworks = operators(names, (1, 1, 1, 1), (1, 0.5, 0.25, 0.125))
     host = operators(("short", "long"), (1, 3), (0, 0))
     tables = visit(drawn(report(frameworks, host), "html")).page.locator("[data-table=operators]")
-    tables.first.locator("select").select_option("type")
+    tables.first.locator("select").first.select_option("type")
     assert tables.first.locator("tbody th").all_inner_texts() == ["MatMul", "dot_general", "mm"]
     assert tables.last.locator("tbody th").all_inner_texts() == ["long", "short"]
     assert tables.last.locator("td.share").first.get_attribute("title") == "75.0 %"
