@@ -220,8 +220,8 @@ def _roof(run: Run) -> Chart | None:
     roofs = {row["dtype"]: (row["peak_tflops"], row["memory_gbs"]) for row in rows if row.get("peak_tflops")}
     says = (
         "Matrix products, convolutions and attention: what each reaches against its FLOPs per byte moved. The lines are"
-        " what memory and arithmetic of the device allow; a convolution above them needs fewer products (Winograd). A point"
-        " in another colour leads to its finding; the table of kernels has the numbers."
+        " what memory and arithmetic of the device allow; a convolution above them needs fewer products (Winograd). A"
+        " point in another colour leads to its finding; the table of kernels has the numbers."
     )
     return Chart("roof", "Kernels against the roof of the device", says, {"points": points, "roofs": roofs})
 
