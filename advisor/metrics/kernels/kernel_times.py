@@ -15,6 +15,7 @@ from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import Intervals
 from advisor.text import count
 
+_PARTS: Final = 60  # of the time, for a chart
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
 
@@ -40,14 +41,14 @@ def _busy_ns(view: DeviceView) -> int:
     return Intervals.of(*view.once(_running).select("start_ns", "end_ns").to_numpy().T).total
 
 
-def filled(view: DeviceView) -> tuple[Floats, Floats]:
+def _filled(view: DeviceView) -> tuple[Floats, Floats]:
     """Instants in ns, and up to each the integral of min(1, sum over running kernels of their blocks per SM), in ns."""
     rows = view.once(_running).select("start_ns", "end_ns", pl.col("blocks_per_sm").fill_null(0).clip(0, 1))
     return _capped_integral(*(column.to_numpy() for column in rows))
 
 
 def _filled_ns(view: DeviceView) -> float:
-    return float(view.once(filled)[1][-1])
+    return float(view.once(_filled)[1][-1])
 
 
 def _occupancy(view: DeviceView) -> float | None:
@@ -202,3 +203,26 @@ def kernel_table(view: DeviceView) -> pl.DataFrame:
         .with_columns(pl.col("name").cast(pl.String))
     )
     return rows.sort("total_ms", "name", descending=[True, False])
+
+
+@tabulates("over_time")
+def over_time(view: DeviceView) -> pl.DataFrame:
+    """One row per sixtieth of the time from the first used step's start to the last one's end.
+
+    Columns: part (0, 1, ...), at_ms from the start, kernels and copies (shares of the part in which any runs), and
+    sm_efficiency as the metric of that name; null where no kernel's blocks are known.
+    """
+    schema = {"part": pl.Int64, "at_ms": pl.Float64, "kernels": pl.Float64, "copies": pl.Float64}
+    if not len(view.starts) or not view.ops.height or view.ends[-1] - view.starts[0] < _PARTS:
+        return pl.DataFrame(schema=schema | {"sm_efficiency": pl.Float64})
+    edges = np.linspace(view.starts[0], view.ends[-1], _PARTS + 1).astype(np.int64)
+    length = np.diff(edges)
+    kernels, copies = (
+        view.device_spans(*kinds).within(edges[:-1], edges[1:]) / length
+        for kinds in (("kernel", "collective"), ("memcpy",))
+    )
+    rows = {"part": np.arange(_PARTS), "at_ms": (edges[:-1] - edges[0]) / 1e6, "kernels": kernels, "copies": copies}
+    times, integral = view.once(_filled)
+    is_known = len(times) and view.ops["blocks_per_sm"].count()
+    efficiency = np.diff(np.interp(edges, times, integral)) / length if is_known else [None] * _PARTS
+    return pl.DataFrame(rows, schema).with_columns(pl.Series("sm_efficiency", efficiency, pl.Float64))

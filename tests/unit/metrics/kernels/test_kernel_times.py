@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
-from advisor.metrics.kernels.kernel_times import SEVERAL, kernel_groups, kernel_table, with_the_rest
-from advisor.metrics.kernels.over_time import over_time
+from advisor.metrics.kernels.kernel_times import SEVERAL, kernel_groups, kernel_table, over_time, with_the_rest
 from advisor.metrics.metric import Value
 from advisor.model.profile import Profile
 from tests.tables import V100, kernel, metrics_of, on_device, on_host, profile, step, view
