@@ -226,31 +226,29 @@ def _roof(run: Run) -> Chart | None:
     return Chart("roof", "Kernels against the roof of the device", says, {"points": points, "roofs": roofs})
 
 
-_USES: Final = {"kernels": "kernels", "sm_efficiency": "multiprocessors", "copies": "copies"}
+_USES: Final = {"kernels": "kernels", "sm_efficiency": "SMs", "copies": "copies"}
 
 
 def _use(run: Run) -> Chart | None:
-    """Use of the devices over time, a row each for what is known."""
+    """Use of the device over time, a row for each kind that is known; of several devices kernels alone, a row each."""
     rows = run.metrics.get("over_time", ())
     several = len({(row.get("worker"), row.get("device")) for row in rows}) > 1
     cells = [
         {
-            "use": one_line(f"{owner(run, row)} {words}" if several else words, _LONGEST),
+            "use": one_line(owner(run, row) if several else words, _LONGEST),
             "place": (row.get("worker"), row.get("device"), at),
-            "part": f"{row['at_ms']:.3g}",
+            "part": f"{number(row, 'at_ms'):.3g}",
             "across": row["part"],
-            "ms": row[use],
+            "ms": round(number(row, use), 2),
         }
         for row in rows
         for at, (use, words) in enumerate(_USES.items())
-        if row.get(use) is not None
+        if row.get(use) is not None and (at == 0 or not several)
     ]
     if not cells:
         return None
-    says = (
-        "Darker is more, as a part of the time: kernels run; the running kernels could fill the multiprocessors; copies"
-        " run. From the start of the first used step to the end of the last."
-    )
+    shares = "kernels run" if several else "kernels run; they could fill the multiprocessors (SMs); copies run"
+    says = f"Darker is more of the time: {shares}. From the start of the first used step to the end of the last."
     return Chart("use", "Use of the device over time", says, {"cells": cells})
 
 

@@ -31,7 +31,7 @@ _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
     *("name", "symbol", "op", "module", "shapes", "grid", "block", "registers", "family", "verdict"),
     *("calls_per_step", "ms_per_step", "min_us", "max_us", "blocks_per_sm", "sm_efficiency", "occupancy"),
-    *("tflops", "possible_tflops", "gbs", "reached"),
+    *("tflops", "gbs", "reached"),
 )
 _FRAMES: Final = ("id", "parent", "name", "kind", "total_ms", "self_ms")
 _WORK: Final = (
@@ -130,7 +130,8 @@ def _kernel(row: Mapping[str, Value], run: Run) -> dict[str, Value]:
 
 
 def _table(rows: Sequence[Mapping[str, Value]], columns: Sequence[str]) -> dict[str, object] | None:
-    return table(columns, [[row.get(c) for c in columns] for row in rows]) if rows else None
+    known = [name for name in columns if any(row.get(name) is not None for row in rows)]
+    return table(known, [[row.get(name) for name in known] for row in rows]) if rows else None
 
 
 def _merged(rows: Sequence[Row]) -> list[dict[str, Value]]:

@@ -233,7 +233,10 @@ def _waits(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
 def _cells(
     cells: Rows, x: tuple[str, str], y: tuple[str, str], axes: tuple[str, str], *, with_numbers: bool
 ) -> tuple[int, Iterable[str]]:
-    """A heat map of the cells' `ms`: all cells of one shade are one path. `x` and `y` are a name and what orders it."""
+    """A heat map of the cells' `ms`: all cells of one shade are one path. `x` and `y` are a name and what orders it.
+
+    Cells of one shade side by side are one part of the path.
+    """
     across, down = (list(dict(sorted((cell[key], str(cell[name])) for cell in cells)).items()) for name, key in (x, y))
     column, line = ({key: at for at, (key, _) in enumerate(of)} for of in (across, down))
     known = [float(cell["ms"]) for cell in cells if cell["ms"] is not None]
@@ -247,10 +250,14 @@ def _cells(
 
     def elements() -> Iterator[str]:
         paths: dict[int, list[str]] = {}
-        for cell in cells:
-            if cell["ms"] is not None:
-                at = f"M{column[cell[x[1]]]} {line[cell[y[1]]]}h1v1h-1z"
-                paths.setdefault(shade(float(cell["ms"])), []).append(at)
+        placed = sorted(
+            (line[cell[y[1]]], shade(float(cell["ms"])), column[cell[x[1]]]) for cell in cells if cell["ms"] is not None
+        )
+        for (down_at, tone, _), beside in groupby(
+            enumerate(placed), key=lambda each: (*each[1][:2], each[1][2] - each[0])
+        ):
+            (_, (*_, first)), *others = beside
+            paths.setdefault(tone, []).append(f"M{first} {down_at}h{1 + len(others)}v1H{first}z")
         size = f'width="100%" height="{height}" viewBox="0 0 {len(across)} {len(down)}" preserveAspectRatio="none"'
         paths_of = (f'<path class="shade{number}" d="{"".join(path)}"/>' for number, path in sorted(paths.items()))
         yield f"<svg {size}>{''.join(paths_of)}</svg>"

@@ -4,11 +4,11 @@
 const FEW = 15;
 const sum = (rows, at) => rows.reduce((total, row) => total + (row[at] ?? 0), 0);
 const mean = (rows, at, weight) => {  // of what is known, by weight
-  const known = rows.filter(row => row[at] !== null);
+  const known = rows.filter(row => (row[at] ?? null) !== null);
   const whole = sum(known, weight);
   return whole ? known.reduce((total, row) => total + row[at] * row[weight], 0) / whole : null;
 };
-const end = (rows, at, of) => { const known = rows.map(row => row[at]).filter(value => value !== null); return known.length ? of(...known) : null; };
+const end = (rows, at, of) => { const known = rows.map(row => row[at]).filter(value => (value ?? null) !== null); return known.length ? of(...known) : null; };
 const percent = share => share === null ? null : 100 * share;
 const shown = (value, signed) => {
   if (value === null || value === undefined) return "could not tell";
@@ -28,7 +28,7 @@ const KINDS = {
     columns: { calls: g => sum(g, "calls_per_step"), ms: g => sum(g, "ms_per_step"), "mean µs": g => 1e3 * sum(g, "ms_per_step") / sum(g, "calls_per_step"),
       "min µs": g => end(g, "min_us", Math.min), "max µs": g => end(g, "max_us", Math.max), "blocks per SM": g => mean(g, "blocks_per_sm", "ms_per_step"),
       "SM efficiency %": g => percent(mean(g, "sm_efficiency", "ms_per_step")), "occupancy %": g => percent(mean(g, "occupancy", "ms_per_step")),
-      "TFLOP/s": g => mean(g, "tflops", "ms_per_step"), "possible TFLOP/s": g => mean(g, "possible_tflops", "ms_per_step"), "GB/s": g => mean(g, "gbs", "ms_per_step"),
+      "TFLOP/s": g => mean(g, "tflops", "ms_per_step"), "possible TFLOP/s": g => { const reached = mean(g, "reached", "ms_per_step"); return reached ? (mean(g, "tflops", "ms_per_step") ?? NaN) / reached || null : null; }, "GB/s": g => mean(g, "gbs", "ms_per_step"),
       "roof %": g => percent(mean(g, "reached", "ms_per_step")),
       "Tensor Cores": g => { const all = new Set(g.map(r => use(r))); return all.size === 1 ? [...all][0] : "partly"; } },
     sets: {
@@ -81,7 +81,7 @@ const drawTable = (place, table, run) => {
   const rows = table.rows.map(row => Object.fromEntries(table.columns.map((name, i) => [name, row[i]])));
   const usual = KINDS[place.dataset.table];
   const kind = sum(rows, usual.weight) > 0 ? { ...usual } : { ...usual, ...usual.hostOnly };
-  if (rows.every(row => row.verdict === null)) Object.assign(kind, { by: without(kind.by, CORES), columns: without(kind.columns, CORES) });
+  if (rows.every(row => (row.verdict ?? null) === null)) Object.assign(kind, { by: without(kind.by, CORES), columns: without(kind.columns, CORES) });
   kind.columns = Object.fromEntries(Object.entries(kind.columns).filter(([, value]) => value(rows) !== null));  // without what nothing is known of
   const sets = Object.entries(kind.sets ?? {}).filter(([, names]) => names.slice(2).some(name => kind.columns[name]));
   const all = sum(rows, kind.weight);

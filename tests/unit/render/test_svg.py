@@ -116,7 +116,7 @@ def test_use_over_time_has_a_row_for_what_is_known():
     drawing = svg.drawing(chart(changed(RESNET, metrics={"over_time": parts}), "use"), "run-1")
     texts = [text.text for text in elements(drawing, "text")]
     assert texts[:2] == ["kernels", "copies"]
-    assert "multiprocessors" not in texts
+    assert "SMs" not in texts
 
 
 def test_without_steps_no_axis_is_per_step():
