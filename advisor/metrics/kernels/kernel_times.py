@@ -15,7 +15,7 @@ from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import Intervals
 from advisor.text import count
 
-_PARTS: Final = 60  # of the time, for a chart
+_PARTS: Final = 50  # of the time, for a chart
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
 
@@ -207,7 +207,7 @@ def kernel_table(view: DeviceView) -> pl.DataFrame:
 
 @tabulates("over_time")
 def over_time(view: DeviceView) -> pl.DataFrame:
-    """One row per sixtieth of the time from the first used step's start to the last one's end.
+    """One row per fiftieth of the time from the first used step's start to the last one's end.
 
     Columns: part (0, 1, ...), at_ms from the start, kernels and copies (shares of the part in which any runs), and
     sm_efficiency as the metric of that name; null where no kernel's blocks are known.

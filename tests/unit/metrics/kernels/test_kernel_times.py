@@ -134,20 +134,20 @@ def test_sums_over_the_table_of_groups_lose_nothing_where_it_is_cut():
 
 
 def test_use_over_time_adds_up_to_the_shares_of_the_step():
-    """A kernel of half the blocks runs from 0 to 300 of 600 us, a copy from 300 to 450: in parts of 10 us."""
+    """A kernel of half the blocks runs from 0 to 300 of 500 us, a copy from 300 to 450, in parts of 10 us."""
     device = [kernel(0, 300, blocks_per_sm=0.5), on_device("memcpy", 300, 450)]
-    rows = over_time(view(profile(device, steps=[step(1, 0, 600)])))
-    assert rows["part"].to_list() == [*range(60)]
+    rows = over_time(view(profile(device, steps=[step(1, 0, 500)])))
+    assert rows["part"].to_list() == [*range(50)]
     assert rows["at_ms"].to_list()[:2] == [0, pytest.approx(0.01)]
-    assert rows["kernels"].to_list() == [1] * 30 + [0] * 30
-    assert rows["sm_efficiency"].to_list() == pytest.approx([0.5] * 30 + [0] * 30)
-    assert rows["copies"].to_list() == [0] * 30 + [1] * 15 + [0] * 15
+    assert rows["kernels"].to_list() == [1] * 30 + [0] * 20
+    assert rows["sm_efficiency"].to_list() == pytest.approx([0.5] * 30 + [0] * 20)
+    assert rows["copies"].to_list() == [0] * 30 + [1] * 15 + [0] * 5
 
 
 def test_use_over_time_is_empty_without_a_device_and_knows_no_blocks_that_none_tells():
     assert over_time(view(profile([], steps=STEP))).is_empty()
     rows = over_time(view(profile([kernel(0, 300, grid=None)], steps=[step(1, 0, 600)])))
-    assert rows["sm_efficiency"].null_count() == 60
+    assert rows["sm_efficiency"].null_count() == 50
 
 
 def test_groups_have_the_module_of_the_launching_op():
