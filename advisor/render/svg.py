@@ -323,8 +323,8 @@ def _scatter(
         for p in points:
             x, y = place(p.x, p.y)
             mark = _MARKS[kinds.index(p.kind) % len(_MARKS)]
-            drawn = f'<text class="mark" x="{x}" y="{y + 5:.1f}"><title>{escape(p.words)}</title>{mark}</text>'
-            yield f'<a href="{escape(p.link)}">{drawn}</a>' if p.link else drawn
+            text = f'<text class="mark" x="{x}" y="{y + 5:.1f}"><title>{escape(p.words)}</title>{mark}</text>'
+            yield f'<a href="{escape(p.link)}">{text}</a>' if p.link else text
         legend = "   ".join(f"{_MARKS[at % len(_MARKS)]} {kind}" for at, kind in enumerate(kinds))
         yield _text("0", -10, legend)
 
