@@ -9,7 +9,7 @@ from advisor.present import document as doc
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import part_gloss, part_short
+from advisor.vocabulary.parts import PARTS, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
@@ -47,7 +47,8 @@ def _segments(known: Accounting) -> tuple[doc.Segment, ...]:
 
 def _label(part: Part) -> str:
     is_open = not (part.is_useful or part.is_explained) and part.share >= 1 - HEALTHY_SHARE
-    return f"{part_short(part.part)}{' (cause unknown)' if is_open and part.part != _UNKNOWN else ''}"
+    names_itself = part.part == _UNKNOWN or (part.part in PARTS and bool(PARTS[part.part].remedy))
+    return f"{part_short(part.part)}{' (cause unknown)' if is_open and not names_itself else ''}"
 
 
 def _unrecorded(run: Run, known: Accounting) -> float:

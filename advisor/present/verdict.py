@@ -101,7 +101,8 @@ def place(part: Part | None, of: str = "") -> str:
     if any(reason.facts.get("range") == part.range for reason in part.reasons[:_REASONS]):  # those words name it
         return ""
     name = one_line(part.range, _LONGEST).replace("`", "'")
-    return f"{percent(part.range_share)} of {of or f'the {part_words(part.part)}'} lies in `{name}`."
+    whole = of or f"the {part_words(part.part).removeprefix('the ')}"
+    return f"{percent(part.range_share)} of {whole} lies in `{name}`."
 
 
 def inside(finding: Finding, run: Run) -> str:
@@ -174,7 +175,7 @@ def qualified(run: Run) -> str:
     """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
-        return " ".join(filter(None, (cause(run), place(run.unexplained))))
+        return " ".join(filter(None, (place(run.unexplained, "it"), cause(run))))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":

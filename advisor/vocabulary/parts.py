@@ -169,6 +169,7 @@ PARTS: Final = {
             "the start of CUDA or HIP and the loading of kernels, which happen once",
             Look(_COMPILE, "^"),
             ("once",),
+            remedy="Record later, after a warm-up.",
         ),
         Part("unknown", "cause not recorded", "idle time whose cause was not recorded", Look(_UNKNOWN, "/")),
         Part("callback", "Python callbacks", "Python that compiled code calls", Look(_GC, "%"), ("callback",)),

@@ -13,6 +13,8 @@ from advisor.model.profile import END_NS
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
+_LITTLE: Final = 0.01  # of that time: not worth a name
+_NO_CALL: Final = "outside of CUDA calls"
 _MOST_NAMES: Final = 3
 _SOURCE: Final = (
     "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
@@ -55,7 +57,7 @@ def _once(view: DeviceView) -> Intervals:
 
 
 def _work(view: DeviceView) -> str:
-    """The three ranges, calls and names of it with the most time, as far as they lie in it."""
+    """The three ranges, calls and names of it with the most time, as far as they lie in it, and what lies in none."""
     once = view.once(_once)
     calls_once, begin_ns = _done_once(view), _begin_ns(view) or 0
     early = view.host.filter(begin_ns >= END_NS)
@@ -66,8 +68,10 @@ def _work(view: DeviceView) -> str:
     start = rows["start_ns"].to_numpy()
     spent = once.within(start, start + rows["dur_ns"].to_numpy())
     names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()
-    top = names.filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False]).head(_MOST_NAMES)
-    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.rows())
+    rest = pl.DataFrame({"name": [_NO_CALL], "ns": [(once - spans(rows)).total]}, schema=names.schema)
+    least_ns = max(1.0, _LITTLE * once.total)
+    top = pl.concat([names, rest]).filter(pl.col("ns") >= least_ns).sort("ns", "name", descending=[True, False])
+    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.head(_MOST_NAMES).rows())
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -109,7 +113,7 @@ measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
 measure("once_work", _work, unit="text").says(
     "What is done once.",
     "the three names with the most time in it, which may overlap: start-up, loading, compilation; before the work also "
-    "the outermost ranges that end there, and CUDA calls",
+    "the outermost ranges that end there, and CUDA calls, and what lies in none of these; without what takes under 1 %",
 )
 measure_start(
     "startup_copy_ms",

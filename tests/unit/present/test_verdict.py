@@ -217,7 +217,7 @@ def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
     run = losing(0.62)
     lost = changed(run.accounting.parts[1], range="scores `x`", range_share=0.9)
     run = changed(run, accounting=changed(run.accounting, parts=(run.accounting.parts[0], lost)))
-    assert verdict(run).endswith("90 % of the communication that no computation overlaps lies in `scores 'x'`.")
+    assert verdict(run).endswith("overlaps. 90 % of it lies in `scores 'x'`. No rule knows a cause of it.")
     alone = changed(lost, reasons=(Reason.of(Missing("range_alone", share=0.5, range="scores `x`")),))
     assert place(alone) == ""  # the reason names it
 
