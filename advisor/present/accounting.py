@@ -47,8 +47,8 @@ def _segments(known: Accounting) -> tuple[doc.Segment, ...]:
 
 def _label(part: Part) -> str:
     is_open = not (part.is_useful or part.is_explained) and part.share >= 1 - HEALTHY_SHARE
-    names_itself = part.part == _UNKNOWN or (part.part in PARTS and bool(PARTS[part.part].remedy))
-    return f"{part_short(part.part)}{' (cause unknown)' if is_open and not names_itself else ''}"
+    has_name = part.part == _UNKNOWN or (part.part in PARTS and bool(PARTS[part.part].remedy))
+    return f"{part_short(part.part)}{' (cause unknown)' if is_open and not has_name else ''}"
 
 
 def _unrecorded(run: Run, known: Accounting) -> float:
