@@ -101,8 +101,8 @@ def place(part: Part | None, of: str = "") -> str:
     if any(reason.facts.get("range") == part.range for reason in part.reasons[:_REASONS]):  # those words name it
         return ""
     name = one_line(part.range, _LONGEST).replace("`", "'")
-    whole = of or f"the {part_words(part.part).removeprefix('the ')}"
-    return f"{percent(part.range_share)} of {whole} lies in `{name}`."
+    subject = of or f"the {part_words(part.part).removeprefix('the ')}"
+    return f"{percent(part.range_share)} of {subject} lies in `{name}`."
 
 
 def inside(finding: Finding, run: Run) -> str:
