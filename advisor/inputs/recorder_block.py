@@ -27,6 +27,7 @@ class Noted(NamedTuple):
     `BATCHES`, none of them where a batch holds no sequences. `sleep_share` is the part of the sampled time, without
     waits for a CPU, in which the main thread did not run; `threads` are rows of `THREADS`. `pace_ms` are medians of
     equal pieces of the steps that were sampled last, `pace_steps` the numbers of the first of these steps and the last.
+    `loading` are rows of `LOADING`, of the process and of its loader's workers.
     """
 
     before_ms: float | None = None
@@ -46,6 +47,7 @@ class Noted(NamedTuple):
     threads: list[dict[str, Any]] | None = None
     pace_ms: list[float] | None = None
     pace_steps: list[int] | None = None
+    loading: list[dict[str, Any]] | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -81,6 +83,7 @@ class _Stack(_Line, kw_only=True):
     ns: Ns
     callers: Annotated[list[_Line], msgspec.Meta(max_length=64)] = []
     above: Text | None = None
+    asked: Text | None = None
     below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
 
 
@@ -98,13 +101,39 @@ class _Threads(msgspec.Struct):
     others: Annotated[list[_Thread], msgspec.Meta(max_length=1 << 12)] = []
 
 
+class _Slow(msgspec.Struct):
+    index: Annotated[int, msgspec.Meta(ge=-(1 << 60), le=1 << 60)]
+    ns: Ns
+
+
+class _Loading(msgspec.Struct):
+    batches: Ns = 0
+    samples: Ns = 0
+    fetch_ns: Ns = 0
+    run_ns: Ns = 0
+    wait_ns: Ns = 0
+    requests: Ns = 0
+    request_ns: Ns = 0
+    request_run_ns: Ns = 0
+    helper_ns: Ns = 0
+    threads_ns: Ns = 0
+    files: Ns = 0
+    faults: Ns = 0
+    read_bytes: Ns = 0
+    disk_bytes: Ns = 0
+    slow: Annotated[list[_Slow], msgspec.Meta(max_length=64)] = []
+
+
 class _Worker(msgspec.Struct):
     stacks: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
+    loading: _Loading | None = None
 
 
 class _Stacks(msgspec.Struct):
     main: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
     workers: Annotated[list[_Worker], msgspec.Meta(max_length=1 << 10)] = []
+    loading: _Loading | None = None
+    steps: Count = 0
     span_ns: Ns = 0
     threads: _Threads = msgspec.field(default_factory=_Threads)
 
@@ -151,6 +180,7 @@ def noted(block: object) -> Noted:
         after_steps_ms=free.after_steps_ms,
         unprofiled_delay_ms=free.run_delay_ms,
         stacks=_rows(of.stacks) if of.stacks else None,
+        loading=_loading(of.stacks) if of.stacks else None,
         **_shares(of.stacks),
         pace_ms=of.pace.steps_ms or None,
         pace_steps=[of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
@@ -173,6 +203,14 @@ def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
         msgspec.to_builtins(stack) | {"of_loader": of_loader}
         for stack, of_loader in [*((stack, False) for stack in stacks.main), *workers]
     ]
+
+
+def _loading(stacks: _Stacks) -> list[dict[str, Any]] | None:
+    """What the process itself loaded and asked for while it was sampled, then what each worker loaded."""
+    every = [(stacks.loading, False), *((worker.loading, True) for worker in stacks.workers)]
+    span = {"steps": stacks.steps, "span_ns": stacks.span_ns}
+    rows = [msgspec.to_builtins(of) | span | {"of_loader": of_loader} for of, of_loader in every if of]
+    return rows if any(row["batches"] for row in rows) else None
 
 
 def _shares(stacks: _Stacks | None) -> dict[str, Any]:

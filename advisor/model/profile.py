@@ -75,6 +75,7 @@ STACKS: Final = pl.Struct(
         **_LINE,  # the innermost
         "callers": pl.List(pl.Struct(_LINE)),  # the program's lines around it, the outermost first
         "above": pl.String,  # the nearest function of a library around the user's: `torch/nn/modules/module.py: ...`
+        "asked": pl.String,  # what that function calls
         "below": pl.List(pl.String),  # functions of libraries that the line is in, the outermost first
         "ns": pl.Int64,  # the time that its samples stand for
         "samples": pl.Int64,
@@ -88,6 +89,21 @@ THREADS: Final = pl.Struct({"line": pl.String, "function": pl.String, "call": pl
 
 BATCHES: Final = pl.Struct({"rows": pl.Int64, "length": pl.Int64, "longest": pl.Int64, "padding": pl.Float64})
 """A batch of sequences: padded to `length`, the longest without its padding, and which part of the batch is padding."""
+
+LOADING: Final = pl.Struct(
+    {
+        "of_loader": pl.Boolean,  # a worker process of the data loader, else the process of the steps
+        **dict.fromkeys(("steps", "span_ns"), pl.Int64),  # that were sampled
+        **dict.fromkeys(("batches", "samples", "fetch_ns"), pl.Int64),  # that the process loaded, and how long that took
+        **dict.fromkeys(("run_ns", "wait_ns"), pl.Int64),  # of that its thread ran, and waited for a core
+        **dict.fromkeys(("requests", "request_ns", "request_run_ns"), pl.Int64),  # of the loop, for a batch
+        "helper_ns": pl.Int64,  # what threads ran that hand batches over: they pickle, receive, pin
+        "threads_ns": pl.Int64,  # what other threads of Python ran
+        **dict.fromkeys(("files", "faults", "read_bytes", "disk_bytes"), pl.Int64),  # opened, major, read, from a disk
+        "slow": pl.List(pl.Struct({"index": pl.Int64, "ns": pl.Int64})),  # the samples that took longest
+    }
+)
+"""What loading took of a process in the sampled steps."""
 
 _MOST_BYTES: Final = 1 << 50
 _MOST: Final = {"sm_count": 1 << 12, "capability": 100, "max_threads_per_sm": 1 << 14}  # several times any device's
@@ -135,6 +151,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "batches": pl.List(BATCHES),  # of the first that a loader handed over; null: none was looked at
         # What the recorder notes of machine and program; null where it does not.
         "cpus": pl.Int32,
+        "loading": pl.List(LOADING),  # null: no batch was counted
         "loader_workers": pl.Int32,  # of the DataLoader that gave the last batch
     },
     "devices": {

@@ -26,7 +26,7 @@ from advisor.recording.inside.lines import described, is_own
 from advisor.recording.inside.profilers import Profiler
 from advisor.recording.inside.sampling import MEAN_NS, Sampler
 from advisor.recording.inside.source import lines_that_need
-from advisor.recording.inside.stacks import Stacks, watch_workers
+from advisor.recording.inside.stacks import Stacks, watch_loaders
 from advisor.recording.inside.threads import Threads
 
 
@@ -216,7 +216,7 @@ def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "torch.utils.data._utils.fetch", fetch)  # type: ignore[arg-type]
     data = SimpleNamespace(get_worker_info=lambda: 1)
     monkeypatch.setitem(sys.modules, "torch.utils.data", data)  # type: ignore[arg-type]
-    watch_workers(str(tmp_path))
+    watch_loaders(str(tmp_path))
     get: Any = fetcher()
     parent = Stacks(str(tmp_path))
     get.fetch(1)

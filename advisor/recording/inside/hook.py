@@ -85,7 +85,7 @@ class Hook:
         torch_profiler.watch_profilers(self.safely(self._stand_back))
         torch_steps.watch_optimizers(tick, self._await_optimizer)
         torch_steps.watch_root(tick)
-        stacks.watch_workers(self.notes.folder)
+        stacks.watch_loaders(self.notes.folder)
 
     def _await_optimizer(self) -> None:
         self.marker.await_optimizer()
@@ -253,4 +253,7 @@ def _leave(notes: Notes) -> None:
             stream.flush()
         except (OSError, ValueError):
             pass
+    processes = sys.modules.get("multiprocessing.process")
+    for child in processes.active_children() if processes else ():
+        child.terminate()  # one that still hands a batch over would wait for ever
     os._exit(0)

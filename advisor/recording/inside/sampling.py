@@ -37,13 +37,17 @@ class Sampler:
     and no rhythm of the program can fall in step with it. Each then stands for the mean gap. A call into C delays the
     handler: that time is known to be the call's, and is added.
 
+    Args:
+        visit: Gets each stack's innermost frame, and the time that the sample stands for.
+
     Attributes:
         samples: Number of samples so far.
         span_ns: How long it has sampled.
         threads: The process's threads meanwhile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, visit: Callable[[Any, int], None] = lambda *_: None) -> None:
+        self.visit = visit
         self.threads = Threads(is_own)
         self.samples, self.span_ns = 0, 0
         self._weights: Dict[Stack, List[int]] = {}
@@ -105,13 +109,15 @@ class Sampler:
         now_ns = time.perf_counter_ns()
         if not self.is_on:
             return
+        ns = MEAN_NS + max(0, now_ns - self._due_ns)
+        self.visit(frame, ns)
         stack, depth = [], _DEPTH
         while frame is not None and depth:
             stack.append((frame.f_code, frame.f_lasti))
             frame, depth = frame.f_back, depth - 1
         weight = self._weights.setdefault(tuple(stack), [0, 0])
         weight[0] += 1
-        weight[1] += MEAN_NS + max(0, now_ns - self._due_ns)
+        weight[1] += ns
         self.samples += 1
         self.threads.look()
         self._arm(time.perf_counter_ns())

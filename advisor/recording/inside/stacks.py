@@ -6,7 +6,6 @@ they sampled in a file beside it.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -14,10 +13,14 @@ import time
 from typing import Any, Dict, List, Optional
 
 from .lines import described
+from .loading import Loading, counted
 from .sampling import ENOUGH, MEAN_NS, Sampler
 
 _MOST_S = 10
 _EVERY_S = 0.3  # a worker writes down what it sampled
+
+LOADING = Loading()
+"""What this process loads while it samples, and asks of its workers."""
 
 
 class Stacks:
@@ -29,7 +32,7 @@ class Stacks:
 
     def __init__(self, folder: Optional[str] = None, *, samples: bool = True) -> None:
         self.folder, self.has_samples = folder, samples
-        self.sampler = Sampler()
+        self.sampler = Sampler(LOADING.sample)
         self.steps = 0
         self._until_s = 0.0
 
@@ -50,12 +53,16 @@ class Stacks:
 
     def resume(self) -> None:
         """Sample from here; where that cannot be, nothing is sampled."""
-        if self.has_samples and self.sampler.start() and self.folder:
+        if not self.has_samples or not self.sampler.start():
+            return
+        LOADING.begin()
+        if self.folder:
             with open(_flag(self.folder, os.getpid()), "w", encoding="ascii"):
                 pass
 
     def pause(self) -> None:
         """Sample no more."""
+        LOADING.end()
         self.sampler.stop()
         self._lower_flag()
 
@@ -74,6 +81,7 @@ class Stacks:
             "samples": self.sampler.samples,
             "main": self.sampler.stacks(),
             "threads": self.sampler.threads.block(self.sampler.span_ns, lambda place: described((place,))),
+            "loading": LOADING.facts(),
             "workers": _read(self.folder) if self.folder else [],
         }
 
@@ -85,54 +93,57 @@ class Stacks:
             pass
 
 
-def watch_workers(folder: Optional[str]) -> None:
-    """Have the worker processes of PyTorch's loaders sample themselves while their parent does."""
+def watch_loaders(folder: Optional[str]) -> None:
+    """Have PyTorch's loaders counted, and their worker processes sample themselves while their parent does."""
     fetch = sys.modules.get("torch.utils.data._utils.fetch")
-    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher") if folder and fetch else ():
-        owner = getattr(fetch, name, None)
-        if owner is not None:
-            owner.fetch = _sampled(owner.fetch, _Worker(folder or ""))
+    if folder is None or fetch is None:
+        return
+    worker = _Worker(folder)
+    for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+        owner.fetch = counted(owner.fetch, worker.fetch)
+    iterator = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
+    iterator.__next__ = counted(iterator.__next__, LOADING.request)
 
 
 class _Worker:
-    """A worker process, before each batch; in the main process nothing."""
+    """A worker process, before each batch; in the main process it counts alone."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.sampler = Sampler()
+        self.loading = Loading()
+        self.sampler = Sampler(self.loading.sample)
         self.written_s = 0.0
+
+    def fetch(self, call: Any, fetcher: Any, index: Any) -> Any:
+        """Load a batch."""
+        if sys.modules["torch.utils.data"].get_worker_info() is None:
+            return LOADING.fetch(call, fetcher, index)
+        try:
+            self.look()
+        except Exception:  # whatever it is, a batch is not lost over it
+            pass
+        return self.loading.fetch(call, fetcher, index)
 
     def look(self) -> None:
         """Sample as long as the parent does."""
-        data = sys.modules["torch.utils.data"]
-        if data.get_worker_info() is None:
-            return
         if os.path.exists(_flag(self.folder, os.getppid())):
-            self.sampler.start()
+            if self.sampler.start():
+                self.loading.begin()
         elif self.sampler.is_on:
             self.sampler.stop()
             self._write()
         if self.sampler.is_on and time.monotonic() > self.written_s + _EVERY_S:
             self._write()
+            self.loading.begin()
 
     def _write(self) -> None:
         self.written_s = time.monotonic()
+        self.loading.end()
+        noted = {"samples": self.sampler.samples, "stacks": self.sampler.stacks(), "loading": self.loading.facts()}
         path = os.path.join(self.folder, "stacks-%d-%d" % (os.getppid(), os.getpid()))
         with open(path + ".part", "w", encoding="utf-8") as stream:
-            json.dump({"samples": self.sampler.samples, "stacks": self.sampler.stacks()}, stream)
+            json.dump(noted, stream)
         os.replace(path + ".part", path)
-
-
-def _sampled(fetch: Any, worker: _Worker) -> Any:
-    @functools.wraps(fetch)
-    def sampled(*args: Any, **kwargs: Any) -> Any:
-        try:
-            worker.look()
-        except Exception:  # whatever it is, a batch is not lost over it
-            pass
-        return fetch(*args, **kwargs)
-
-    return sampled
 
 
 def _flag(folder: str, process: int) -> str:

@@ -1,0 +1,133 @@
+"""What loading takes of a process: time, CPU, waits for a core, bytes, files, and the samples that take longest.
+
+A process counts its own calls of the loader's `fetch`. The process of the steps counts its requests for batches, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, Optional
+
+from .clock import RunDelay
+from .contention import thread_work
+
+_HELPERS = ("_feed", "_pin_memory_loop")  # of multiprocessing: it pickles what a worker hands over; of PyTorch
+_FETCHES = "torch/utils/data/_utils/fetch.py"
+_MOST_SLOW = 5
+_NOT_FILES = ("/proc/", "/sys/", "/dev/")
+
+
+class Loading:
+    """Sums of the calling process between `begin` and `end`, which may come several times."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.sums: Dict[str, int] = {}
+        self.by_index: Dict[int, int] = {}
+        self._hears = False
+        self._before: Dict[str, int] = {}
+        self._delay: Optional[RunDelay] = None
+
+    def begin(self) -> None:
+        """Count from here."""
+        if not self.is_on:
+            self._before, self.is_on = _of_process(), True
+
+    def end(self) -> None:
+        """Count no more."""
+        if self.is_on:
+            self.is_on = False
+            for name, value in _of_process().items():
+                self._add(name, max(0, value - self._before.get(name, 0)))
+
+    def fetch(self, call: Callable[[Any, Any], Any], fetcher: Any, index: Any) -> Any:
+        """Load a batch: `call` gets the loader's fetcher and the indices."""
+        if not self.is_on:
+            return call(fetcher, index)
+        self._hear()
+        self._delay = self._delay or RunDelay()
+        at_ns, run_ns, wait_ns = time.perf_counter_ns(), time.thread_time_ns(), self._delay() or 0
+        batch = call(fetcher, index)
+        self._add("fetch_ns", time.perf_counter_ns() - at_ns)
+        self._add("run_ns", time.thread_time_ns() - run_ns)
+        self._add("wait_ns", (self._delay() or 0) - wait_ns)
+        self._add("batches", 1)
+        self._add("samples", len(index) if isinstance(index, (list, tuple)) else 1)
+        return batch
+
+    def request(self, call: Callable[[Any], Any], iterator: Any) -> Any:
+        """Get the next batch of an iterator of the loader."""
+        if not self.is_on:
+            return call(iterator)
+        at_ns, run_ns = time.perf_counter_ns(), time.thread_time_ns()
+        batch = call(iterator)
+        self._add("request_ns", time.perf_counter_ns() - at_ns)
+        self._add("request_run_ns", time.thread_time_ns() - run_ns)
+        self._add("requests", 1)
+        return batch
+
+    def sample(self, frame: Any, ns: int) -> None:
+        """A stack was sampled: its time is of the sample that is loaded, where an index says of which."""
+        while frame is not None and not frame.f_code.co_filename.endswith(_FETCHES):
+            frame = frame.f_back
+        index = frame.f_locals.get("idx") if frame is not None else None
+        if self.is_on and isinstance(index, int):
+            self.by_index[index] = self.by_index.get(index, 0) + ns
+
+    def facts(self) -> Dict[str, Any]:
+        """The sums, and the samples that took longest: their indices and times."""
+        slow = sorted(self.by_index.items(), key=lambda each: -each[1])[:_MOST_SLOW]
+        return dict(self.sums, slow=[{"index": index, "ns": ns} for index, ns in slow])
+
+    def _add(self, name: str, value: int) -> None:
+        self.sums[name] = self.sums.get(name, 0) + value
+
+    def _hear(self) -> None:
+        """Count files that are opened to be read: Python announces them. What hears that cannot be removed."""
+        if not self._hears:
+            self._hears = True
+            sys.addaudithook(self._count)
+
+    def _count(self, event: str, arguments: Any) -> None:
+        if event == "open" and self.is_on and _is_read(*arguments):
+            self._add("files", 1)
+
+
+def _is_read(path: Any, mode: Any, flags: Any) -> bool:
+    if not isinstance(path, (str, bytes)) or not isinstance(flags, int):
+        return False
+    writes = flags & (os.O_WRONLY | os.O_RDWR) if mode is None else set(mode) & set("wax+")
+    return not writes and not os.fsdecode(path).startswith(_NOT_FILES)
+
+
+def _of_process() -> Dict[str, int]:
+    """What the process has read so far, its waits for pages on a disk, and what its other threads have run."""
+    import resource  # only Unix has it
+
+    sums = {"faults": resource.getrusage(resource.RUSAGE_SELF).ru_majflt, "helper_ns": 0, "threads_ns": 0}
+    try:
+        with open("/proc/self/io", encoding="ascii") as stream:
+            io = dict(line.split(": ") for line in stream.read().splitlines())
+        sums.update(read_bytes=int(io["rchar"]), disk_bytes=int(io["read_bytes"]))
+    except (OSError, ValueError, KeyError):
+        pass  # another system, or a container that hides it
+    work = thread_work()
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and thread.native_id in work:
+            target = getattr(getattr(thread, "_target", None), "__name__", "")
+            sums["helper_ns" if target in _HELPERS else "threads_ns"] += work[thread.native_id].run_ns
+    return sums
+
+
+def counted(method: Any, count: Callable[..., Any]) -> Any:
+    """The method, counted by `Loading.fetch` or `Loading.request`."""
+
+    @functools.wraps(method)
+    def counting(*args: Any) -> Any:
+        return count(method, *args)
+
+    return counting
