@@ -83,7 +83,7 @@ class _Stack(_Line, kw_only=True):
     ns: Ns
     callers: Annotated[list[_Line], msgspec.Meta(max_length=64)] = []
     above: Text | None = None
-    asked: Text | None = None
+    above_call: Text | None = None
     below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
 
 
@@ -115,6 +115,7 @@ class _Loading(msgspec.Struct):
     requests: Ns = 0
     request_ns: Ns = 0
     request_run_ns: Ns = 0
+    cpu_ns: Ns = 0
     helper_ns: Ns = 0
     threads_ns: Ns = 0
     files: Ns = 0
@@ -206,7 +207,7 @@ def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
 
 
 def _loading(stacks: _Stacks) -> list[dict[str, Any]] | None:
-    """What the process itself loaded and asked for while it was sampled, then what each worker loaded."""
+    """What the process itself loaded and above_call for while it was sampled, then what each worker loaded."""
     every = [(stacks.loading, False), *((worker.loading, True) for worker in stacks.workers)]
     span = {"steps": stacks.steps, "span_ns": stacks.span_ns}
     rows = [msgspec.to_builtins(of) | span | {"of_loader": of_loader} for of, of_loader in every if of]

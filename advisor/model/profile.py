@@ -41,7 +41,7 @@ END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")
 def matches(pattern: str, column: str = "name") -> pl.Expr:
     """Whether a text matches a regular expression; null where there is no text.
 
-    Each distinct text of a large table is asked once: it has a million rows and some thousand names.
+    Each distinct text of a large table is above_call once: it has a million rows and some thousand names.
     """
 
     def matching(texts: pl.Series) -> pl.Series:
@@ -75,7 +75,7 @@ STACKS: Final = pl.Struct(
         **_LINE,  # the innermost
         "callers": pl.List(pl.Struct(_LINE)),  # the program's lines around it, the outermost first
         "above": pl.String,  # the nearest function of a library around the user's: `torch/nn/modules/module.py: ...`
-        "asked": pl.String,  # what that function calls
+        "above_call": pl.String,  # what that function calls
         "below": pl.List(pl.String),  # functions of libraries that the line is in, the outermost first
         "ns": pl.Int64,  # the time that its samples stand for
         "samples": pl.Int64,
@@ -94,9 +94,10 @@ LOADING: Final = pl.Struct(
     {
         "of_loader": pl.Boolean,  # a worker process of the data loader, else the process of the steps
         **dict.fromkeys(("steps", "span_ns"), pl.Int64),  # that were sampled
-        **dict.fromkeys(("batches", "samples", "fetch_ns"), pl.Int64),  # that the process loaded, and how long that took
+        **dict.fromkeys(("batches", "samples", "fetch_ns"), pl.Int64),  # that it loaded, and how long that took
         **dict.fromkeys(("run_ns", "wait_ns"), pl.Int64),  # of that its thread ran, and waited for a core
         **dict.fromkeys(("requests", "request_ns", "request_run_ns"), pl.Int64),  # of the loop, for a batch
+        "cpu_ns": pl.Int64,  # what all threads of the process ran
         "helper_ns": pl.Int64,  # what threads ran that hand batches over: they pickle, receive, pin
         "threads_ns": pl.Int64,  # what other threads of Python ran
         **dict.fromkeys(("files", "faults", "read_bytes", "disk_bytes"), pl.Int64),  # opened, major, read, from a disk
@@ -121,7 +122,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "error": pl.String,  # with which the program ended, in its own words
         "driver_wait_ns": pl.Int64,  # how long it has waited in the driver for one call when the recording ends
         "software": pl.String,  # versions of what the job ran on
-        "options": pl.String,  # what the profiler was asked to record
+        "options": pl.String,  # what the profiler was above_call to record
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
         "zero_ns": pl.Int64,  # where the profiler's own tools count from; null: from the first instant recorded
@@ -267,7 +268,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "requested_bytes": pl.Int64,
         "available_bytes": pl.Int64,  # what the allocator may still give, in any number of pieces
         "fragmentation": pl.Float64,  # 0..1, of that: outside its largest piece
-        "framework_op": TEXT,  # that asked for it
+        "framework_op": TEXT,  # that above_call for it
         "region": TEXT,  # output, temp, dynamic, ...
         "dtype": TEXT,
         "shape": TEXT,

@@ -18,7 +18,7 @@ from advisor.present.next_recording import answered, recording
 from advisor.present.phases import phases
 from advisor.present.ranks import odd_ranks, pace
 from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
-from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
+from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.trust import is_about_recording, record, trust
 from advisor.present.verdict import headline, qualified
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percents
@@ -123,6 +123,7 @@ def _article(run: Run, number: int) -> doc.Article:
         _ranks(run),
         _timeline(run),
         *_charts(run),
+        loading(run),
         pipeline(run),
     )
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from advisor.inputs.names.loading_stages import stage_of
 from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
 from advisor.model.source import Steps
@@ -14,6 +15,7 @@ MOST_ROWS: Final = 80
 
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
 _OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
+_HOLDS: Final = {"loading": "loading", "cores": "the cores", "transport": "handing over", "step": "the step's rest"}
 _DEEPEST: Final = 40
 _INDENT: Final = "\N{NO-BREAK SPACE}" * 2
 _COLOUR: Final = "The stronger the colour, the more of the time a frame takes by itself."
@@ -108,6 +110,41 @@ def _stage(row: Row, depth: int, steps: Steps, all_ms: float) -> doc.Row:
     name = doc.Cell(f"{_INDENT * depth}{row.get('transformation')}", beside=mark)
     share = number(row, "waited_ms") / all_ms if all_ms else 0.0
     return doc.Row((name, doc.Cell(ms(waited)), doc.Cell(ms(works)), *map(doc.Cell, counts)), extent=(share, share))
+
+
+def loading(run: Run) -> doc.Section | None:
+    """The journey of a batch through the loader, and how soon the next one comes after each change."""
+    stages, paces = run.metrics.get("loading_stage", ()), run.metrics.get("loading_pace", ())
+    if not stages or not paces:
+        return None
+    line = " → ".join(f"{row.get('words')} {ms(number(row, 'ms'))}" for row in stages)
+    slow = next((str(row["slow_samples"]) for row in run.metrics.get("device", ()) if row.get("slow_samples")), "")
+    soonest_ms = min(number(row, "period_ms") for row in paces)
+    heads = (doc.Head("Change"), doc.Head("A batch each", is_number=True), doc.Head("Batches/s", is_number=True))
+    says = (
+        "Predicted from the measured stages: processes load beside each other and beside the step, and share the cores."
+        " That storage becomes slower with more readers is not in it."
+    )
+    table = doc.Table(
+        (*heads, doc.Head("What holds it")),
+        tuple(_paced(row, soonest_ms) for row in paces),
+        bars="Bars: batches per second, of the most.",
+    )
+    samples = (doc.Text(slow, label="Samples that take longest, by index:"),) if slow else ()
+    blocks = (doc.Text(line, "strong"), *samples, doc.Text(says, "quiet"), table)
+    return doc.Section("The journey of a batch", blocks, id="loading", level=doc.Level.BEHIND)
+
+
+def _paced(row: Row, soonest_ms: float) -> doc.Row:
+    """After a change: another number of processes, or without a stage."""
+    period_ms, processes, without = number(row, "period_ms"), row.get("processes"), row.get("without")
+    change = "1 worker" if processes == 1 else f"{processes} workers"
+    if without:
+        change = f"without {stage_of(str(without)).words}" if without != "all" else "every batch ready at once"
+    share = soonest_ms / period_ms if period_ms else 0.0
+    rate = f"{1e3 / period_ms:,.4g}" if period_ms else ""
+    cells = (doc.Cell(change, beside="now" if row.get("is_now") else ""), doc.Cell(ms(period_ms)), doc.Cell(rate))
+    return doc.Row((*cells, doc.Cell(_HOLDS.get(str(row.get("limit")), ""))), extent=(share, share))
 
 
 def peak(run: Run) -> doc.Table | None:

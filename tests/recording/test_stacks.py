@@ -211,9 +211,12 @@ def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pyt
     """Parent and worker are one process here: its number is made to be its parent's."""
     monkeypatch.setattr(os, "getppid", os.getpid)
     fetched: list[int] = []
-    fetcher = type("Fetcher", (), {"fetch": lambda _, index: fetched.append(index)})
-    fetch = SimpleNamespace(_MapDatasetFetcher=fetcher)
+    fetcher, other = (type("Fetcher", (), {"fetch": lambda _, index: fetched.append(index)}) for _ in range(2))
+    fetch = SimpleNamespace(_MapDatasetFetcher=fetcher, _IterableDatasetFetcher=other)
     monkeypatch.setitem(sys.modules, "torch.utils.data._utils.fetch", fetch)  # type: ignore[arg-type]
+    iterator = type("Iterator", (), {"__next__": lambda _: 1})
+    loader = SimpleNamespace(_BaseDataLoaderIter=iterator)
+    monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", loader)  # type: ignore[arg-type]
     data = SimpleNamespace(get_worker_info=lambda: 1)
     monkeypatch.setitem(sys.modules, "torch.utils.data", data)  # type: ignore[arg-type]
     watch_loaders(str(tmp_path))
@@ -229,7 +232,7 @@ def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pyt
     assert fetched == [1, 2, 3]
     block = parent.block()
     assert block is not None
-    assert [set(worker) for worker in block["workers"]] == [{"samples", "stacks"}]
+    assert [set(worker) for worker in block["workers"]] == [{"samples", "stacks", "loading"}]
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 

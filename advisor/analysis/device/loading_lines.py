@@ -7,13 +7,11 @@ import polars as pl
 
 from advisor.analysis.device.host_lines import place_of_node, sampled
 from advisor.analysis.device.line_tree import Node
+from advisor.analysis.device.loading_stages import with_stages
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.loading_stages import COLLATE, TRANSPORT
 
-_FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
-_OWN: Final = {
-    "copying the batch into shared memory": r"_new_shared|multiprocessing/reductions\.py",
-    "collating samples into a batch": r"torch/utils/data/_utils/collate\.py|data_collator\.py",
-}
+_OWN: Final = {TRANSPORT: "copying the batch into shared memory", COLLATE: "collating samples into a batch"}
 _REST: Final = "the loader itself"
 _LEAST: Final = 0.05
 
@@ -24,38 +22,24 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     A line of the program is named by the function or line below it that holds four fifths of its time.
     """
     main = view.once(sampled)
-    workers = sampled(view, of_loader=True)
-    rows = _fetching(workers if workers.height else main)
+    rows = with_stages(view, of_loader=sampled(view, of_loader=True).height > 0)
     total = int(rows["ns"].sum()) if rows.height else 0
     if not total:
         return []
     outside = {key for row in main.filter(pl.col("kind") != "loading").to_dicts() for key in map(_key, _frames(row))}
-    tree, own = Node(""), dict.fromkeys([*_OWN, _REST], 0)
+    tree, own = Node(""), dict.fromkeys([*_OWN.values(), _REST], 0)
     for row in rows.to_dicts():
         frames = [frame for frame in _frames(row) if _key(frame) not in outside]
         if frames and row["is_called"]:
             tree.add(frames, row["ns"], row["kind"], counts=True, is_own=False)
         else:
-            own[row["stage"] or _REST] += row["ns"]
+            own[_OWN.get(row["stage"], _REST)] += row["ns"]
     entry = tree
     while len(entry.below) == 1:  # what the loader calls, `__getitem__`, and what alone that calls
         (entry,) = entry.below.values()
     each = [(place_of_node(node.place()), node.ns) for node in entry.below.values() or [entry]]
     parts = [(name, ns / total) for name, ns in (*each, *own.items()) if ns >= _LEAST * total]
     return sorted(parts, key=lambda part: -part[1])
-
-
-def _fetching(stacks: pl.DataFrame) -> pl.DataFrame:
-    """The samples in which a batch is made: `stage` of the loader's own, and whether it calls the line, `is_called`."""
-    if "above" not in stacks.columns:  # recorded functions, not samples
-        return stacks.clear()
-    below = pl.col("below").list.join("\n")
-    stage = pl.lit(None, pl.String)
-    for name, pattern in reversed(_OWN.items()):
-        stage = pl.when(below.str.contains(pattern)).then(pl.lit(name)).otherwise(stage)
-    is_called = pl.col("above").str.contains(_FETCHES).fill_null(value=False)
-    fetches = is_called | below.str.contains(r"(?m)" + _FETCHES)
-    return stacks.filter(pl.col("line").is_not_null(), fetches).with_columns(stage=stage, is_called=is_called)
 
 
 def _frames(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -19,10 +19,12 @@ from advisor.analysis.device.iterators import (
     waits,
 )
 from advisor.analysis.device.loading_lines import loading_lines
+from advisor.analysis.device.loading_stages import batch, cores, largest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
+from advisor.inputs.names.loading_stages import TRANSPORT
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -34,8 +36,6 @@ _TAKES: Final = (
     r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
 )
 _BUILT_IN: Final = r"^<built-in \w+ ([^ >]+).*>$"
-_FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
-_FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _LITTLE: Final = 0.1
 _MOST_LINES: Final = 3
@@ -73,8 +73,9 @@ def _loading_ms(view: DeviceView) -> float | Missing:
     """What one process takes for a batch: where the step waits for workers, it waits for all of them."""
     if not view.once(_workers_share):
         return view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
-    workers = view.once(_workers)
-    return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns)
+    workers, of = view.once(_workers), view.once(batch)
+    busy_part = of.busy_part * of.alone_ms / of.fetch_ms if of and of.workers else 1.0
+    return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns) * busy_part
 
 
 def _rest_ms(view: DeviceView) -> float:
@@ -116,12 +117,19 @@ def _calls(view: DeviceView) -> str:
 
 
 def _line(view: DeviceView) -> str:
-    """``data.py:41 `decode(...)` takes 61 ms of the 80 ms of a batch``; empty where no stacks were sampled."""
-    batch_ms = view.once(_loading_ms)
+    """``data.py:41 `decode(...)` takes 61 ms of the 80 ms of a batch, most of it decoding``.
+
+    Where handing over sets the pace, what that takes; empty where no stacks were sampled.
+    """
+    batch_ms, of = view.once(_loading_ms), view.once(batch)
+    stage = largest(of) if of else None
+    if of and stage and stage.name == TRANSPORT:
+        return f"handing a batch over takes {ms(of.hand_over_ms)}, loading it {ms(of.alone_ms)}"
+    most = f", most of it {stage.words}" if stage else ""
     for place, part in view.once(loading_lines)[:1]:
         if isinstance(batch_ms, Missing):
-            return f"{place} takes {percent(part)} of the time of a batch"
-        return f"{place} takes {ms(part * batch_ms)} of the {ms(batch_ms)} of a batch"
+            return f"{place} takes {percent(part)} of the time of a batch{most}"
+        return f"{place} takes {ms(part * batch_ms)} of the {ms(batch_ms)} of a batch{most}"
     return ""
 
 
@@ -138,19 +146,17 @@ def _workers(view: DeviceView) -> int | Missing:
     return 0 if view.host_like(OWN_LOADING, "input").height else Missing("no_loader")
 
 
-def _cores(view: DeviceView) -> int:
-    return view.process.get("cpus") or (_FEWEST_CORES if view.device is None else _FEW_CORES)
-
-
 def _cores_ms(view: DeviceView) -> float:
     """What the cores together take for all that they run in a step; where it was not noted, as if nothing waited.
 
     So it is, too, where other programs delayed the job: loading that gets no core does not wait for a disk.
     """
-    loading_ms, cores = view.once(_loading_ms), _cores(view)
+    loading_ms, available = view.once(_loading_ms), cores(view)
     loaded_ms = 0.0 if isinstance(loading_ms, Missing) else view.once(_at_once) * loading_ms
     noted_ms = view.process.get("cpu_ms") if delayed_part(view, "run_delay_ms") < _DELAYED else None
-    return float(noted_ms or loaded_ms + view.once(_rest_ms) * (cores if view.device is None else 1)) / cores
+    if of := view.once(batch):
+        noted_ms = of.cpu_ms * of.per_step
+    return float(noted_ms or loaded_ms + view.once(_rest_ms) * (available if view.device is None else 1)) / available
 
 
 def _is_ready(view: DeviceView) -> bool:
@@ -262,7 +268,8 @@ measure("loading_ms", lambda view: view.once(_loading_ms)).says(
     "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
     "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
-    "workers, loader_workers x step time",
+    "workers, loader_workers x step time x the part of it in which they load and wait for no core: 1 where `advisor "
+    "record` did not count it",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
 )
 measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_once)) > 1 else 0, unit="count").says(
@@ -302,9 +309,9 @@ measure("workers_advised", lambda view: view.once(_advised), unit="count").says(
 measure("workers_pace_ms", _pace_ms).says(
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
     "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
-    "processes of the job ran in a recorded step, as advisor record notes, if other programs delayed it by less than a "
-    "fifth; else max(1, batches_at_once) x loading_ms + step time - wait for the loader, the latter on all cores "
-    "without a device. Where the cores are not known: four, without a device two",
+    "processes of the job ran in a step, as advisor record counts beside its samples; else, in a recorded step, if "
+    "other programs delayed it by less than a fifth; else max(1, batches_at_once) x loading_ms + step time - wait for "
+    "the loader, the latter on all cores without a device. Where the cores are not known: four, without a device two",
     "own model: no core idles; without the noted work, both compute all the time, and without a device the "
     "framework's threads take all cores",
 )
@@ -316,8 +323,9 @@ measure("loading_calls", _calls, unit="text").says(
     "stacks of `advisor record`, Python's calls with with_stack=True, else framework ops",
 )
 measure("loading_line", _line, unit="text").says(
-    "The line in which most of the loading passes, and its time for a batch; empty where no stacks were sampled.",
-    "the first of loading_calls, its part x loading_ms",
+    "The line in which most of the loading passes, its time for a batch, and the longest stage of that; or what "
+    "handing batches over takes where that sets the pace; empty where no stacks were sampled.",
+    "the first of loading_calls, its part x loading_ms; loading_stages",
     "stacks of `advisor record`",
 )
 measure("loading_thread_part", _thread_part).says(

@@ -28,20 +28,20 @@ def described(stack: Stack) -> Dict[str, Any]:
 
     `callers` are the lines of the user's around it, outermost first; `needed` of each line are those of its function
     that need its result. `above` is the nearest function of a library around the user's: whether it is called by a
-    loader, by a module. `asked` is what that calls: a data set or a `collate_fn`. Without a line of the user's, `below`
-    are all functions.
+    loader, by a module. `above_call` is what that calls: a data set or a `collate_fn`. Without a line of the user's,
+    `below` are all functions.
     """
     jitted = [_JITTED] if any(code.co_filename.endswith(_COUNTS_JAX) for code, _ in stack) else []
     frames = at_work([frame for frame in stack if not frame[0].co_filename.startswith(_HERE)])
     own = next((at for at, (code, _) in enumerate(frames) if is_own(code.co_filename)), len(frames))
     below = [*(_function(code) for code, _ in reversed(frames[:own])), *jitted][-_MOST_BELOW:]
     if own == len(frames):
-        return {"line": None, "function": None, "call": None, "above": None, "asked": None, "below": below}
+        return {"line": None, "function": None, "call": None, "above": None, "above_call": None, "below": below}
     around = frames[own + 1 :]
     callers = [_line(*frame) for frame in reversed(around) if is_own(frame[0].co_filename)]
     library = next((frame for frame in frames[own:] if not is_own(frame[0].co_filename)), None)
-    above, asked = (_function(library[0]), call_at(*library)) if library else (None, None)
-    return dict(_line(*frames[own]), callers=callers[-_MOST_CALLERS:], above=above, asked=asked, below=below)
+    above, above_call = (_function(library[0]), call_at(*library)) if library else (None, None)
+    return dict(_line(*frames[own]), callers=callers[-_MOST_CALLERS:], above=above, above_call=above_call, below=below)
 
 
 @functools.lru_cache(maxsize=4096)

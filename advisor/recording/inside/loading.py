@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from .clock import RunDelay
 from .contention import thread_work
@@ -28,6 +28,7 @@ class Loading:
         self.is_on = False
         self.sums: Dict[str, int] = {}
         self.by_index: Dict[int, int] = {}
+        self._visit: Tuple[Optional[int], int] = (None, 0)
         self._hears = False
         self._before: Dict[str, int] = {}
         self._delay: Optional[RunDelay] = None
@@ -71,12 +72,19 @@ class Loading:
         return batch
 
     def sample(self, frame: Any, ns: int) -> None:
-        """A stack was sampled: its time is of the sample that is loaded, where an index says of which."""
+        """A stack was sampled: its time is of the sample that is loaded, where an index says of which.
+
+        What counts is one visit: the samples of stacks that follow each other.
+        """
+        if not self.is_on:
+            return
         while frame is not None and not frame.f_code.co_filename.endswith(_FETCHES):
             frame = frame.f_back
         index = frame.f_locals.get("idx") if frame is not None else None
-        if self.is_on and isinstance(index, int):
-            self.by_index[index] = self.by_index.get(index, 0) + ns
+        before, ns_before = self._visit
+        self._visit = (index, ns + ns_before if index == before else ns)
+        if isinstance(index, int):
+            self.by_index[index] = max(self.by_index.get(index, 0), self._visit[1])
 
     def facts(self) -> Dict[str, Any]:
         """The sums, and the samples that took longest: their indices and times."""
@@ -105,10 +113,11 @@ def _is_read(path: Any, mode: Any, flags: Any) -> bool:
 
 
 def _of_process() -> Dict[str, int]:
-    """What the process has read so far, its waits for pages on a disk, and what its other threads have run."""
+    """What the process has run and read so far, its waits for pages on a disk, and what its other threads have run."""
     import resource  # only Unix has it
 
-    sums = {"faults": resource.getrusage(resource.RUSAGE_SELF).ru_majflt, "helper_ns": 0, "threads_ns": 0}
+    sums = {"cpu_ns": time.process_time_ns()}
+    sums.update(faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt, helper_ns=0, threads_ns=0)
     try:
         with open("/proc/self/io", encoding="ascii") as stream:
             io = dict(line.split(": ") for line in stream.read().splitlines())

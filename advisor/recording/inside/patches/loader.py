@@ -17,7 +17,7 @@ class Loader(Patch):
     name = "dataloader"
     numerics = "changes"  # random augmentation draws other numbers in other processes
     arguments = {
-        "num_workers": {"type": "integer", "minimum": 1, "maximum": 128, "description": "worker processes"},
+        "num_workers": {"type": "integer", "minimum": 0, "maximum": 128, "description": "worker processes"},
         "pin_memory": {"type": "boolean", "description": "batches in pinned memory; needs a GPU"},
         "prefetch_factor": {"type": "integer", "minimum": 1, "maximum": 64, "description": "batches ahead per worker"},
         "persistent_workers": {"type": "boolean", "description": "workers live longer than an epoch"},
@@ -40,10 +40,12 @@ class Loader(Patch):
             self.refuse("iterable_dataset", kind=type(arguments["dataset"]).__name__)
             return {}
         planned = {name: value for name, value in self.values.items() if self._fits(name, arguments)}
+        if planned.get("num_workers") == 0:
+            planned.update(dict.fromkeys(_NEED_WORKERS), persistent_workers=False)
         changes = {name: value for name, value in planned.items() if arguments.get(name) != value}
         if planned and not changes:
             self.refuse("as_it_is")
-        if "num_workers" in changes and not self._can_travel(arguments):
+        if changes.get("num_workers") and not self._can_travel(arguments):
             return {}
         return changes
 

@@ -1,0 +1,246 @@
+"""What a batch takes from storage to the step, stage by stage, and what holds it up, as the recorder counted it."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.cpu_waits import noted_ms
+from advisor.analysis.device.host_lines import sampled
+from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.loading_stages import PIN, TRANSPORT, Stage, stage_of, stages
+
+_FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
+_RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"
+_ASKS: Final = r"selectors\.py|Connection\._poll$"  # whether a batch is there
+_INNER: Final = frozenset({"Compose", "Sequential", "OneOf", "BaseCompose", "SomeOf", "Module"})  # that call others
+_PART: Final = 0.25  # own choice: of a batch, from which a wait is its limit
+_HALF: Final = 0.5
+_LITTLE: Final = 0.05
+_FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
+_FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
+_NS: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch, in ms: what it takes of a process that loads, and of the process of the steps.
+
+    Attributes:
+        workers: Processes that load; 0 where the process of the steps does.
+        stages: What `fetch` takes, by stage, the longest first.
+        names: What the program and libraries do in `transform`, by name.
+        fetch_ms: All of it.
+        run_ms: Of that, the thread runs.
+        delay_ms: Of that, it waits for a core.
+        send_ms: Threads of the worker run to hand the batch over.
+        receive_ms: The process of the steps takes it over.
+        pin_ms: It, or a thread of it, pins.
+        request_ms: The step waits until it has it.
+        period_ms: From one batch to the next.
+        cpu_ms: All threads of the job run.
+        per_step: Batches of a step.
+        locked_ms: It sleeps for nothing that is known while other threads of Python run: in the process that loads, or
+            in the one that receives.
+        files: Opened for it.
+        bytes: Read for it, of files and pipes.
+        disk_bytes: Of these, from a disk.
+        faults: Waits for a page of a disk.
+        samples: In it.
+        slow: Samples that took longest: index and ms.
+    """
+
+    workers: int
+    stages: Mapping[str, float]
+    names: Mapping[str, float]
+    fetch_ms: float
+    run_ms: float
+    delay_ms: float
+    send_ms: float
+    receive_ms: float
+    pin_ms: float
+    request_ms: float
+    period_ms: float
+    cpu_ms: float
+    per_step: float
+    locked_ms: float
+    files: float
+    bytes: float
+    disk_bytes: float
+    faults: float
+    samples: float
+    slow: tuple[tuple[int, float], ...]
+
+    @property
+    def alone_ms(self) -> float:
+        """What loading it takes of a process that always has a core."""
+        return max(0.0, self.fetch_ms - self.delay_ms)
+
+    @property
+    def sleep_ms(self) -> float:
+        """What the thread sleeps meanwhile: for storage, for another thread, for a lock."""
+        return max(0.0, self.alone_ms - self.run_ms)
+
+    @property
+    def busy_part(self) -> float:
+        """How much of the time the processes load."""
+        return float(min(1.0, self.fetch_ms / max(1, self.workers) / self.period_ms))
+
+    @property
+    def rest_ms(self) -> float:
+        """The step without its request."""
+        return max(0.0, self.period_ms - self.request_ms)
+
+    @property
+    def hand_over_ms(self) -> float:
+        """From one handed over to the next: workers send at once, one process receives."""
+        return max(self.receive_ms, self.send_ms / max(1, self.workers)) if self.workers else 0.0
+
+
+def with_stages(view: DeviceView, *, of_loader: bool) -> pl.DataFrame:
+    """The samples in which a batch is made, with the `stage`, and whether the loader calls the line, `is_called`."""
+    stacks = sampled(view, of_loader=of_loader)
+    if "above" not in stacks.columns:  # recorded functions, not samples
+        return stacks.clear()
+    is_called = pl.col("above").str.contains(_FETCHES).fill_null(value=False)
+    fetches = is_called | pl.col("below").list.join("\n").str.contains(r"(?m)" + _FETCHES)
+    return _staged(stacks.filter(pl.col("line").is_not_null(), fetches).with_columns(is_called=is_called))
+
+
+def batch(view: DeviceView) -> Batch | None:
+    """A mean batch of the sampled steps; None where none was counted."""
+    counted = pl.DataFrame(view.process.get("loading") or [], orient="row")
+    if not counted.height or "batches" not in counted.columns:
+        return None
+    loads = counted.filter(pl.col("batches") > 0)
+    main = counted.filter(~pl.col("of_loader")).row(0, named=True)
+    workers = loads.filter("of_loader").height
+    if workers:
+        loads = loads.filter("of_loader")
+    if not loads.height or not main["requests"]:
+        return None
+    total = loads.sum().row(0, named=True)
+
+    def each(name: str) -> float:
+        return float(total[name]) / float(total["batches"])
+
+    rows = with_stages(view, of_loader=workers > 0)
+    in_stages, names, fetch_ms = _sums(rows), _names(rows), each("fetch_ns") / _NS
+    all_ns = sum(in_stages.values())
+    request_ms, received = main["request_ns"] / main["requests"] / _NS, _received(view) if workers else {}
+    scale = main["span_ns"] / main["requests"] / _NS
+    of = Batch(
+        workers=workers,
+        stages={name: fetch_ms * ns / all_ns for name, ns in in_stages.most_common()} if all_ns else {},
+        names={name: fetch_ms * ns / all_ns for name, ns in names.most_common()},
+        fetch_ms=fetch_ms,
+        run_ms=each("run_ns") / _NS,
+        delay_ms=each("wait_ns") / _NS,
+        send_ms=each("helper_ns") / _NS if workers else 0.0,
+        receive_ms=min(request_ms, received.get(TRANSPORT, 0.0) * scale),
+        pin_ms=received.get(PIN, 0.0) * scale + main["helper_ns"] / main["requests"] / _NS,
+        request_ms=request_ms,
+        period_ms=scale,
+        cpu_ms=(each("cpu_ns") * bool(workers) + main["cpu_ns"] / main["requests"]) / _NS,
+        per_step=main["requests"] / max(1, main["steps"]),
+        locked_ms=0.0,
+        files=each("files"),
+        bytes=each("read_bytes"),
+        disk_bytes=each("disk_bytes"),
+        faults=each("faults"),
+        samples=each("samples"),
+        slow=_slow(loads),
+    )
+    slept_ms = sum(of.stages.get(stage.name, 0.0) for stage in stages() if stage.waits and stage.name != "wait")
+    locked_ms = min(of.sleep_ms - slept_ms, each("threads_ns") / _NS)
+    if workers:
+        receives_ms = of.receive_ms - main["request_run_ns"] / main["requests"] / _NS
+        locked_ms = max(locked_ms, min(receives_ms, main["threads_ns"] / main["requests"] / _NS))
+    return replace(of, locked_ms=locked_ms)
+
+
+def limit(of: Batch) -> str:
+    """What sets the pace of the loading: ready, transport, storage, sleep, lock, delay, or work.
+
+    `ready`: the step does not wait. `delay`: for a core. `work`: a process that loads runs all the time.
+    """
+    if of.workers and of.request_ms < _LITTLE * of.period_ms:
+        return "ready"
+    if of.locked_ms > _PART * (of.request_ms if of.workers else of.alone_ms):
+        return "lock"
+    if of.hand_over_ms > max(of.fetch_ms / max(1, of.workers), _PART * of.request_ms):
+        return "transport"
+    if of.sleep_ms > _HALF * of.alone_ms:
+        longest = max(of.stages, key=lambda name: of.stages[name] * stage_of(name).waits)
+        return "sleep" if longest == "sleep" else "storage"
+    return "delay" if of.delay_ms > _PART * of.fetch_ms else "work"
+
+
+def largest(of: Batch) -> Stage | None:
+    """The longest stage of loading, or the handing over where that sets the pace; None where no stack was sampled."""
+    longest = TRANSPORT if limit(of) == TRANSPORT else next(iter(of.stages), None)
+    return stage_of(longest) if longest else None
+
+
+def delayed_by_others(view: DeviceView) -> bool:
+    """Whether other programs, and not the job, have the cores that the job waits for."""
+    return noted_ms(view, "run_delay_ms") > noted_ms(view, "own_delay_ms")
+
+
+def cores(view: DeviceView) -> int:
+    """Cores that the process may use: as noted, else as few as such machines have."""
+    return view.process.get("cpus") or (_FEWEST_CORES if view.device is None else _FEW_CORES)
+
+
+def _staged(rows: pl.DataFrame) -> pl.DataFrame:
+    called = pl.concat_str(pl.lit("asked "), pl.when("is_called").then("above_call"), ignore_nulls=True)
+    text = pl.concat_str("call", called, pl.col("below").list.join("\n"), separator="\n", ignore_nulls=True)
+    stage = pl.lit(stages()[-1].name)
+    for each in reversed(stages()):
+        stage = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(stage)
+    return rows.with_columns(stage=stage)
+
+
+def _received(view: DeviceView) -> dict[str, float]:
+    """What part of the time the process of the steps takes batches over of its workers, and pins them."""
+    stacks = view.once(sampled)
+    below = pl.col("below").list.join("\n")
+    rows = _staged(
+        stacks.filter(below.str.contains(_RECEIVES), ~below.str.contains(f"(?m){_ASKS}")).with_columns(is_called=False)
+    )
+    total = max(1, int(stacks["ns"].sum()))
+    return {name: ns / total for name, ns in _sums(rows).items()}
+
+
+def _sums(rows: pl.DataFrame) -> Counter[str]:
+    return Counter(dict(rows.group_by("stage").agg(pl.col("ns").sum()).iter_rows()) if rows.height else {})
+
+
+def _names(rows: pl.DataFrame) -> Counter[str]:
+    """What libraries do in a stage that has `names`: the innermost that does not only call others."""
+    by_name: Counter[str] = Counter()
+    for row in rows.to_dicts():
+        pattern = stage_of(row["stage"]).names
+        names = re.findall(pattern, "\n".join(row["below"])) if pattern else []
+        own = [name for name in names if name not in _INNER]
+        if own:
+            by_name[own[-1]] += row["ns"]
+    return by_name
+
+
+def _slow(loads: pl.DataFrame) -> tuple[tuple[int, float], ...]:
+    every: Counter[int] = Counter()
+    for slow in loads["slow"].to_list():
+        every |= Counter({each["index"]: each["ns"] for each in slow or ()})
+    return tuple((index, ns / _NS) for index, ns in every.most_common(5))
+
+
+def parts(of: Batch) -> list[tuple[str, float]]:
+    """The journey of a batch: each stage in the order in which it is passed, in ms of a batch."""
+    order = ["network", "read", "sleep", "wait", "decode", "transform", "collate"]
+    journey = [(name, of.stages.get(name, 0.0)) for name in order]
+    sent = of.stages.get(TRANSPORT, 0.0) + of.send_ms + of.receive_ms
+    return [(name, ms) for name, ms in (*journey, (TRANSPORT, sent), (PIN, of.stages.get(PIN, 0.0) + of.pin_ms)) if ms]

@@ -1,0 +1,168 @@
+"""The stages of a batch, what holds up the loading, and what more processes or a stage less would give."""
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.loading_stages import Batch, batch, cores, delayed_by_others, largest, limit, parts
+from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.loading_stages import stage_of
+from advisor.metrics.metric import of_devices, tabulates
+from advisor.text import bytes_, ms
+
+_LITTLE: Final = 0.05
+_MOST_NAMES: Final = 3
+_SLOW: Final = 4  # own choice: times the mean sample
+_SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
+_FEWEST: Final = 0.5  # files of a sample, from which it counts as read from files of its own
+_SMALL_BYTES: Final = 1 << 20  # own choice: a disk reads as much in under 10 ms, and seeks for that long
+_HANDED_MS: Final = 1.0
+_PROCESSES: Final = (0, 1, 2, 4, 8, 16)
+_LIMITS: Final = {
+    "transport": "handing batches over takes longer than loading them",
+    "storage": "storage, because the process sleeps until its files are there",
+    "sleep": "the program, which sleeps",
+    "lock": "Python's lock (GIL), which other threads of the process have",
+    "work": "computing, because the process runs all the time",
+}
+_SOURCE: Final = "stacks and counts of `advisor record`; DS-Analyzer, arXiv 2007.06775: loading of each stage, measured"
+
+measure = of_devices(__name__, source=_SOURCE)
+
+
+def _stage_fix(view: DeviceView) -> str:
+    of = view.once(batch)
+    return stage.fix if of and (stage := largest(of)) else ""
+
+
+def _stages(view: DeviceView) -> str:
+    of = view.once(batch)
+    if of is None:
+        return ""
+    every = sorted(parts(of), key=lambda part: -part[1])
+    total = sum(length for _, length in every)
+    names = ", ".join(f"{name} {ms(length)}" for name, length in [*of.names.items()][:_MOST_NAMES])
+    words = [
+        f"{stage_of(name).words} {ms(length)}{f' ({names})' if names and name == 'transform' else ''}"
+        for name, length in every
+        if length >= _LITTLE * total
+    ]
+    return ", ".join(words)
+
+
+def _limit_words(view: DeviceView) -> str:
+    of = view.once(batch)
+    if of is None:
+        return ""
+    if (code := limit(of)) == "delay":
+        return f"the cores, which {'other programs keep' if delayed_by_others(view) else 'the job itself keeps'} busy"
+    return _LIMITS.get(code, "")
+
+
+def _small_files(view: DeviceView) -> str:
+    of = view.once(batch)
+    if of is None or of.files < _FEWEST * of.samples or of.bytes / max(1, of.files) > _SMALL_BYTES:
+        return ""
+    return f"{of.files:,.0f} files of {bytes_(of.bytes / of.files)}"
+
+
+def _slow_samples(view: DeviceView) -> str:
+    of = view.once(batch)
+    if of is None:
+        return ""
+    least_ms = max(_SLOW_MS, _SLOW * of.alone_ms / max(1, of.samples))
+    return ", ".join(f"{index} ({ms(length)})" for index, length in of.slow if length >= least_ms)
+
+
+def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.0) -> tuple[float, str]:
+    """From one batch to the next with so many processes, and what holds that: loading, cores, transport, step.
+
+    `without_ms` is what loading takes less. Processes load beside the step; one of none takes turns with it. `floor_ms`
+    is what the cores together take for all that they run for a batch.
+    """
+    load_ms = max(0.0, of.alone_ms - without_ms)
+    if processes == 0:
+        return of.rest_ms + of.pin_ms + load_ms, "loading" if load_ms > of.rest_ms else "step"
+    receive_ms = of.receive_ms if of.workers else min(_HANDED_MS, of.alone_ms)
+    ends = {
+        "loading": (load_ms + of.send_ms) / processes,
+        "cores": max(0.0, floor_ms - without_ms * of.run_ms / max(of.alone_ms, 1e-9)),
+        "transport": of.rest_ms + receive_ms if receive_ms > of.rest_ms else 0.0,
+        "step": of.rest_ms + receive_ms,
+    }
+    last = max(ends, key=lambda name: ends[name])
+    return ends[last], last
+
+
+def _pace_of(view: DeviceView, processes: int) -> float:
+    """From one batch to the next with so many processes; 0 where no batch was counted."""
+    of = view.once(batch)
+    return period_ms(of, processes, of.cpu_ms / cores(view))[0] if of else 0.0
+
+
+def _alone_gain_ms(view: DeviceView) -> float:
+    of = view.once(batch)
+    return max(0.0, of.period_ms - _pace_of(view, 0)) * of.per_step if of and of.workers else 0.0
+
+
+@tabulates("loading_pace")
+def _pace(view: DeviceView) -> pl.DataFrame:
+    """What a batch takes now, with other numbers of processes, without its longest stages, or ready at once."""
+    of, schema = view.once(batch), {"processes": pl.Int64, "without": pl.String, "is_now": pl.Boolean}
+    schema |= {"period_ms": pl.Float64, "limit": pl.String}
+    if of is None:
+        return pl.DataFrame(schema=schema)
+    floor_ms = of.cpu_ms / cores(view)
+    rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, None)]
+    rows += [(n, None, False, *period_ms(of, n, floor_ms)) for n in _PROCESSES if n != of.workers]
+    for name, length in [*of.stages.items()][:_MOST_NAMES]:
+        rows.append((of.workers, name, False, *period_ms(of, of.workers, floor_ms, length)))
+    rows.append((of.workers, "all", False, of.rest_ms, "step"))
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+@tabulates("loading_stage")
+def _journey(view: DeviceView) -> pl.DataFrame:
+    """Each stage of a batch in the order in which it is passed."""
+    of = view.once(batch)
+    rows = [(name, stage_of(name).words, length) for name, length in parts(of)] if of else []
+    return pl.DataFrame(rows, schema={"stage": pl.String, "words": pl.String, "ms": pl.Float64}, orient="row")
+
+
+measure("loading_stages", _stages, unit="text").says(
+    "What one batch takes, by stage, the longest first; empty where no batch was counted.",
+    "mean time of the loader's fetch in a process that loads x each stage's part of the samples in it, by the calls in "
+    "their stacks and `inputs/names/loading_stages.yaml`; and what processes run to hand it over",
+)
+measure("loading_limit", lambda v: limit(of) if (of := v.once(batch)) else "", unit="text").says(
+    "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
+    "ready: workers keep a step waiting for under 5 %. transport: what one process receives, or what workers send / "
+    "workers, is above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of fetch or "
+    "more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
+    "without waits for a core, most in a stage that reads, or in a sleep. delay: it waits for a core for over a "
+    "quarter. Else work",
+    "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
+    "(`/proc/thread-self/schedstat`)",
+)
+measure("loading_limit_words", _limit_words, unit="text").says(
+    "The same in words; empty where nothing holds it up, or it is unknown.", "loading_limit"
+)
+measure("loading_fix", _stage_fix, unit="text").says(
+    "How to shorten the longest stage, or the handing over where that holds up the loading; empty where unknown.",
+    "the advice for the stage",
+)
+measure("alone_gain_ms", _alone_gain_ms).says(
+    "What a step gets shorter if the process of the steps loads its batches itself; 0 where it does, or it is unknown.",
+    "(time from one batch to the next - time of the step without its request - fetch without waits for a core) x "
+    "batches of a step",
+)
+measure("small_files", _small_files, unit="text").says(
+    "How many files are opened for a batch, and their size, where these are under 1 MiB and one for each second sample "
+    "or more; else empty.",
+    "files that Python opens to read / batches; bytes read (`/proc/self/io`) / files",
+    "a disk reads 1 MiB in the time of one seek",
+)
+measure("slow_samples", _slow_samples, unit="text").says(
+    "The samples that take longest, by their index; empty where none takes 50 ms and four times as long as the mean.",
+    "time that the stacks stand for which were sampled one after another while the index was loaded: up to five",
+)

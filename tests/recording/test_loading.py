@@ -1,0 +1,161 @@
+"""What a loader takes: counts of a process by themselves, and programs with a planted fault, recorded as they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from advisor.engine import check
+from advisor.options import Options
+from advisor.recording.inside.loading import Loading
+from advisor.recording.launcher import Options as Recording
+from advisor.recording.launcher import run
+from tests.effort import soak
+from tests.torch_python import torch_python
+
+
+def test_a_process_counts_its_batches_their_samples_and_the_files_that_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    hooks: list[Any] = []
+    monkeypatch.setattr(sys, "addaudithook", hooks.append)  # a real one would stay
+    of = Loading()
+    assert of.fetch(lambda _, index: index, None, [1, 2]) == [1, 2]
+    assert of.facts() == {"slow": []}
+    of.begin()
+    of.fetch(lambda _, index: index, None, [1, 2])
+    of.fetch(lambda _, index: index, None, [3])
+    assert of.request(lambda iterator: iterator, 7) == 7
+    (hook,) = hooks
+    for path, mode in ((tmp_path / "a", "rb"), ("b", "r"), ("c", "wb"), ("d", "r+"), ("/proc/self/io", "r"), (3, "r")):
+        hook("open", (os.fspath(path) if isinstance(path, Path) else path, mode, os.O_RDONLY))
+    hook("open", ("e", None, os.O_RDONLY | os.O_CLOEXEC))
+    hook("open", ("f", None, os.O_WRONLY))
+    hook("import", ("json",))
+    of.end()
+    hook("open", ("g", "r", os.O_RDONLY))
+    facts = of.facts()
+    assert [facts[name] for name in ("batches", "samples", "requests", "files")] == [2, 3, 1, 3]
+    assert facts["fetch_ns"] > 0 <= facts["wait_ns"]
+
+
+def test_a_sample_takes_as_long_as_the_stacks_of_one_visit():
+    def frame(index: int | None) -> Any:
+        fetch = SimpleNamespace(co_filename="x/torch/utils/data/_utils/fetch.py")
+        outer = SimpleNamespace(f_code=fetch, f_locals={} if index is None else {"idx": index}, f_back=None)
+        return SimpleNamespace(f_code=SimpleNamespace(co_filename="data.py"), f_locals={"idx": 9}, f_back=outer)
+
+    of = Loading()
+    of.sample(frame(1), 100)
+    of.begin()
+    for index, ns in ((1, 10), (1, 20), (2, 5), (1, 25), (None, 50), (1, 1)):
+        of.sample(frame(index), ns)
+    assert of.facts()["slow"] == [{"index": 1, "ns": 30}, {"index": 2, "ns": 5}]
+
+
+LOOP = """
+import json, os, threading, time
+import numpy as np, torch
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+WORKERS, COLLATE = {workers}, None
+{fault}
+class Data(Dataset):
+    def __len__(self): return 4000
+    def __getitem__(self, index): return item(index)
+def main():
+    model = torch.nn.Linear(64, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Data(), batch_size=4, num_workers=WORKERS, collate_fn=COLLATE)
+    for step, x in enumerate(loader):
+        optimizer.zero_grad()
+        x = torch.as_tensor(np.stack(x) if isinstance(x, list) else x)
+        model(x.reshape(4, -1)[:, :64].float()).sum().backward()
+        optimizer.step()
+        if step == 70: break
+if __name__ == "__main__": main()
+"""
+
+STORAGE = """
+os.mkfifo("slow")
+if os.fork() == 0:
+    while os.getppid() > 1:
+        time.sleep(0.004)
+        open("slow", "wb").write(bytes(256))
+def item(index): return np.frombuffer(open("slow", "rb").read()[:256].ljust(256, b"0"), "f4")
+"""
+
+SMALL = """
+os.mkdir("small")
+for number in range(200): open("small/%d" % number, "wb").write(bytes(256))
+def item(index):
+    parts = [open("small/%d" % ((index * 7 + number) % 200), "rb").read() for number in range(200)]
+    return np.frombuffer(parts[0], "f4")
+"""
+
+DECODE = """
+TEXT = json.dumps(np.random.rand(12000).tolist())
+def item(index): return np.array(json.loads(TEXT)[:64], "f4")
+"""
+
+TRANSFORM = """
+RAW = np.random.rand(400000)
+def item(index): return np.sort(RAW)[:64]
+"""
+
+COLLATE = """
+def item(index): return np.zeros(64, "f4")
+def collate(samples):
+    total = 0
+    for number in range(150000): total += number
+    return torch.as_tensor(np.stack(samples))
+COLLATE = collate
+"""
+
+PICKLED = """
+def item(index): return np.zeros(1 << 20, "f4")
+def COLLATE(samples): return samples
+"""
+
+LOCK = """
+def item(index):
+    total = 0
+    for number in range(20000): total += number
+    return np.zeros(64, "f4")
+def count():
+    number = 0
+    while True: number += 1
+threading.Thread(target=count, daemon=True).start()
+"""
+
+FAULTS = (
+    (PICKLED, 2, "handing over", "transport"),
+    (STORAGE, 0, "reading files", "storage"),
+    (SMALL, 0, "reading files", None),
+    (DECODE, 1, "decoding", None),
+    (TRANSFORM, 1, "transforming", None),
+    (COLLATE, 1, "collating", None),
+    (LOCK, 0, "transforming", "lock"),
+)
+"""A fault, processes that load, the longest stage, and what sets the pace; None where a busy machine may change it."""
+
+
+@pytest.mark.parametrize("number", soak(range(len(FAULTS)), unless=lambda number: FAULTS[number][0] is STORAGE))
+def test_the_stage_of_a_planted_fault_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
+    fault, workers, stage, limit = FAULTS[number]
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(LOOP.format(workers=workers, fault=fault))
+    outcome = run([torch_python(), str(script)], tmp_path / "log", Recording(skip=2, active=5))
+    assert outcome.exit_code == 0
+    (checked,) = check([str(tmp_path / "log")], Options()).runs
+    (row,) = checked.metrics["device"]
+    assert str(row["loading_stages"]).startswith(stage)
+    assert limit in {None, row["loading_limit"]}
+    assert checked.findings[0].rule in {"input-bound", "single-process-data-loader"}
+    assert ("800 files of 256 B" in str(row["small_files"])) is (fault is SMALL)
