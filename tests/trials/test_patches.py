@@ -70,7 +70,7 @@ def test_arguments_are_read_by_their_schema(name: str, values: dict[str, object]
         ("dataloader", {}, "needs at least one of: num_workers"),
         ("dataloader", {"num_workers": "many"}, "num_workers must be a whole number"),
         ("dataloader", {"num_workers": True}, "num_workers must be a whole number"),
-        ("dataloader", {"num_workers": 0}, "num_workers must be from 1 to 128"),
+        ("dataloader", {"num_workers": -1}, "num_workers must be from 0 to 128"),
         ("dataloader", {"pin_memory": "maybe"}, "pin_memory must be true or false"),
         ("dataloader", {"workers": 4}, "dataloader has no argument workers; it has: num_workers"),
         ("optimizer", {"implementation": "fast"}, "implementation must be one of fused, foreach"),

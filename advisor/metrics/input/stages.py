@@ -145,7 +145,7 @@ measure("loading_limit", lambda v: limit(of) if (of := v.once(batch)) else "", u
     "(`/proc/thread-self/schedstat`)",
 )
 measure("loading_limit_words", _limit_words, unit="text").says(
-    "The same in words; empty where nothing holds it up, or it is unknown.", "loading_limit"
+    "What holds up the loading, in words; empty where nothing does, or it is unknown.", "loading_limit"
 )
 measure("loading_fix", _stage_fix, unit="text").says(
     "How to shorten the longest stage, or the handing over where that holds up the loading; empty where unknown.",
