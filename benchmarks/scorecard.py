@@ -21,7 +21,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "fixtures" / "make"))
 
-from simulator import FAULTS, FLEET_FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
+from simulator import FAULTS, FLEET_FAULTS, PACE_FAULTS, case  # noqa: E402 - the scripts of fixtures/ are no package
 
 from advisor import metrics  # noqa: E402
 from advisor.analysis.device.selection import select_steps  # noqa: E402

@@ -113,17 +113,19 @@ def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
     holds_up = (pl.col("dur_ns") > SLOW_CALL_NS) & launches.any().over("thread")
     calls = calls.filter(launches | (pl.col("kind") == "sync") | holds_up)
     calls = calls.select("id", "thread", "kind", "name", "start_ns", "dur_ns", launches=launches)
-    return calls.sort("start_ns", "id").collect()
+    kernels = view.ops.lazy().filter(pl.col("kind") == "kernel").group_by(id="launch").agg(kernels_ns=pl.sum("dur_ns"))
+    return calls.join(kernels, on="id", how="left").sort("start_ns", "id").collect()
 
 
 def _queues(calls: pl.DataFrame) -> Ints:
-    """The queue of each call: 0 that of the thread that launches most, and of those whose calls take turns with its.
+    """The queue of each call: 0 that of the thread whose kernels take longest, and of those that take turns with it.
 
     A thread that hands work over makes no call until it has it back, as PyTorch's threads do for a backward pass. The
     calls of threads that know nothing of each other are open at once as often as chance has it. Threads that launch
     nothing wait for the others.
     """
-    threads = calls.filter("launches").group_by("thread").len().sort("len", "thread", descending=[True, False])
+    launched = calls.filter("launches").group_by("thread").agg(pl.sum("kernels_ns"), pl.len())
+    threads = launched.sort("kernels_ns", "len", "thread", descending=[True, True, False])
     queues: list[tuple[list[int | None], Intervals]] = []
     for thread in threads["thread"]:
         ran = spans(calls.filter("launches", pl.col("thread").eq_missing(thread)))
