@@ -112,7 +112,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="per fault of one worker and GPU")
     parser.add_argument("--seeds-of-many", type=int, default=5, help="per fault of many ranks and GPU")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--pace", action="store_true", help="print only the faults of who sets the pace; no page")
     options = parser.parse_args()
+    if options.pace:
+        tasks = [
+            (name, gpu, seed) for name, of in PACE_FAULTS.items() for gpu in of.gpus for seed in range(options.seeds)
+        ]
+        with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+            scores = list(pool.map(score_simulated, *zip(*tasks, strict=True)))
+        print(*misses(scores), *tables(scores), sep="\n\n")
+        return
     tasks = list(simulated(options.seeds, options.seeds_of_many))
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         scores = [*starmap(scored, chain(recorded(), public())), *pool.map(score_simulated, *zip(*tasks, strict=True))]

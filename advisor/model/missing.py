@@ -223,6 +223,7 @@ REASONS: Final = {
         "coincide"
     ),
     "no_common_step": "the ranks have no step in common",
+    "several_late_ranks": "several ranks are late together",
     "few_common_steps": (
         "the ranks have {steps:count step} in common; {needed:count} or more show whether the same rank is always late"
     ),

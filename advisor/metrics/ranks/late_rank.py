@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from advisor.analysis.job.groups import outstanding, words
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import (
     ALONE,
@@ -18,6 +19,7 @@ from advisor.analysis.job.own_steps import (
 )
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Floats
+from advisor.model.missing import Missing
 
 _MORE_KERNELS: Final = 0.05  # more kernels than the typical rank: fewer are not named
 _BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one is late more often
@@ -29,10 +31,20 @@ def _beyond_typical(cells: Floats, row: int) -> float:
     return float(means[row] - typical(means))
 
 
+def _late(steps: OwnSteps) -> list[int]:
+    """Rows of the ranks that are late: of the latest one, and of those that are nearer to it than to the typical one.
+
+    Where they are more than half of the ranks, they are typical.
+    """
+    alone = steps.alone.mean(axis=1)
+    rows: list[int] = outstanding(alone, float(typical(alone))).tolist()
+    return rows if len(rows) <= len(alone) // 2 else [steps.latest]
+
+
 def _ahead_of_next(steps: OwnSteps) -> float:
-    """By how much the latest rank is later than the next latest."""
-    own, late = steps.own.mean(axis=1), steps.latest
-    return float(np.clip(own[late] - np.delete(own, late).max(), 0, persistent(steps.alone)))
+    """By how much the latest rank is later than the next latest that is not late with it."""
+    own = steps.own.mean(axis=1)
+    return float(np.clip(own[steps.latest] - np.delete(own, _late(steps)).max(), 0, persistent(steps.alone)))
 
 
 def _lasts(steps: OwnSteps) -> bool:
@@ -66,6 +78,17 @@ def _kernels_ratio(steps: OwnSteps) -> Value:
     return kernels / usual if usual else None
 
 
+def _late_of(job: Job) -> list[int]:
+    """Positions of the late ranks."""
+    return [job.members[row] for row in _late(job.once(own_steps))]
+
+
+def _late_alone(job: Job) -> int | Missing:
+    """The number of the late rank."""
+    late = _late_of(job)
+    return job.ranks[late[0]].worker if len(late) == 1 else Missing("several_late_ranks")
+
+
 def _of_steps(value: Callable[[OwnSteps], Value]) -> Callable[[Job], Value]:
     return lambda job: value(job.once(own_steps))
 
@@ -74,9 +97,18 @@ measure = of_jobs(__name__, unknown=unknown_split)
 measure.rank("late_rank", lambda job: job.members[job.once(own_steps).latest]).says(
     "The rank that does most by itself.", f"largest mean alone time; {ALONE}"
 )
+measure("late_rank_alone", _late_alone, unit="rank").says(
+    "The late rank; unknown where several are late together.", "late_rank, if late_ranks is one"
+)
+measure("late_ranks", lambda job: words(job, _late_of(job)), unit="text").says(
+    "The ranks that are late together, and the host or process group that they alone have.",
+    "ranks whose mean alone time is nearer to the largest than to the typical one, if at most half of all",
+)
 measure(
-    "late_rank_steps", _of_steps(lambda steps: int((steps.alone.argmax(axis=0) == steps.latest).sum())), unit="count"
-).says("In how many of the common steps the late rank is the latest.", "largest alone time")
+    "late_rank_steps",
+    _of_steps(lambda steps: int(np.isin(steps.alone.argmax(axis=0), _late(steps)).sum())),
+    unit="count",
+).says("In how many of the common steps one of the late ranks is the latest.", "largest alone time")
 measure("late_rank_ms", _of_steps(_late_ms)).says(
     "By how much the latest rank is usually late; 0 where it may be the latest by chance.",
     f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
@@ -87,8 +119,8 @@ measure("late_rank_share", _of_steps(lambda steps: steps.share(_late_ms(steps)))
     "Part of the step by which the latest rank is usually late.", "late_rank_ms / mean step", SOURCE
 )
 measure("late_rank_least_ms", _of_steps(_ahead_of_next)).says(
-    "By how much the latest rank is later than the next latest.",
-    "mean step without waiting - the next largest of another rank, 0 to persistent_skew_ms",
+    "By how much the latest rank is later than the next latest that is not late with it.",
+    "mean step without waiting - the largest of a rank not in late_ranks, 0 to persistent_skew_ms",
 )
 measure(
     "late_rank_uneven_ms", _of_steps(lambda steps: float(steps.alone[steps.latest].mean() - steps.alone.mean()))

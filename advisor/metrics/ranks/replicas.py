@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.analysis.job.groups import outstanding, words
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import of_jobs
 from advisor.model.missing import Missing
@@ -17,9 +18,9 @@ _KERNEL: Final = ("name", "grid", "block")
 
 
 class _Slow(NamedTuple):
-    """The rank whose kernels are slowest: its position, by how much, of which part, and what that costs in ms."""
+    """The ranks whose kernels are slow, the slowest first: by how much, of which part, and what that costs in ms."""
 
-    rank: int
+    ranks: list[int]
     ratio: float
     share: float
     least_ms: float
@@ -28,9 +29,10 @@ class _Slow(NamedTuple):
 
 def _slowest(job: Job) -> _Slow:
     slowest_first = job.once(_compared).sort("ratio", "rank", descending=[True, False])
-    rank, ratio, share = slowest_first.select("rank", "ratio", "share").row(0)
-    least, most = _gains(job, rank, ratio)
-    return _Slow(rank, max(1.0, ratio), share, min(least, most), most)
+    ratios = slowest_first["ratio"].to_numpy()
+    slow = slowest_first[outstanding(ratios, 1.0)]
+    least, most = _gains(job, slow)
+    return _Slow(slow["rank"].to_list(), max(1.0, float(ratios[0])), slow["share"][0], min(least, most), most)
 
 
 def _incomparable(job: Job) -> Missing | None:
@@ -82,23 +84,29 @@ def _weighted_median(pairs: pl.Series) -> float | None:
     return float(frame["ratio"][int(np.searchsorted(reached, reached[-1] / 2))])
 
 
-def _gains(job: Job, rank: int, ratio: float) -> tuple[float, float]:
-    """What the job's step gets shorter by if this rank's kernels took as long as elsewhere: low and high, in ms."""
+def _gains(job: Job, slow: pl.DataFrame) -> tuple[float, float]:
+    """What the job's step gets shorter by if these ranks' kernels took as long as elsewhere: low and high, in ms."""
     alone = pl.col("own_ns") - pl.col("transfer_ns")
-    means = job.pace.group_by("rank").agg(
-        own=pl.mean("own_ns") / 1e6, alone=alone.mean() / 1e6, work=pl.mean("work_ns")
-    )
-    slowest, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
-    saved = (1 - 1 / max(1.0, ratio)) * float(slowest["work"].item()) / 1e6
-    low, high = (
-        float(np.clip(slowest[time].item() - others[time].to_numpy().max(), 0.0, saved)) for time in ("own", "alone")
-    )
-    return low, high
+    means = job.pace.group_by("rank").agg(pl.mean("own_ns", "work_ns"), alone_ns=alone.mean())
+    means = means.join(slow, on="rank", how="left")
+    saved = pl.col("work_ns") * (1 - 1 / pl.col("ratio").clip(1.0)).fill_null(0)
+    low, high = ((pl.col(time).max() - (pl.col(time) - saved).max()) / 1e6 for time in ("own_ns", "alone_ns"))
+    low_ms, high_ms = means.select(low=low, high=high).row(0)
+    return low_ms, high_ms
+
+
+def _alone(job: Job) -> int | Missing:
+    ranks = job.once(_slowest).ranks
+    return job.ranks[ranks[0]].worker if len(ranks) == 1 else Missing("several_late_ranks")
 
 
 slow = of_jobs(__name__, unknown=_incomparable)
-slow.rank("slow_kernels_rank", lambda job: job.once(_slowest).rank).says(
-    "The rank on which the same kernels take longest.", "largest slow_kernels_ratio"
+slow("slow_kernels_rank", _alone, unit="rank").says(
+    "The rank on which the same kernels take longer; unknown where they do on several.", "slow_kernels_ranks, if one"
+)
+slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text").says(
+    "The ranks on which the same kernels take longer, and the host or process group that they alone have.",
+    "ranks whose slow_kernels_ratio is nearer to the largest than to 1",
 )
 slow("slow_kernels_ratio", lambda job: job.once(_slowest).ratio).says(
     "How many times as long the same kernels take on the slowest rank as on the other ranks.",
@@ -111,12 +119,12 @@ slow("slow_kernels_share", lambda job: job.once(_slowest).share).says(
     "time in kernels that another rank runs too / time in kernels",
 )
 slow("slow_kernels_least_ms", lambda job: job.once(_slowest).least_ms).says(
-    "What the job's step gets shorter by at least if the slow GPU's kernels took as long as elsewhere.",
-    "(1 - 1 / slow_kernels_ratio) x its time in kernels, down to the step of the next latest rank without waiting",
+    "What the job's step gets shorter by at least if the slow GPUs' kernels took as long as elsewhere.",
+    "longest step without waiting - the same once each of slow_kernels_ranks has 1 / its ratio of its time in kernels",
 )
 slow("slow_kernels_most_ms", lambda job: job.once(_slowest).most_ms).says(
-    "What the job's step gets shorter by at most if the slow GPU's kernels took as long as elsewhere.",
-    "the same, down to the next latest step without time in collectives that nothing covers",
+    "What the job's step gets shorter by at most if the slow GPUs' kernels took as long as elsewhere.",
+    "the same, of steps without time in collectives that nothing covers",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from advisor.analysis.job.rank import Rank
@@ -48,6 +49,24 @@ def test_one_rank_that_is_always_late_is_persistent_skew():
     assert values["late_rank_least_ms"] == pytest.approx(2.5)
     assert values["late_rank_uneven_ms"] == pytest.approx(13 - 33.5 / 3)
     assert values["late_rank_causes"] == "kernels (2.5 ms more)"
+
+
+def test_ranks_that_are_late_together_are_one_group_with_what_they_alone_have():
+    slow = racing([[10] * 4] * 4 + [[13, 13, 13, 13.2], [13.1, 13, 13, 13]])
+    values = unevenness(slow)
+    assert (values["late_ranks"], values["late_rank_steps"]) == ("ranks 4\N{EN DASH}5", 4)
+    assert isinstance(values["late_rank_alone"], Missing)
+    assert values["late_rank_least_ms"] == pytest.approx(13.05 - 10)  # to the ranks that are not late
+    hosts = [replace(each, facts={"host": f"node{each.worker // 4}"}) for each in slow.ranks]
+    assert unevenness(job(*hosts))["late_ranks"] == "ranks 4\N{EN DASH}5 (host node1)"
+    calls = [each.calls.with_columns(ranks=pl.lit("[4, 5]"), group=pl.lit("tp 2")) for each in slow.ranks[4:]]
+    grouped = [replace(each, calls=pl.concat([each.calls, of])) for each, of in zip(slow.ranks[4:], calls, strict=True)]
+    assert unevenness(job(*slow.ranks[:4], *grouped))["late_ranks"] == "ranks 4\N{EN DASH}5 (group tp 2)"
+
+
+def test_one_late_rank_is_named_alone_and_of_three_alike_nobody_is_a_group():
+    assert unevenness(racing([[10] * 4, [13] * 4, [10] * 4]))["late_ranks"] == "rank 1"
+    assert unevenness(racing([[13] * 4, [13] * 4, [10] * 4]))["late_ranks"] == "rank 0"  # two of three are typical
 
 
 def test_of_two_ranks_the_one_that_does_less_is_typical_and_equal_work_saves_half():
@@ -208,6 +227,15 @@ def test_the_next_latest_rank_bounds_the_gain():
     values = metrics_of(ranks)
     assert values["slow_kernels_ratio"] == pytest.approx(2)
     assert values["slow_kernels_most_ms"] == pytest.approx(0.05)
+
+
+def test_several_slow_ranks_are_repaired_together():
+    usual, slow = {"gemm": 500}, {"gemm": 600}
+    ranks = job(*(timed(i, usual, 700) for i in (0, 1)), *(timed(i, slow, 840) for i in (2, 3)))
+    values = metrics_of(ranks)
+    assert values["slow_kernels_ranks"] == "ranks 2\N{EN DASH}3"
+    assert isinstance(values["slow_kernels_rank"], Missing)
+    assert values["slow_kernels_most_ms"] == pytest.approx(0.140)  # 840 us of kernels at 1.2 times take 700 without
 
 
 def test_ranks_without_common_kernels_cannot_be_compared():
