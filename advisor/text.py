@@ -116,11 +116,11 @@ def bytes_(value: float) -> str:
     return f"{_rounded(value / 1024**power, 3)} {_SIZES[power]}"
 
 
-def same_scale(first_ms: float, *others_ms: float) -> tuple[list[str], str]:
-    """Durations with the decimals and the unit that suit the first, to be compared with it, and that unit."""
+def same_scale(first_ms: float, *others_ms: float, least: int = 0) -> tuple[list[str], str]:
+    """Durations with the decimals, `least` or more, and the unit that suit the first, and that unit."""
     unit = precise_ms(first_ms).rpartition(" ")[2]
     scaled = first_ms * _PER_MS[unit]
-    decimals = max(0, 2 - math.floor(math.log10(scaled or 1)))
+    decimals = max(least, 2 - math.floor(math.log10(scaled or 1)))
     return [f"{value * _PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
 
 

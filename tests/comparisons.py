@@ -104,7 +104,7 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
             for n in range(40)
         ),
     )
-    input_ = Shift(part="input", base_ms=0.4, head_ms=59.4)
+    input_ = Shift(part="input", base_ms=20.0, head_ms=79.0)
     return Comparison(
         advisor_version=f"{text}0.1",
         verdict="slower",
@@ -115,7 +115,7 @@ def slower(text: str = "", amount: int = 7) -> Comparison:
         base=side(text, 126.0, 127.0, 163.0),
         head=side(text, 166.0, 177.0, 188.0),
         breakdown=(
-            Shift(part="compute", base_ms=99, head_ms=98.5),
+            Shift(part="compute", base_ms=107.0, head_ms=98.0),
             input_,
             Shift(part="x", base_ms=0, head_ms=0),
         ),

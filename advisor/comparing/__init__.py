@@ -71,7 +71,8 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     if pace and change and _explains(pace, change.ratio) and not (load and load.is_quiet):
         decided = steps.Decided("inconclusive", _other_machine(pace, load), "machine")
     per_step = before.per == after.per == "step"
-    moved = shifts(base, head, ranks) if before.per and after.per else ()
+    middle = change.of if change else "median"
+    moved = shifts((base, head), ranks, (before, after), middle) if before.per and after.per else ()
     if others := _busy(decided, load, moved):
         decided = steps.Decided("inconclusive", others, "machine")
     step_ms = sum(shift.base_ms for shift in moved) or sum(shift.head_ms for shift in moved)
@@ -87,7 +88,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         head=after,
         breakdown=moved,
         work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
-        findings=tuple(finding_changes(base, head, (before.per, after.per), _SAVING_MOVED * step_ms, trials)),
+        findings=tuple(finding_changes((base, head), (before, after), middle, _SAVING_MOVED * step_ms, trials)),
         frames=frames(base, head) if per_step else (),
         phases=phase_changes(base, head, ranks),
         notes=(

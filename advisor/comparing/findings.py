@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from advisor.comparing.predictions import predictions
-from advisor.model.comparison import NEWS_FIRST, FindingChange, FindingStatus, SideFinding
+from advisor.model.comparison import NEWS_FIRST, FindingChange, FindingStatus, Side, SideFinding
 from advisor.model.finding import Finding
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
@@ -26,27 +26,30 @@ def mark_new(report: Report, baseline: Report) -> Report:
 
 
 def finding_changes(
-    base: Sequence[Run],
-    head: Sequence[Run],
-    per: tuple[str | None, str | None],
+    runs: tuple[Sequence[Run], Sequence[Run]],
+    of: tuple[Side, Side],
+    middle: Literal["median", "mean"],
     least_ms: float,
     trials: Trials | None = None,
 ) -> Iterator[FindingChange]:
     """Every finding of either side, new ones first, then by how grave they are.
 
     Args:
-        base: At least one run.
-        head: At least one run.
-        per: What the times of either side are of, as `Side.per` has it.
+        runs: At least one of each side.
+        of: The sides that they are.
+        middle: Which time of a side the verdict is about.
         least_ms: A saving that moves less is the same.
         trials: Of fixes of the base's findings.
     """
-    sides = (_Runs("base", base, per[0]), _Runs("head", head, per[1]))
-    least_ms = least_ms if per == ("step", "step") else math.inf
+    base, head = runs
+    sides = (_Runs("base", base, of[0].per), _Runs("head", head, of[1].per))
+    is_per_step = of[0].per == of[1].per == "step"
+    least_ms = least_ms if is_per_step else math.inf
+    times = tuple(side.mean_ms if middle == "mean" else side.median_ms for side in of) if is_per_step else (None, None)
     before, after = _common(base), _common(head)
     keys = dict.fromkeys([*after, *before])
     changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
-    changes = predictions(_with_causes(changes), base, head, trials)
+    changes = predictions(_with_causes(changes), (base[0], head[0]), times, trials)
     yield from sorted(changes, key=lambda change: (NEWS_FIRST.index(change.status), _gravity(change)))
 
 

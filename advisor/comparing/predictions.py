@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from statistics import fmean
 from typing import Final
 
 from advisor.model.comparison import Effect, FindingChange, Prediction
@@ -25,23 +24,34 @@ _LOWER: Final = frozenset({_AT_LEAST, ">"})
 
 
 def predictions(
-    changes: Sequence[FindingChange], base: Sequence[Run], head: Sequence[Run], trials: Trials | None = None
+    changes: Sequence[FindingChange],
+    runs: tuple[Run, Run],
+    times_ms: tuple[float | None, ...],
+    trials: Trials | None = None,
 ) -> list[FindingChange]:
-    """The changes, what only hides called so, what is gone with what its fix promised and a trial measured."""
-    lengths = _lengths_ms(base, head)
-    if lengths is None:
+    """The changes, what only hides called so, what is gone with what its fix promised and a trial measured.
+
+    Args:
+        changes: Of the findings.
+        runs: The first of the base and of the head.
+        times_ms: The steps of both sides that the verdict is about; None where a side has none.
+        trials: Of fixes of the base's findings.
+    """
+    before, after = times_ms
+    if not before or not after:
         return list(changes)
-    shorter_ms = lengths[0] - lengths[1]
-    known = [_uncovered(change, base[0], head[0]) for change in changes]
-    known = [_hidden(change, known, (base[0], head[0]), shorter_ms / lengths[0]) for change in known]
+    base, head = runs
+    shorter_ms = before - after
+    known = [_uncovered(change, base, head) for change in changes]
+    known = [_hidden(change, known, runs, shorter_ms / before) for change in known]
     gone = {change.rule: change.base.saving for change in known if change.status == "gone" and change.base}
     promised = {rule: saving for rule, saving in gone.items() if saving}
     prediction = Prediction(
-        low_ms=lengths[0] * sum(saving.low_share for saving in promised.values()),
-        high_ms=lengths[0] * sum(saving.high_share for saving in promised.values()),
+        low_ms=before * sum(saving.low_share for saving in promised.values()),
+        high_ms=before * sum(saving.high_share for saving in promised.values()),
         measured_ms=shorter_ms,
         findings=len(promised),
-        trial=_effect(trials, promised, lengths[0]),
+        trial=_effect(trials, promised, before),
     )
     return [
         change.model_copy(update={"prediction": prediction})
@@ -57,17 +67,6 @@ def _effect(trials: Trials | None, rules: Collection[str], step_ms: float) -> Ef
         return None
     gain, findings = known
     return Effect(low_ms=step_ms * (1 - gain.high), high_ms=step_ms * (1 - gain.low), findings=findings)
-
-
-def _lengths_ms(base: Sequence[Run], head: Sequence[Run]) -> tuple[float, float] | None:
-    """Mean steps of both sides: without the profiler if all runs were timed so; None where a run marks no steps."""
-    steps = [[run.source.steps for run in runs] for runs in (base, head)]
-    timed = all(of.unprofiled_ms for side in steps for of in side)
-    times = [[of.unprofiled_ms if timed else of.step_mean_ms for of in side] for side in steps]
-    if not all(of.marked for side in steps for of in side) or not all(time for side in times for time in side):
-        return None
-    before, after = (fmean(time or 0.0 for time in side) for side in times)
-    return before, after
 
 
 def _hidden(

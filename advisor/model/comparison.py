@@ -23,7 +23,7 @@ NEWS_FIRST: Final[tuple[FindingStatus, ...]] = (
 )
 """The order in which findings are told."""
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 INCONCLUSIVE_EXIT_CODE: Final = 4
 
 
@@ -88,7 +88,7 @@ class StepChange(Frozen):
 
 
 class Shift(Frozen):
-    """One part of the accounting, by its code, in ms of what its side's times are of: see `Side.per`."""
+    """One part of the accounting, by its code, in ms: those of a side add up to its time in the headline."""
 
     part: str
     base_ms: float
@@ -243,7 +243,7 @@ class Comparison(Frozen):
     """
 
     kind: Literal["comparison"] = "comparison"
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     advisor_version: str
     verdict: Verdict
     reason: Reason

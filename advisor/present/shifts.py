@@ -5,16 +5,15 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
-from advisor.text import UNKNOWN, listing, number, percent, precise_ms, runs_of
+from advisor.text import UNKNOWN, listing, number, percent, precise_ms, runs_of, same_scale
 from advisor.vocabulary.parts import part_gloss, part_short
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
 _VISIBLE: Final = 0.005  # of the longer step: a shorter part is no bar that anybody could see
-_SAME: Final = 0.001  # of the step: three digits hardly show less
 _LARGE: Final = 0.2  # of the largest change: a row that changes so much stands out
 
-Kind: TypeAlias = Literal["part", "sum", "rest", "share"]
+Kind: TypeAlias = Literal["part", "sum", "share"]
 
 
 class Row(NamedTuple):
@@ -44,7 +43,9 @@ def breakdown(comparison: Comparison) -> doc.Section | None:
     lines = rows(comparison)
     leads = [] if comparison.per_step else ["The times of the sides are not of the same thing."]
     if lines[-1].kind == "sum":
-        leads.append("The parts and the rows below them add up to the times of the headline.")
+        leads.append(
+            f"The parts have the shares of the mean usual step{_rank(comparison)}, and add up to the headline."
+        )
     blocks: tuple[doc.Block, ...] = (
         *(doc.Text(lead, "quiet", level=doc.Level.BEHIND) for lead in leads),
         bars(comparison),
@@ -112,11 +113,7 @@ def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_t
 
 
 def rows(comparison: Comparison) -> list[Row]:
-    """The parts of the step, their sum, and what leads from it to the median of the headline: all of it adds up.
-
-    The parts are those of a mean step of one rank, outliers excluded; the median is of every step, of its slowest rank.
-    So is the mean that stands in its place where something recurs.
-    """
+    """The parts of the step, and their sum, which is the time of the headline; of what has no steps the shares."""
     parts = _parts(comparison)
     base, head = (sum(getattr(row, side) for row in parts) for side in ("base_ms", "head_ms"))
     if not comparison.per_step:
@@ -124,30 +121,10 @@ def rows(comparison: Comparison) -> list[Row]:
             row._replace(kind="share", base_ms=row.base_ms / (base or 1), head_ms=row.head_ms / (head or 1))
             for row in parts
         ]
-    before, after = comparison.times_ms
-    if not parts or before is None or after is None:
+    if not parts or None in comparison.times_ms:
         return parts
-    is_job = any((side.world_size or 0) > 1 for side in (comparison.base, comparison.head))
-    middle = comparison.change.of if comparison.change else "median"
-    mover = _mover(comparison, middle)
-    mover = f"{mover}, slowest rank" if is_job else mover
-    total = "mean of all steps" if middle == "mean" else "median step"
-    verdict = Row("sum", total, "of all steps: the times of the headline", before, after)
-    if all(abs(of_all - of_used) < _SAME * of_all for of_all, of_used in ((before, base), (after, head))):
-        return [*parts, verdict]
-    return [
-        *parts,
-        Row("sum", "mean without long steps", _rank(comparison) if is_job else "", base, head),
-        Row("rest", mover, f"added to that mean, this gives the {middle}", before - base, after - head),
-        verdict,
-    ]
-
-
-def _mover(comparison: Comparison, middle: str) -> str:
-    """What leads from the mean of the recorded steps to the times of the verdict."""
-    if comparison.base.is_unprofiled:
-        return "without profiler and waits for other programs"
-    return "long steps" if middle == "mean" else "difference to the median"
+    is_mean = comparison.change is not None and comparison.change.of == "mean"
+    return [*parts, Row("sum", "mean of all steps" if is_mean else "median step", "", base, head)]
 
 
 def _parts(comparison: Comparison) -> list[Row]:
@@ -169,14 +146,16 @@ def shifts(comparison: Comparison) -> list[Shift]:
 
 
 def _rank(comparison: Comparison) -> str:
-    """Whose steps the parts are of."""
+    """Whose steps the shares are of; empty where a side has one rank."""
     base, head = (
         {series.worker for series in side.series if series.worker is not None}
         for side in (comparison.base, comparison.head)
     )
+    if not base or all((side.world_size or 0) <= 1 for side in (comparison.base, comparison.head)):
+        return ""
     if base == head:
-        return f"of rank {runs_of(base)}" if base else ""
-    return f"of rank {runs_of(base) or UNKNOWN} on the base and {runs_of(head) or UNKNOWN} on the head"
+        return f" of rank {runs_of(base)}"
+    return f" of rank {runs_of(base)} on the base and {runs_of(head) or UNKNOWN} on the head"
 
 
 def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:
@@ -187,21 +166,23 @@ def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:
 def _line(row: Row, lines: Sequence[Row], level: doc.Level) -> doc.Row:
     """A line; what it means is behind the one screen."""
     beside = row.meaning if level is doc.Level.BEHIND else ""
-    base, head, change = cells(row)
+    base, head, change = cells(row, lines)
     tone: doc.Tone = "strong" if row.kind == "sum" else "plain"
     part = doc.Cell(row.name, beside=beside)
     changed = doc.Cell(change, tone="strong" if is_large(row, lines) else "plain")
     return doc.Row((part, doc.Cell(base), doc.Cell(head), changed), part=row.part, tone=tone)
 
 
-def cells(row: Row) -> tuple[str, str, str]:
-    """A line's base, head and change: durations, or shares whose change is in percentage points."""
+def cells(row: Row, lines: Sequence[Row]) -> tuple[str, str, str]:
+    """A line's base, head and change: durations in one unit, or shares whose change is in percentage points."""
     if row.kind == "share":
         points = number(round(100 * abs(row.change_ms), 1))
         sign = _sign(row.change_ms if points != "0" else 0)
         return percent(row.base_ms), percent(row.head_ms), f"{sign}{points} points"
-    word = signed_ms if row.kind == "rest" else precise_ms
-    return word(row.base_ms), word(row.head_ms), signed_ms(row.change_ms)
+    longest = max(max(line.base_ms, line.head_ms) for line in lines if line.kind == "part")
+    (_, base, head, change), unit = same_scale(longest, row.base_ms, row.head_ms, abs(row.change_ms), least=1)
+    is_none = not change.strip("0.")
+    return f"{base} {unit}", f"{head} {unit}", f"{_sign(0 if is_none else row.change_ms)}{change} {unit}"
 
 
 def is_large(row: Row, lines: Sequence[Row]) -> bool:

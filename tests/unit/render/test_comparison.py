@@ -24,7 +24,7 @@ from tests.comparisons import SAMPLES, slower
 from tests.effort import examples
 from tests.render_samples import HOSTILE
 
-COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "comparison-2.json"
+COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "comparison-3.json"
 MENTION = re.compile(r"[@#!][\w\"{]|\bGH-\d|://|\bwww\.", re.IGNORECASE)
 SCREEN = 45  # lines of a comment that are open, as GitHub draws it: a table's row is one
 
@@ -63,7 +63,7 @@ def test_json_comes_back_the_same(sample: str):
 
 def test_the_committed_schema_is_that_of_the_code():
     assert COMMITTED.read_text("utf-8") == contract.schema("comparison"), (
-        "run: python -m advisor.render.json comparison > reports/schema/comparison-2.json"
+        "run: python -m advisor.render.json comparison > reports/schema/comparison-3.json"
     )
 
 
@@ -80,8 +80,8 @@ def test_the_schema_describes_what_is_written():
         ("nonsense", "is no JSON"),
         ("[]", "is no comparison: the document"),
         ("{}", "is no comparison: advisor_version"),
-        ('{"schema_version": 1, "verdict": "same"}', "is a comparison of version 1, and this advisor reads version 2"),
-        ('{"schema_version": 3}', "is a comparison of version 3, and this advisor reads version 2: use a newer"),
+        ('{"schema_version": 1, "verdict": "same"}', "is a comparison of version 1, and this advisor reads version 3"),
+        ('{"schema_version": 4}', "is a comparison of version 4, and this advisor reads version 3: use a newer"),
         ('{"kind": "week", "schema_version": 2}', "is a saved week, not a comparison"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_reader_ignores_what_it_does_not_know():
 
 def test_codes_stand_beside_words():
     content = json.loads(contract.render(slower()))
-    assert (content["kind"], content["schema_version"]) == ("comparison", 2)
+    assert (content["kind"], content["schema_version"]) == ("comparison", 3)
     assert content["reason"] == {
         "code": "steps_differ",
         "facts": {"p": 0.041, "base": 3, "head": 3},
