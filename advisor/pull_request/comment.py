@@ -5,17 +5,21 @@ import binascii
 import datetime as dt
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import UsageError
 from advisor.pull_request.errors import Gone, HostError, Unreachable
+from advisor.pull_request.host import Note
 from advisor.pull_request.markdown import defused, fitted
 from advisor.render.markdown import details, escape
 from advisor.text import count, shortened
+
+if TYPE_CHECKING:
+    from advisor.pull_request.client import Repository
 
 Outcome: TypeAlias = Literal["created", "updated", "unchanged"]
 
@@ -50,42 +54,6 @@ class _State(_Frozen):
     fingerprint: str
     now: Entry
     earlier: Annotated[tuple[Entry, ...], Field(max_length=_MOST_EARLIER)] = ()
-
-
-@dataclass(frozen=True)
-class Note:
-    """A comment as it stands on the host; a larger `id` is a younger one."""
-
-    id: int
-    author: str
-    body: str
-    url: str = ""
-
-
-class Thread(Protocol):
-    """The comments of one pull request.
-
-    Every method raises `Refused` where the token may not, and `Unreachable` where the host stays silent after retries.
-    """
-
-    @property
-    def most(self) -> int:
-        """Characters that the host takes in one comment."""
-
-    def me(self) -> str:
-        """The name under which the token writes."""
-
-    def notes(self) -> Iterable[Note]:
-        """All comments, from every page."""
-
-    def create(self, body: str) -> Note:
-        """A new comment."""
-
-    def edit(self, note: Note, body: str) -> None:
-        """Another text for a comment. Raises `Gone` where it is no longer there."""
-
-    def delete(self, note: Note) -> None:
-        """No more of a comment. Raises `Gone` where it is no longer there."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +102,7 @@ class Draft:
         return " · ".join(filter(None, (commit, link)))
 
 
-def post(thread: Thread, draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
+def post(thread: "Repository", draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
     """Say it in the one comment that is ours.
 
     Ours has the marker and the token's own author. Two jobs that both find none both make one: each then looks again,
@@ -157,7 +125,7 @@ def post(thread: Thread, draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
     raise Unreachable("the comment was deleted each time it was about to be edited; run this again")
 
 
-def _say(thread: Thread, note: Note, draft: Draft, today: dt.date) -> Outcome:
+def _say(thread: "Repository", note: Note, draft: Draft, today: dt.date) -> Outcome:
     state = _state(note.body, draft.key)
     if state and state.fingerprint == draft.fingerprint(_most(thread)):
         return "unchanged"
@@ -165,24 +133,24 @@ def _say(thread: Thread, note: Note, draft: Draft, today: dt.date) -> Outcome:
     return "updated"
 
 
-def _most(thread: Thread) -> int:
+def _most(thread: "Repository") -> int:
     return min(thread.most, MOST)
 
 
-def _drop(thread: Thread, note: Note) -> None:
+def _drop(thread: "Repository", note: Note) -> None:
     try:
         thread.delete(note)
     except Gone:  # the job that made it was quicker
         return
 
 
-def _ours(thread: Thread, me: str, key: str) -> list[Note]:
+def _ours(thread: "Repository", me: str, key: str) -> list[Note]:
     """Our comments, oldest first."""
     ours = (note for note in _all(thread) if note.author == me and _key(note.body) == key)
     return sorted(ours, key=lambda note: note.id)
 
 
-def _all(thread: Thread) -> Iterator[Note]:
+def _all(thread: "Repository") -> Iterator[Note]:
     for number, note in enumerate(thread.notes()):
         if number >= _MOST_NOTES:
             raise HostError(f"the pull request has more than {_MOST_NOTES:,} comments; post to another one")

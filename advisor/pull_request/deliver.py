@@ -4,17 +4,20 @@ import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import MOST, Draft, post
 from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import Refused
-from advisor.pull_request.host import NAME, Host, Patience, Seal, within
+from advisor.pull_request.host import NAME, Patience, Seal, within
 from advisor.pull_request.hosts import HOSTS, connected
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import annotated
 from advisor.text import count
+
+if TYPE_CHECKING:
+    from advisor.pull_request.client import Repository
 
 RECIPE: Final = "docs/pull-requests.md, 'Pull requests from forks'"
 _MOST_SUMMARY: Final = 60_000
@@ -67,7 +70,7 @@ def deliver(message: Message, target: Target, order: Order, patience: Patience |
     yield from within(patience.total_s, lambda: _acts(host, message, target, order))
 
 
-def _acts(host: Host, message: Message, target: Target, order: Order) -> Iterator[Notice]:
+def _acts(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
     refusals: list[str] = []
     for act in (_comment, _status, _check_run):
         try:
@@ -79,7 +82,7 @@ def _acts(host: Host, message: Message, target: Target, order: Order) -> Iterato
     yield from (_refused(why, target) for why in refusals)
 
 
-def _comment(host: Host, message: Message, target: Target, order: Order) -> Iterator[Notice]:
+def _comment(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
     if not order.comment:
         return
     number = target.number or (host.pull_of(target.branch) if target.branch else None)
@@ -90,14 +93,14 @@ def _comment(host: Host, message: Message, target: Target, order: Order) -> Iter
     yield Notice(f"comment on {target.repo} {number}: {outcome} {note.url}".rstrip())
 
 
-def _status(host: Host, message: Message, target: Target, order: Order) -> Iterator[Notice]:
+def _status(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
     if order.status:
         seal = _seal(message, target, order)
         host.set_status(seal)
         yield Notice(f"status on {seal.commit}: {'failed' if seal.failed else 'passed'}")
 
 
-def _check_run(host: Host, message: Message, target: Target, order: Order) -> Iterator[Notice]:
+def _check_run(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
     if order.check_run:
         seal, remarks = _seal(message, target, order), annotated(message.findings, order.root)
         host.add_check_run(seal, message.markdown(_MOST_SUMMARY), remarks)

@@ -1,4 +1,4 @@
-"""What CI says of where a command runs: which host, repository, pull request and commit."""
+"""What CI says of where a command runs, and what there is to know of each code host."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -40,8 +40,47 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Api:
+    """A host's REST API: addresses below its root, with `{repo}` (or quoted, `{project}`) and the like; its fields.
+
+    Attributes:
+        name: The host's, for messages.
+        root: What follows the address of a server.
+        sign: What stands before the number of a pull request.
+        header: The header that takes the token, and what it says.
+        me: Method, address and body of the question whose the token is, and where in the answer its name stands.
+        notes: The comments of a pull request; `order` asks for them as they came.
+        note: One of them, which `edit` (a method) changes.
+        author: Where in a comment the name of who wrote it stands.
+        most: Characters that the host takes in one comment.
+        status: The status of a commit, `context` its field for a name, `failed` what it calls one that failed.
+        description: Characters that a status may say.
+        pulls: Open pull requests, where a job may not know its own.
+        check_runs: The check runs of a repository; None where the host has none.
+    """
+
+    name: str
+    root: str
+    sign: str
+    header: tuple[str, str]
+    me: tuple[str, str, object, tuple[str, ...]]
+    notes: str
+    order: Mapping[str, str]
+    note: str
+    edit: str
+    author: tuple[str, str]
+    most: int
+    status: str
+    context: str
+    failed: str
+    description: int
+    pulls: str | None = None
+    check_runs: str | None = None
+
+
+@dataclass(frozen=True)
 class CodeHost:
-    """All that others ask of a code host but its client, which needs a package of its own.
+    """All that is asked of a code host.
 
     Attributes:
         ci: What runs its jobs.
@@ -50,6 +89,7 @@ class CodeHost:
         token: The variable that holds the token.
         rights: What to give a token that may not post.
         target: What to post to, as its CI's environment says it. Raises UsageError where that cannot be read.
+        api: How it is asked.
     """
 
     ci: str
@@ -58,6 +98,7 @@ class CodeHost:
     token: str
     rights: str
     target: Callable[[Mapping[str, str]], Target]
+    api: Api
 
 
 def is_address(url: str) -> bool:

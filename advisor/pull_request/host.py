@@ -1,16 +1,13 @@
-"""What is asked of a host, how long to try, and what a verdict looks like beside a commit."""
+"""What is said to a host and comes from it, how long to try, and what a verdict looks like beside a commit."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
-from advisor.pull_request.comment import Thread
-from advisor.pull_request.environment import Branch
 from advisor.pull_request.errors import Unreachable
-from advisor.pull_request.source import Annotation
 from advisor.text import count
 
 _Item = TypeVar("_Item")
@@ -33,6 +30,16 @@ class Patience:
 
 
 @dataclass(frozen=True)
+class Note:
+    """A comment as it stands on the host; a larger `id` is a younger one."""
+
+    id: int
+    author: str
+    body: str
+    url: str = ""
+
+
+@dataclass(frozen=True)
 class Seal:
     """A verdict on a commit, for a check run or a commit status."""
 
@@ -41,22 +48,6 @@ class Seal:
     failed: bool
     link: str | None
     name: str = NAME
-
-
-class Host(Protocol):
-    """A repository on a code host, and what a token may do there; raises as `Thread` does."""
-
-    def pull_of(self, branch: Branch) -> int | None:
-        """The open pull request whose head is the branch at that very commit; None where a later one was pushed."""
-
-    def thread(self, number: int) -> Thread:
-        """The comments of a pull request."""
-
-    def set_status(self, seal: Seal) -> None:
-        """The verdict as a commit status."""
-
-    def add_check_run(self, seal: Seal, summary: str, remarks: Sequence[Annotation]) -> None:
-        """The verdict as a check run: its summary in Markdown, and remarks on lines."""
 
 
 def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:

@@ -9,12 +9,13 @@ import pytest
 import requests
 
 from advisor.errors import UsageError
+from advisor.pull_request.client import Repository
 from advisor.pull_request.comment import MOST, Draft, post
 from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.environment import Branch, Target
 from advisor.pull_request.errors import HostError, Unreachable
 from advisor.pull_request.host import Patience, Seal
-from advisor.pull_request.hosts.github.client import Repository
+from advisor.pull_request.hosts import HOSTS
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import Annotation
 from tests.pull_request.contract import proxy
@@ -52,7 +53,7 @@ def server(request):
 
 
 def thread(server, token="ci", patience=QUICK):
-    return Repository(server.url + server.base, "octo/train", token, patience).thread(7)
+    return Repository(HOSTS["github"], server.url + server.base, "octo/train", token, patience).thread(7)
 
 
 def draft(text="### slower by 26 %\n\nbody\n", commit=SHA, **more):
@@ -236,7 +237,7 @@ def test_a_host_that_stays_down_is_an_error_of_one_line():
 def test_a_token_that_is_wrong_is_an_error_of_the_host(server, capfd):
     with pytest.raises(HostError, match=r"\(401\); set GITHUB_TOKEN"):
         post(thread(server, "stolen"), draft(), DAY)
-    assert not capfd.readouterr().err  # nor a line of PyGithub's
+    assert not capfd.readouterr().err
 
 
 def test_enterprise_has_its_api_under_a_path():
@@ -296,7 +297,7 @@ def test_an_address_that_is_none_is_a_usage_error(kind, url):
 
 
 def test_status_and_check_run_carry_the_verdict_and_the_lines(server):
-    repository = Repository(server.url, "octo/train", "ci", QUICK)
+    repository = Repository(HOSTS["github"], server.url, "octo/train", "ci", QUICK)
     seal = Seal(SHA, "slower " * 40, failed=True, link="https://ci.test/run/1")
     remarks = [Annotation("train.py", line, "high", "Loads", "says") for line in range(1, 121)]
     repository.set_status(seal)

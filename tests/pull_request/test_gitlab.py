@@ -7,12 +7,13 @@ import threading
 import pytest
 
 from advisor.errors import UsageError
+from advisor.pull_request.client import Repository
 from advisor.pull_request.comment import MOST, Draft, post
 from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import HostError, Unreachable
 from advisor.pull_request.host import Patience
-from advisor.pull_request.hosts.gitlab.client import Repository
+from advisor.pull_request.hosts import HOSTS
 from advisor.pull_request.message import Message
 from tests.pull_request.servers import BAD_GATEWAY, GitLab
 
@@ -33,7 +34,7 @@ def server():
 
 
 def thread(server, token="ci"):
-    return Repository(server.url, "octo/train", token, QUICK).thread(7)
+    return Repository(HOSTS["gitlab"], server.url, "octo/train", token, QUICK).thread(7)
 
 
 def draft(text="### slower by 26 %\n", commit=SHA):

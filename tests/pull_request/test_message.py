@@ -169,8 +169,8 @@ def test_a_wrong_command_is_an_error_of_one_line(tmp_path, words, code, said):
 
 
 def test_without_the_extra_packages_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "github", None)
-    monkeypatch.delitem(sys.modules, "advisor.pull_request.hosts.github.client", raising=False)
+    monkeypatch.setitem(sys.modules, "requests", None)
+    monkeypatch.delitem(sys.modules, "advisor.pull_request.client", raising=False)
     where = Target(kind="github", api_url="http://127.0.0.1:1", repo="a/b", token="t", number=1)
     with pytest.raises(UsageError, match=r"pip install 'gpu-advisor\[bot\]'"):
         list(deliver(Message("v", lambda _: "v"), where, Order()))

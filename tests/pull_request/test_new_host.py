@@ -1,75 +1,55 @@
-"""A code host that has a declaration and a client, and nothing else, gets its comment."""
+"""A code host that has a declaration, and nothing else, gets its comment."""
 
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from advisor.errors import UsageError
-from advisor.pull_request.comment import Note
 from advisor.pull_request.deliver import Order, deliver
-from advisor.pull_request.environment import CodeHost, Target
+from advisor.pull_request.environment import Target
 from advisor.pull_request.errors import Refused
+from advisor.pull_request.host import Patience
 from advisor.pull_request.hosts import HOSTS, target_of
 from advisor.pull_request.message import Message
+from tests.pull_request.servers import GitLab
+
+pytestmark = pytest.mark.network_server
 
 MESSAGE = Message("The job waits", lambda _: "The job waits")
 ENV = {"SMITHY": "1", "SMITHY_PR": "7", "SMITHY_TOKEN": "t"}
-
-
-class Repository:
-    """Comments in memory."""
-
-    bodies = ()
-    most = 65_536
-
-    def __init__(self, url, repo, token, patience):
-        assert (url, repo, token) == ("https://smithy.test", "octo/train", "t")
-        assert patience.tries
-
-    def thread(self, number):
-        assert number == 7
-        return self
-
-    def me(self):
-        return "bot"
-
-    def notes(self):
-        return [Note(at, "bot", body) for at, body in enumerate(self.bodies)]
-
-    def create(self, body):
-        Repository.bodies = (*self.bodies, body)
-        return Note(len(self.bodies), "bot", body)
-
-    def edit(self, note, body):
-        raise AssertionError(note, body)
-
-    def delete(self, note):
-        raise AssertionError(note)
-
-    def set_status(self, seal):
-        raise Refused(f"status {seal.name}")
+QUICK = Patience(tries=0, between_writes_s=0)
 
 
 @pytest.fixture(autouse=True)
-def smithy(monkeypatch):
-    def target(env):
-        number, token = int(env["SMITHY_PR"]), env.get("SMITHY_TOKEN")
-        return Target("smithy", "https://smithy.test", "octo/train", token, number, commit="a" * 40)
+def server(monkeypatch):
+    with GitLab({"t": "bot"}) as server:
 
-    host = CodeHost("Smithy CI", "an own Smithy", "SMITHY", "SMITHY_TOKEN", "the right to hammer", target)
-    monkeypatch.setitem(HOSTS, "smithy", host)
-    monkeypatch.setitem(sys.modules, "advisor.pull_request.hosts.smithy.client", SimpleNamespace(Repository=Repository))
+        def target(env):
+            number, token = int(env["SMITHY_PR"]), env.get("SMITHY_TOKEN")
+            return Target("smithy", server.url, "octo/train", token, number, commit="a" * 40)
+
+        smithy = replace(
+            HOSTS["gitlab"],
+            ci="Smithy CI",
+            signal="SMITHY",
+            token="SMITHY_TOKEN",
+            rights="the right to hammer",
+            target=target,
+            api=replace(HOSTS["gitlab"].api, name="Smithy", status="no/{sha}"),
+        )
+        monkeypatch.setitem(HOSTS, "smithy", smithy)
+        yield server
 
 
-def test_a_declaration_and_a_client_are_enough():
+def test_a_declaration_is_enough(server):
     message = Message(MESSAGE.verdict, MESSAGE.markdown, failed=False)
-    notices = list(deliver(message, replace(target_of(ENV), fork=True), Order(status=True)))
-    assert "The job waits" in Repository.bodies[0]
+    server.faults.append(("POST /no/", server.refused))
+    notices = list(deliver(message, replace(target_of(ENV), fork=True), Order(status=True), QUICK))
+    assert "The job waits" in next(iter(server.comments.values()))["body"]
     assert [notice.hint for notice in notices] == [False, True]
-    with pytest.raises(Refused, match="give it the right to hammer"):
-        list(deliver(message, target_of(ENV), Order(status=True)))
+    server.faults.append(("POST /no/", server.refused))
+    with pytest.raises(Refused, match=r"Smithy, asked to set a commit status.*give it the right to hammer"):
+        list(deliver(message, target_of(ENV), Order(status=True), QUICK))
 
 
 def test_the_messages_name_it():

@@ -1,10 +1,9 @@
-"""One package per code host: what others ask of it, and `client`, whose `Repository` is a `Host`."""
+"""One module per code host: its CI, its token, and the table of its API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from advisor.errors import UsageError
@@ -13,10 +12,11 @@ from advisor.pull_request.hosts.github import GITHUB
 from advisor.pull_request.hosts.gitlab import GITLAB
 
 if TYPE_CHECKING:
-    from advisor.pull_request.host import Host, Patience
+    from advisor.pull_request.client import Repository
+    from advisor.pull_request.host import Patience
 
 HOSTS: Final[Mapping[str, CodeHost]] = {"github": GITHUB, "gitlab": GITLAB}
-"""By the name of the package; the first is meant where no CI is to be seen."""
+"""By name; the first is meant where no CI is to be seen."""
 
 
 def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | int | None) -> Target:
@@ -35,17 +35,16 @@ def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | 
     return replace(target, **{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]  # the caller names fields
 
 
-def connected(target: Target, token: str, patience: Patience) -> Host:
+def connected(target: Target, token: str, patience: Patience) -> Repository:
     """The target's repository, of which nothing is asked yet.
 
     Raises:
-        UsageError: no web address, or the host's package is not installed.
+        UsageError: no web address, or what the bot needs is not installed.
     """
     if not is_address(target.api_url):
         raise UsageError(f"--api-url {target.api_url}: no web address; write it as https://HOST")
     try:
-        client = import_module(f"{__name__}.{target.kind}.client")
+        from advisor.pull_request.client import Repository  # noqa: PLC0415 - of the extra `bot`
     except ImportError as error:
         raise UsageError(f"{error.name or 'a package'} is not installed: pip install 'gpu-advisor[bot]'") from None
-    repository: Host = client.Repository(target.api_url, target.repo, token, patience)
-    return repository
+    return Repository(HOSTS[target.kind], target.api_url, target.repo, token, patience)

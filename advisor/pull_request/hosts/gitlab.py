@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.pull_request.environment import CodeHost, Target
+from advisor.pull_request.environment import Api, CodeHost, Target
 
 
 def _target(env: Mapping[str, str]) -> Target:
@@ -29,4 +29,21 @@ GITLAB: Final = CodeHost(
     token="GITLAB_TOKEN",  # noqa: S106 - a variable's name
     rights="a project access token with the scope `api`, role Developer",
     target=_target,
+    api=Api(
+        name="GitLab",
+        root="/api/v4",
+        sign="!",
+        header=("PRIVATE-TOKEN", "{token}"),
+        me=("GET", "user", None, ("username",)),
+        notes="projects/{project}/merge_requests/{number}/notes",
+        order={"sort": "asc", "order_by": "created_at"},
+        note="projects/{project}/merge_requests/{number}/notes/{note}",
+        edit="PUT",
+        author=("author", "username"),
+        most=262_144,  # a note may have 1,048,576 bytes, and a character four
+        status="projects/{project}/statuses/{sha}",
+        context="name",
+        failed="failed",
+        description=255,
+    ),
 )

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.pull_request.environment import CodeHost, Target
+from advisor.pull_request.environment import Api, CodeHost, Target
 
 
 def _target(env: Mapping[str, str]) -> Target:
-    from advisor.pull_request.hosts.github.event import event_in  # noqa: PLC0415 - its library is slow to import
+    from advisor.pull_request.hosts.github_event import event_in  # noqa: PLC0415 - its library is slow to import
 
     event = event_in(env.get("GITHUB_EVENT_PATH"))
     pull, run = event.pull_request, event.workflow_run
@@ -39,4 +39,25 @@ GITHUB: Final = CodeHost(
     token="GITHUB_TOKEN",  # noqa: S106 - a variable's name
     rights="permissions: {pull-requests: write, checks: write, statuses: write}",
     target=_target,
+    api=Api(
+        name="GitHub",
+        root="",
+        sign="#",
+        header=("Authorization", "Bearer {token}"),
+        # `GET /user` is closed to the token of a workflow; this is open to every token. On an own server it stands
+        # beside the root, not below it.
+        me=("POST", "../graphql", {"query": "query { viewer { login } }"}, ("data", "viewer", "login")),
+        notes="repos/{repo}/issues/{number}/comments",
+        order={},
+        note="repos/{repo}/issues/comments/{note}",
+        edit="PATCH",
+        author=("user", "login"),
+        most=65_536,
+        status="repos/{repo}/statuses/{sha}",
+        context="context",
+        failed="failure",
+        description=140,
+        pulls="repos/{repo}/pulls",
+        check_runs="repos/{repo}/check-runs",
+    ),
 )
