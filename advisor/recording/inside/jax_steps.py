@@ -6,9 +6,8 @@ import functools
 import sys
 from typing import Any, Callable, Hashable
 
-from . import xplane
-from .profilers import OURS, Profiler
 from .torch_steps import Tick
+from .xplane import XplaneProfiler
 
 
 class Counted:
@@ -74,38 +73,18 @@ def _no_trace() -> Callable[[], bool]:
     return getattr(core, "trace_state_clean", None) or (lambda: True)
 
 
-class JaxProfiler(Profiler):
+class JaxProfiler(XplaneProfiler):
     """`jax.profiler`."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = folder
         self.jax = sys.modules["jax"]
-        self.profiling = False
-
-    def start(self) -> None:
-        """As `Profiler.start`."""
-        with OURS:
-            self.jax.profiler.start_trace(self.folder)
-        self.profiling = True
+        super().__init__(folder, self.jax.profiler.start_trace, self.jax.profiler.stop_trace)
 
     def range_of(self, step: int) -> Any:
-        """As `Profiler.range_of`."""
         return self.jax.profiler.StepTraceAnnotation("train", step_num=step)
 
     def range(self, name: str) -> Any:
-        """As `Profiler.range`."""
         return self.jax.profiler.TraceAnnotation(name)
-
-    def halt(self) -> None:
-        """As `Profiler.halt`."""
-        if self.profiling:
-            self.profiling = False
-            self.jax.profiler.stop_trace()
-
-    def export(self, block: dict[str, Any]) -> str:
-        """As `Profiler.export`; JAX wrote it when it stopped, but for the block."""
-        xplane.add(self.folder, block)
-        return self.folder
 
     def settle(self, result: object) -> None:
         """As `Profiler.settle`: calls return before their work is over."""

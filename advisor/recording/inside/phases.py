@@ -76,7 +76,6 @@ class Phases(Steps):
         self._left_over = 0
 
     def step(self, result: object = None) -> None:
-        """As `Steps.step`."""
         self.steps += 1
         getattr(self, "_" + self.phase)(result)
 
@@ -108,17 +107,14 @@ class Phases(Steps):
         self.phase = "over"
 
     def forget(self) -> None:
-        """As `Steps.forget`."""
         self.stacks.forget()
         self.collections.end()
 
     @property
     def typical_ms(self) -> float | None:
-        """As `Steps.typical_ms`."""
         return self.before.step_ms
 
     def rest(self) -> dict[str, Any] | None:
-        """As `Steps.rest`."""
         if self.phase != "warm":
             return None
         steps = self._left_over + _SETTLE + 2 * self.active

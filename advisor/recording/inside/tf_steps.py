@@ -6,9 +6,8 @@ import functools
 import sys
 from typing import Any
 
-from . import xplane
-from .profilers import OURS, Profiler
 from .torch_steps import Tick
+from .xplane import XplaneProfiler
 
 
 def watch_fit(keras: Any, tick: Tick) -> None:
@@ -52,35 +51,15 @@ PROFILER = "tensorflow.python.profiler.profiler_v2"
 """The module whose own calls start the profiler."""
 
 
-class TfProfiler(Profiler):
+class TfProfiler(XplaneProfiler):
     """`tf.profiler.experimental`."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = folder
         self.profiler = sys.modules["tensorflow"].profiler.experimental
-        self.profiling = False
-
-    def start(self) -> None:
-        """As `Profiler.start`."""
-        with OURS:
-            self.profiler.start(self.folder)
-        self.profiling = True
+        super().__init__(folder, self.profiler.start, self.profiler.stop)
 
     def range_of(self, step: int) -> Any:
-        """As `Profiler.range_of`."""
         return self.profiler.Trace("train", step_num=step, _r=1)
 
     def range(self, name: str) -> Any:
-        """As `Profiler.range`."""
         return self.profiler.Trace(name)
-
-    def halt(self) -> None:
-        """As `Profiler.halt`."""
-        if self.profiling:
-            self.profiling = False
-            self.profiler.stop()
-
-    def export(self, block: dict[str, Any]) -> str:
-        """As `Profiler.export`; TensorFlow wrote it when it stopped, but for the block."""
-        xplane.add(self.folder, block)
-        return self.folder

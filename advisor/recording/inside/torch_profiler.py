@@ -20,7 +20,6 @@ class TorchProfiler(Profiler):
         self.loaders = LoaderWatch()
 
     def prepare(self) -> None:
-        """As `Profiler.prepare`."""
         with OURS:
             self.profile = sys.modules["torch.profiler"]._KinetoProfile(
                 record_shapes=self.options.get("shapes", True),
@@ -33,7 +32,6 @@ class TorchProfiler(Profiler):
         self.loaders.start()
 
     def start(self) -> None:
-        """As `Profiler.start`."""
         with OURS:
             self.profile.start_trace()
 
@@ -42,7 +40,6 @@ class TorchProfiler(Profiler):
         return self.range("ProfilerStep#%d" % step)
 
     def range(self, name: str) -> Any:
-        """As `Profiler.range`."""
         return sys.modules["torch.profiler"].record_function(name)
 
     def halt(self) -> None:
@@ -51,13 +48,11 @@ class TorchProfiler(Profiler):
         self.profile.stop_trace()
 
     def export(self, block: dict[str, Any]) -> str:
-        """As `Profiler.export`."""
         self.loaders.stop()
         with OURS:
             return compressed(self.folder, self.name or _name(), self.profile.export_chrome_trace, block)
 
     def job(self) -> dict[str, Any]:
-        """As `Profiler.job`."""
         batches = self.loaders.batches
         looked = {"batches": batches.notes} if batches.looked else {}
         return {**super().job(), "loader_workers": self.loaders.workers, **looked}
@@ -95,7 +90,6 @@ class CudaClock(DeviceClock):
         return event
 
     def steps_ms(self, events: list[Any]) -> list[float] | None:
-        """As `DeviceClock.steps_ms`."""
         if any(event is None for event in events):
             return None
         self.cuda.synchronize()

@@ -41,7 +41,8 @@ class Trial(Hook):
         @functools.wraps(watch)
         def patched(module: Any) -> None:
             for patch in self.patches:
-                patch.install(framework, module, self.census)
+                if patch.framework == framework:
+                    patch.hook(module, self.census)
             watch(module)
             if framework == "torch":
                 module.manual_seed(_SEED)

@@ -1,17 +1,42 @@
-"""Adds what a recording measured to the file that TensorFlow's or JAX's profiler wrote: as one plane without events."""
+"""TensorFlow's and JAX's profilers, and the plane without events in which their file has what was measured."""
 
 from __future__ import annotations
 
 import glob
 import json
 import os
-from typing import Any, Dict
+from typing import Any, Callable, Dict
+
+from .profilers import OURS, Profiler
 
 PLANE = "/advisor:"
 """What the plane's name begins with; the block follows it, as JSON."""
 
 _PLANES, _NAME = b"\x0a", b"\x12"  # XSpace.planes and XPlane.name, which protobuf lets follow whatever is there
 _SEVEN_BITS, _MORE = 0x7F, 0x80  # of a number's bytes
+
+
+class XplaneProfiler(Profiler):
+    """A profiler that writes its recording when it stops."""
+
+    def __init__(self, folder: str, begin: Callable[[str], Any], end: Callable[[], Any]) -> None:
+        self.folder, self.begin, self.end = folder, begin, end
+        self.profiling = False
+
+    def start(self) -> None:
+        with OURS:
+            self.begin(self.folder)
+        self.profiling = True
+
+    def halt(self) -> None:
+        if self.profiling:
+            self.profiling = False
+            self.end()
+
+    def export(self, block: Dict[str, Any]) -> str:
+        """As `Profiler.export`; all is written by now but the block."""
+        add(self.folder, block)
+        return self.folder
 
 
 def add(folder: str, block: Dict[str, Any]) -> None:

@@ -1,18 +1,16 @@
-"""The closed registry of patches: one file each, standard library only. A rule names one and brings no code."""
+"""The closed registry of patches, standard library only. A rule names one and brings no code."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Type
 
-from .autocast import Autocast
-from .channels import ChannelsLast
-from .compiling import Compile
 from .ddp import Ddp
 from .debug import DebugAids
 from .environment import Environment
 from .garbage import Garbage
 from .jit import Jit
 from .loader import Loader
+from .modules import Autocast, ChannelsLast, Compile
 from .optimizer import Optimizer
 from .patch import Patch as Patch
 from .repeated_input import RepeatedInput

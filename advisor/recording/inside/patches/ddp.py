@@ -11,6 +11,8 @@ class Ddp(Patch):
     """Changes the arguments of every `DistributedDataParallel` that is made."""
 
     name = "ddp"
+    framework = "torch"
+    absent = "no_ddp"
     numerics = "rounding"
     arguments = {
         "gradient_as_bucket_view": {"type": "boolean", "description": "gradients live in the buckets: no copies"},
@@ -20,15 +22,8 @@ class Ddp(Patch):
         "static_graph": {"type": "boolean", "description": "every step uses the same parameters"},
     }
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework == "torch":
-            self.hook(module.nn.parallel.DistributedDataParallel, self._changes)
-
-    def begin(self) -> None:
-        """As `Patch.begin`."""
-        if not self.hits and not self.refusals:
-            self.refuse("no_ddp")
+    def hook(self, module: Any, census: Any) -> None:
+        self.remake(module.nn.parallel.DistributedDataParallel, self._changes)
 
     def _changes(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
         """What differs from the program's own arguments."""

@@ -43,11 +43,9 @@ class Environment(Patch):
     arguments: Schema = {name: {"type": "string", "description": "as its library has it"} for name in _NAMES}
 
     def variables(self) -> Dict[str, str]:
-        """As `Patch.variables`."""
         return {name: str(value) for name, value in self.values.items()}
 
     def begin(self) -> None:
-        """As `Patch.begin`."""
         for name, value in self.variables().items():
             if os.environ.get(name) == value:
                 self.hits += 1

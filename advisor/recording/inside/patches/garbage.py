@@ -25,7 +25,6 @@ class Garbage(Patch):
         gc.collect = self._unless_on(gc.collect)
 
     def switch(self, on: bool) -> None:
-        """As `Patch.switch`."""
         super().switch(on)
         if on:
             self.collects_itself = self.collects_itself or gc.isenabled()

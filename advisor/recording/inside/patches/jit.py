@@ -15,24 +15,14 @@ class Jit(Patch):
     """Jits the functions that `jax.grad` and `jax.value_and_grad` return; inside a trace it changes nothing."""
 
     name = "jax-jit"
+    framework = "jax"
+    absent = "no_gradient"
     toggles = ("cpu", "cuda")
     numerics = "rounding"
 
-    def __init__(self, values: Dict[str, Any]) -> None:
-        super().__init__(values)
-        self.framework = ""
-
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework == "jax":
-            self.framework = framework
-            for name in _MAKERS:
-                setattr(module, name, self._maker(getattr(module, name), module.jit))
-
-    def begin(self) -> None:
-        """As `Patch.begin`."""
-        if self.framework and not self.hits and not self.refusals:
-            self.refuse("no_gradient")
+    def hook(self, module: Any, census: Any) -> None:
+        for name in _MAKERS:
+            setattr(module, name, self._maker(getattr(module, name), module.jit))
 
     def _maker(self, original: Callable[..., Any], jit: Callable[..., Any]) -> Callable[..., Any]:
         compiled: Dict[Any, Any] = {}  # many programs make the gradient of a function anew in each step

@@ -15,6 +15,8 @@ class Loader(Patch):
     """Changes the arguments of every `DataLoader` that is made."""
 
     name = "dataloader"
+    framework = "torch"
+    absent = "no_loader"
     numerics = "changes"  # random augmentation draws other numbers in other processes
     arguments = {
         "num_workers": {"type": "integer", "minimum": 0, "maximum": 128, "description": "worker processes"},
@@ -23,15 +25,8 @@ class Loader(Patch):
         "persistent_workers": {"type": "boolean", "description": "workers live longer than an epoch"},
     }
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework == "torch":
-            self.hook(module.utils.data.DataLoader, self._changes)
-
-    def begin(self) -> None:
-        """As `Patch.begin`."""
-        if not self.hits and not self.refusals:
-            self.refuse("no_loader")
+    def hook(self, module: Any, census: Any) -> None:
+        self.remake(module.utils.data.DataLoader, self._changes)
 
     def _changes(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
         """What differs from the program's own arguments; nothing where it has to stay as it is."""

@@ -14,6 +14,7 @@ class Optimizer(Patch):
     """Sets `fused` or `foreach` in the parameter groups, which optimizers read at each step."""
 
     name = "optimizer"
+    framework = "torch"
     toggles = ("cpu",)  # on a GPU the two keep their counts of steps on different sides
     numerics = "rounding"
     arguments = {
@@ -25,19 +26,15 @@ class Optimizer(Patch):
         self.own: List[Tuple[Dict[str, Any], Dict[str, Any]]] = []
         self.census: Any = None
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework == "torch":
-            self.census = census
-            census.on_optimizer.append(self._adopt)
+    def hook(self, module: Any, census: Any) -> None:
+        self.census = census
+        census.on_optimizer.append(self._adopt)
 
     def begin(self) -> None:
-        """As `Patch.begin`."""
         if self.census is None or not self.census.optimizers:
             self.refuse("no_optimizer")
 
     def switch(self, on: bool) -> None:
-        """As `Patch.switch`."""
         super().switch(on)
         for group, own in self.own:
             group.update(self._flags() if on else own)

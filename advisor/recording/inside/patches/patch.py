@@ -21,6 +21,8 @@ class Patch:
 
     Attributes:
         name: By which rules and the command line know it.
+        framework: Whose modules it hooks.
+        absent: Why it changed nothing where the program makes none of what it changes; empty where it tells itself.
         toggles: Kinds of devices on which it can be switched between two steps; elsewhere it needs another process.
         numerics: What it does to training: `same` numbers, `rounding` alone, or `changes`.
         arguments: JSON Schemas by name.
@@ -29,6 +31,8 @@ class Patch:
     """
 
     name = ""
+    framework = ""
+    absent = ""
     toggles: Tuple[str, ...] = ()
     numerics = "same"
     arguments: Schema = {}
@@ -61,10 +65,10 @@ class Patch:
         """Environment variables that it needs from the start of the program."""
         return {}
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """Hook a framework that was just imported; `census` knows what the program makes with it."""
+    def hook(self, module: Any, census: Any) -> None:
+        """Hook the framework, which was just imported; `census` knows what the program makes with it."""
 
-    def hook(self, kind: Any, changes: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
+    def remake(self, kind: Any, changes: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
         """Have each object of a class made with other arguments: `changes` chooses them, given those of the program."""
         original = kind.__init__
         signature = inspect.signature(original)
@@ -83,6 +87,8 @@ class Patch:
 
     def begin(self) -> None:
         """The first steps are over: whatever it was to change exists by now."""
+        if self.absent and not self.hits and not self.refusals:
+            self.refuse(self.absent)
 
     def switch(self, on: bool) -> None:
         """From the next step on, it is on or off."""

@@ -12,14 +12,13 @@ class RepeatedInput(Patch):
     """While it is on, each iterator of a `DataLoader` gives its last batch again; what it loads waits."""
 
     name = "input"
+    framework = "torch"
+    absent = "no_loader"
     toggles = ("cpu", "cuda")
     numerics = "changes"  # the model sees one batch
     arguments = {"repeat": {"type": "string", "enum": ["one-batch"], "default": "one-batch", "description": "which"}}
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework != "torch":
-            return
+    def hook(self, module: Any, census: Any) -> None:
         iterator = module.utils.data.dataloader._BaseDataLoaderIter
         load = iterator.__next__
 
@@ -33,8 +32,3 @@ class RepeatedInput(Patch):
             return loader._advisor_batch
 
         iterator.__next__ = following
-
-    def begin(self) -> None:
-        """As `Patch.begin`."""
-        if not self.hits:
-            self.refuse("no_loader")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 from .patch import Patch
 
@@ -12,22 +12,17 @@ _CAPABILITY = 8  # of GPUs from A100 on
 class _Tf32(Patch):
     """A switch of one of PyTorch's backends; on GPUs that have TF32."""
 
+    framework = "torch"
     toggles = ("cuda",)
     numerics = "changes"
-
-    def __init__(self, values: Dict[str, Any]) -> None:
-        super().__init__(values)
-        self.torch: Any = None
-        self.own = False
+    torch: Any = None
 
     def backend(self) -> Any:
         """What has the switch."""
         raise NotImplementedError
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework == "torch":
-            self.torch = module
+    def hook(self, module: Any, census: Any) -> None:
+        self.torch = module
 
     def begin(self) -> None:
         """As `Patch.begin`: by now the program has set what it sets itself."""
@@ -42,7 +37,6 @@ class _Tf32(Patch):
             self.hits = 1
 
     def switch(self, on: bool) -> None:
-        """As `Patch.switch`."""
         super().switch(on)
         if self.hits:
             self.backend().allow_tf32 = on
@@ -54,7 +48,6 @@ class Matmul(_Tf32):
     name = "tf32-matmul"
 
     def backend(self) -> Any:
-        """As `_Tf32.backend`."""
         return self.torch.backends.cuda.matmul
 
 
@@ -64,5 +57,4 @@ class Cudnn(_Tf32):
     name = "tf32-cudnn"
 
     def backend(self) -> Any:
-        """As `_Tf32.backend`."""
         return self.torch.backends.cudnn

@@ -13,27 +13,21 @@ class TfData(Patch):
     """Lets `map` and `interleave` run in parallel, and has each iterated dataset fetch ahead."""
 
     name = "tf-data"
+    framework = "tensorflow"
+    absent = "no_dataset"
     numerics = "changes"  # random augmentation runs in another order
     arguments = {
         "parallel": {"type": "boolean", "description": "`num_parallel_calls=tf.data.AUTOTUNE` where none is given"},
         "prefetch": {"type": "boolean", "description": "`prefetch(tf.data.AUTOTUNE)` at the end"},
     }
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework != "tensorflow":
-            return
+    def hook(self, module: Any, census: Any) -> None:
         dataset, tune = module.data.Dataset, module.data.AUTOTUNE
         if self.values.get("parallel"):
             for name in ("map", "interleave"):
                 self._parallel(dataset, name, tune)
         if self.values.get("prefetch"):
             self._ahead(dataset, tune)
-
-    def begin(self) -> None:
-        """As `Patch.begin`."""
-        if not self.hits and not self.refusals:
-            self.refuse("no_dataset")
 
     def _parallel(self, dataset: Any, name: str, tune: Any) -> None:
         original = getattr(dataset, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Any, Dict
+from typing import Any
 
 from .patch import Patch
 
@@ -14,19 +14,15 @@ class Threads(Patch):
     """`torch.set_num_threads`; not in a program that calls it itself."""
 
     name = "threads"
+    framework = "torch"
     toggles = ("cpu", "cuda")
     numerics = "rounding"
     arguments = {"number": {"type": "integer", "minimum": 1, "maximum": 1024, "description": "threads of one op"}}
 
-    def __init__(self, values: Dict[str, Any]) -> None:
-        super().__init__(values)
-        self.original: Any = None
-        self.own = 0
+    original: Any = None
+    own = 0
 
-    def install(self, framework: str, module: Any, census: Any) -> None:
-        """As `Patch.install`."""
-        if framework != "torch":
-            return
+    def hook(self, module: Any, census: Any) -> None:
         original = self.original = module.set_num_threads
         self.own = module.get_num_threads()
 
@@ -42,12 +38,10 @@ class Threads(Patch):
             self.refuse("as_it_is")
 
     def begin(self) -> None:
-        """As `Patch.begin`."""
         if self.original and not self.refusals:
             self.hits = 1
 
     def switch(self, on: bool) -> None:
-        """As `Patch.switch`."""
         super().switch(on)
         if self.original and not self.refusals:
             self.original(self.values["number"] if on else self.own)

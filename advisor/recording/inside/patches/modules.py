@@ -1,0 +1,169 @@
+"""What changes how the program's outermost modules are called: precision, layout of images, compilation."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Dict, List
+
+from .patch import Patch
+
+_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
+
+
+class Call:
+    """A module's `forward`, replaced while the patch is on; copies and pickles of it are the module's own."""
+
+    def __init__(self, patch: RootPatch, root: Any) -> None:
+        self.patch, self.root, self.original = patch, root, root.forward
+        self.compiled: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As `forward`."""
+        if not self.patch.on:
+            return self.original(*args, **kwargs)
+        return self.patch.call(self, args, kwargs)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.root, "forward")  # of the copy, which has no `forward` but its class's
+
+
+class RootPatch(Patch):
+    """A patch of each module with parameters that no other encloses."""
+
+    framework = "torch"
+
+    def __init__(self, values: Any) -> None:
+        super().__init__(values)
+        self.calls: List[Call] = []
+        self.is_watching = False
+
+    def hook(self, module: Any, census: Any) -> None:
+        self.is_watching = True
+        census.on_root.append(self._adopt)
+
+    def begin(self) -> None:
+        if self.is_watching and not self.calls and not self.refusals:
+            self.refuse("no_module")
+
+    def fits(self, root: Any) -> bool:
+        """Whether to change this one; a refusal says why not."""
+        return True
+
+    def call(self, call: Call, args: Any, kwargs: Any) -> Any:
+        """A call of the module with the patch on."""
+        return call.original(*args, **kwargs)
+
+    def _adopt(self, root: Any) -> None:
+        if self.fits(root):
+            call = Call(self, root)
+            root.forward = call
+            self.calls.append(call)
+
+
+def converted(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Tensors in nested containers, converted."""
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(converted(item, convert) for item in value)
+    if type(value) is dict:
+        return {key: converted(item, convert) for key, item in value.items()}
+    return convert(value) if hasattr(value, "is_floating_point") else value
+
+
+class Autocast(RootPatch):
+    """`torch.autocast` around the outermost call; its results are float32 again, as accelerate has them."""
+
+    name = "autocast"
+    toggles = ("cpu", "cuda")
+    numerics = "changes"
+    arguments = {"dtype": {"type": "string", "enum": ["bfloat16"], "default": "bfloat16", "description": "the type"}}
+
+    def fits(self, root: Any) -> bool:
+        parameter = next(root.parameters())
+        if str(parameter.dtype) != "torch.float32":
+            self.refuse("other_type", kind=str(parameter.dtype))
+            return False
+        return True
+
+    def call(self, call: Call, args: Any, kwargs: Any) -> Any:
+        torch = sys.modules["torch"]
+        device = next(call.root.parameters()).device.type
+        if torch.is_autocast_enabled() or (device == "cpu" and torch.is_autocast_cpu_enabled()):
+            self.refuse("as_it_is")
+            return call.original(*args, **kwargs)
+        self.hits += 1
+        with torch.autocast(device, dtype=torch.bfloat16):
+            return converted(call.original(*args, **kwargs), lambda t: t.float() if t.is_floating_point() else t)
+
+
+class ChannelsLast(RootPatch):
+    """Parameters and inputs of outermost modules with convolutions, in `channels_last` or `channels_last_3d`."""
+
+    name = "channels_last"
+    numerics = "rounding"
+
+    def fits(self, root: Any) -> bool:
+        """As `RootPatch.fits`; converts what fits."""
+        dimensions = {parameter.dim() for parameter in root.parameters()}
+        for number, name in _FORMATS.items():
+            if number in dimensions:
+                root.to(memory_format=getattr(sys.modules["torch"], name))
+                return True
+        self.refuse("no_convolution")
+        return False
+
+    def call(self, call: Call, args: Any, kwargs: Any) -> Any:
+        return call.original(*converted(args, self._last), **converted(kwargs, self._last))
+
+    def _last(self, tensor: Any) -> Any:
+        if tensor.dim() not in _FORMATS:
+            return tensor
+        self.hits += 1
+        return tensor.contiguous(memory_format=getattr(sys.modules["torch"], _FORMATS[tensor.dim()]))
+
+
+class Compile(RootPatch):
+    """Compiles the outermost modules at their first call; where that fails the program runs on without."""
+
+    name = "compile"
+    toggles = ("cpu", "cuda")
+    numerics = "rounding"
+    arguments = {
+        "mode": {
+            "type": "string",
+            "enum": ["default", "reduce-overhead", "max-autotune-no-cudagraphs"],
+            "default": "default",
+            "description": "of torch.compile",
+        }
+    }
+
+    def fits(self, root: Any) -> bool:
+        if type(root).__name__ == "OptimizedModule" or getattr(root, "_compiled_call_impl", None) is not None:
+            self.refuse("as_it_is")
+            return False
+        return True
+
+    def call(self, call: Call, args: Any, kwargs: Any) -> Any:
+        if self.refusals:
+            return call.original(*args, **kwargs)
+        torch = sys.modules["torch"]
+        if call.compiled is None:
+            call.compiled = torch.compile(call.original, mode=self.values["mode"])
+        try:
+            result = call.compiled(*args, **kwargs)
+        except Exception as error:
+            self.hits = 0
+            self.refuse("compile_failed", kind=type(error).__name__)
+            return call.original(*args, **kwargs)
+        self.hits = self.hits or _counter("stats", "unique_graphs")
+        return result
+
+    def proof(self) -> Dict[str, Any]:
+        if not self.hits:
+            return {}
+        return {"graphs": _counter("stats", "unique_graphs"), "graph_breaks": _counter("graph_break")}
+
+
+def _counter(group: str, key: Any = None) -> int:
+    utils = sys.modules.get("torch._dynamo.utils")
+    counts = getattr(utils, "counters", {}).get(group, {})
+    return int(counts.get(key, 0) if key else sum(counts.values()))
