@@ -1,7 +1,9 @@
-"""TensorFlow's ops outside of graphs, what a tf.function saves, and what the user of TensorFlow has chosen."""
+"""TensorFlow's ops outside of graphs, what a tf.function saves, what the user has chosen, and summaries."""
 
+from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import between_ops, own_ns, step_ops
@@ -143,4 +145,37 @@ of_launches("device_op_share", _launching_share).says(
     "nothing.",
     "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
     f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
+)
+
+
+_WRITES: Final = r"(?:^EagerLocalExecute: |:)(?:Write\w*Summary|FlushSummaryWriter)$"
+
+
+def _summary_callbacks(view: DeviceView) -> pl.DataFrame:
+    """The ops that write, each from the end of what its thread did before: the callback prepares it there."""
+    rows = view.host_like(_WRITES)
+    return pl.concat([rows.clear(), *_with_silence(view, rows)])
+
+
+def _with_silence(view: DeviceView, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    for writes in rows.partition_by("thread"):
+        before = view.host.filter(pl.col("thread") == writes["thread"][0], pl.col("kind") != "python")
+        ends = np.sort((before["start_ns"] + before["dur_ns"]).to_numpy())
+        start = writes["start_ns"].to_numpy()
+        since = np.where(start >= ends[0], ends[np.searchsorted(ends, start, side="right") - 1], start)
+        silent = pl.Series(start - since)
+        yield writes.with_columns(pl.col("start_ns") - silent, pl.col("dur_ns") + silent)
+
+
+def _summary_share(view: DeviceView) -> float | None:
+    callbacks = spans(view.once(_summary_callbacks))
+    return view.share(callbacks if view.device is None else callbacks - view.busy)
+
+
+of_devices(__name__, framework="tensorflow")(
+    "summary_share", _summary_share, where=lambda view: places(view, view.once(_summary_callbacks))
+).says(
+    "Part of the step that passes in callbacks that write summaries for TensorBoard.",
+    "ops named Write...Summary and FlushSummaryWriter, each with its thread's silence before it; with a device only "
+    "while it idles / step time",
 )

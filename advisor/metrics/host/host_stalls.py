@@ -1,23 +1,31 @@
-"""Host work that leaves the device idle on end, and what it did meanwhile."""
+"""Host work that leaves the device idle on end, waits of the host, and what ran in time whose cause no rule knows."""
 
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.host_work import (
+    between_ops,
+    callbacks,
+    logging_frames,
     optimizer_work,
+    running,
+    saving_frames,
     thread_waits,
+    waiting_calls,
     waiting_function,
     waits_for_results,
 )
-from advisor.analysis.device.idle import stalls
-from advisor.analysis.device.time_by_name import in_words, times_by_range
-from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.idle import gaps, stalls
+from advisor.analysis.device.places import places
+from advisor.analysis.device.time_by_name import in_words, times_by_name, times_by_range, top_three
+from advisor.analysis.device.unknowns import no_frames, unknown_idle, unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import RESULT_WAIT
 from advisor.metrics.metric import of_devices
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
+from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.whatif import ELSE, Change, saved, without
 
 _REST_OF_STALL: Final = (0.5, 0.0)
@@ -92,4 +100,79 @@ of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
     f"replay without the host's time in those gaps, but for launching{ELSE}the gaps without that",
     "half: own choice",
     "",
+)
+
+
+def _waits(view: DeviceView) -> Intervals:
+    if view.device is not None:
+        return EMPTY
+    elsewhere = view.host_spans("op", "collective") | spans(saving_frames(view)) | spans(logging_frames(view))
+    return (between_ops(view, view.steps) & thread_waits(view)) - elsewhere
+
+
+def _unknown_waits(view: DeviceView) -> Missing | None:
+    """Without marked steps, what waits for long may be idle."""
+    if view.device is not None:
+        return None
+    if why := no_frames(view):
+        return why
+    waiting = view.once(_waits)
+    share = waiting.total / view.total_ns
+    is_known = view.has_marks or share < _SILENT_SHARE
+    return None if is_known else Missing("thread_wait", share=share, range=waiting_function(view, waiting))
+
+
+of_waits = of_devices(__name__, unknown=_unknown_waits)
+of_waits(
+    "thread_wait_share",
+    lambda view: view.once(_waits).total / view.total_ns,
+    where=lambda view: places(view, waiting_calls(view)),
+).says(
+    "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
+    "time of the built-in functions acquire, sleep, poll, select, epoll_wait and recv* on the steps' thread, outside "
+    "of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
+    "own choice: without marked steps unknown from 5 % on, because what waits may be idle",
+)
+of_waits(
+    "waiting_calls",
+    lambda view: in_words(view, times_by_name(view, view.once(_waits)).drop_nulls("name")),
+    unit="text",
+).says(
+    "In which functions the step waits so, each with the function of the user's own code around it.",
+    "those with the most time, then the others",
+)
+
+
+_EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
+"""Of XLA and of autograd: no work that a user can change, nor is a wait for them."""
+
+_WAITS: Final = tuple(kind for kind in HOST_RANGES if kind != "gc")  # parts of a step without a device, too
+
+of_open = of_devices(__name__)
+
+
+def _open(view: DeviceView) -> Intervals:
+    if view.device is None:
+        known = view.once(running) | view.host_spans("collective", *_WAITS) | spans(view.once(callbacks))
+        return Intervals.of(view.starts, view.ends) - known
+    if not view.once(unknown_idle):
+        return EMPTY
+    idle = view.once(gaps)
+    return Intervals.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)
+
+
+def _calls(view: DeviceView) -> pl.DataFrame:
+    """What a sentence about such a loss can name."""
+    return top_three(times_by_name(view, view.once(_open)).filter(~pl.col("name").str.contains(_EXECUTORS)))
+
+
+of_open("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
+    "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
+    "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
+    "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
+    "cause of 5 % of the step or more is unknown",
+)
+of_open("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)).says(
+    "How much of the time whose cause no rule may know open_calls takes.",
+    "time of open_calls / that time; 0 without any",
 )

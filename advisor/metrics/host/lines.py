@@ -1,9 +1,12 @@
-"""The lines of the program that take the time of the step, as `advisor record` samples them."""
+"""What `advisor record` samples: lines that take the time, waits for Python's lock, and steps that grow."""
 
 from math import sqrt
 from typing import Final
 
-from advisor.analysis.device.host_lines import FEW_SAMPLES, Loss, losses, sampled
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.host_lines import FEW_SAMPLES, WAITS, Loss, losses, outside_ops, place_of, sampled
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.host_calls import Kind, kinds
@@ -89,4 +92,94 @@ measure.saving("line", lambda view: view.once(_ends_ms)).says(
     "(line_share - twice its standard error) x step_mean_ms; without samples half of line_share x step_mean_ms",
     "(line_share + twice its standard error) x step_mean_ms",
     "standard error of a share of n samples: sqrt(share x (1 - share) / n)",
+)
+
+
+_MOST: Final = 3
+
+
+def _unknown_threads(view: DeviceView) -> Missing | None:
+    if view.process.get("threads") is None:
+        return no_frames(view) or Missing("few_stack_samples", samples=0)
+    return None
+
+
+def _sleep(view: DeviceView) -> float:
+    """The part of the time in which the main thread sleeps for nothing that is known while others run."""
+    stacks = view.once(sampled)
+    waits_ns = int(stacks.filter(pl.col("kind").is_in(WAITS))["ns"].sum())
+    sleeps = float(view.process["sleep_share"] or 0) - waits_ns / max(1, int(stacks["ns"].sum()))
+    others = sum(float(thread["share"]) for thread in view.process["threads"] or ())
+    return max(0.0, min(sleeps, others))
+
+
+def _threads(view: DeviceView) -> str:
+    threads = sorted(view.process["threads"] or (), key=lambda thread: -thread["share"])[:_MOST]
+    return ", ".join(f"{place_of(thread)} ({percent(thread['share'])} of the time)" for thread in threads)
+
+
+of_threads = of_devices(__name__, unknown=_unknown_threads)
+of_threads("main_sleep_share", lambda view: view.process["sleep_share"]).says(
+    "Part of the sampled time, without its waits for a CPU, in which the main thread does not run.",
+    "1 - CPU time / (time while stacks were sampled - waits for a CPU), as `advisor record` notes",
+    "/proc/self/task/*/schedstat",
+)
+of_threads("lock_wait_share", lambda view: min(view.once(_sleep), view.once(outside_ops))).says(
+    "Part of the step in which the main thread waits, as far as is known, for Python's lock (GIL), which another has.",
+    "the lesser of lock_sleep_share and the recorded time outside of the framework's "
+    "ops, or with a device in which that idles",
+    "a thread that waits for the lock sleeps (CPython, `ceval_gil`), and so does one that waits for the threads of an "
+    "op, but within the op",
+)
+of_threads("lock_sleep_share", _sleep).says(
+    "Part of the step in which the main thread sleeps while other threads of Python run.",
+    "the lesser of main_sleep_share without the time in lines that wait for something else, and what other threads run",
+    "as main_sleep_share",
+)
+of_threads("lock_threads", _threads, unit="text").says(
+    "The other threads of Python that run most, where they are, and how much of the time they run.",
+    "CPU time of each thread while stacks were sampled (`/proc/self/task/*/schedstat`), and its most frequent line",
+)
+
+
+_ENDS: Final = 2  # pieces at either end: the first and the last tenth
+_STEADY: Final = 0.7  # of pairs of pieces, those of which the later one is longer, less those of which it is shorter
+
+
+def _unknown_pace(view: DeviceView) -> Missing | None:
+    return None if view.process.get("pace_ms") else Missing("few_stack_samples", samples=0)
+
+
+def _pace_ends_ms(view: DeviceView) -> tuple[float, float]:
+    """The step at the begin and at the end of the run; the former twice if it does not grow steadily."""
+    pace = np.asarray(view.process["pace_ms"], np.float64)
+    first, last = float(np.median(pace[:_ENDS])), float(np.median(pace[-_ENDS:]))
+    longer = np.sign(pace[None, :] - pace[:, None])[np.triu_indices(len(pace), 1)]
+    is_steady = len(longer) > 0 and longer.mean() >= _STEADY
+    return (first, last) if is_steady else (first, first)
+
+
+def _growth(view: DeviceView) -> float:
+    first, last = view.once(_pace_ends_ms)
+    return last / first
+
+
+of_pace = of_devices(__name__, unknown=_unknown_pace)
+of_pace("step_growth", _growth, unit="ratio").says(
+    "How many times as long a step takes at the end of a long run as at its begin, if it grows steadily; else 1.",
+    "median step of the last tenth / of the first, without waits for a CPU because of other programs, of steps that "
+    "`advisor record` samples last, 100 or more; 1 if the rank correlation of 20 pieces with their order is below 0.7",
+    "Kendall's rank correlation",
+)
+of_pace("growth_first_ms", lambda view: view.once(_pace_ends_ms)[0]).says(
+    "The step at the begin of that run.", "median of the first tenth of its steps"
+)
+of_pace("growth_last_ms", lambda view: view.once(_pace_ends_ms)[1]).says(
+    "The step at the end of that run; growth_first_ms where it does not grow.", "median of the last tenth of its steps"
+)
+of_pace("growth_first_step", lambda view: view.process["pace_steps"][0], unit="count").says(
+    "The number of the first step of that run.", "steps before it, those skipped included"
+)
+of_pace("growth_last_step", lambda view: view.process["pace_steps"][-1], unit="count").says(
+    "The number of its last step.", "as growth_first_step"
 )

@@ -1,15 +1,19 @@
-"""Python as what sets the pace: the time between framework ops, and what moving it out of the way saves."""
+"""Python as what sets the pace, what it works on besides, and what moving it out of the way saves."""
 
 from typing import Final, NamedTuple
 
 import polars as pl
 
 from advisor.analysis.device.autograd import backward_passes
+from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     between_ops,
+    callbacks,
     handed_over,
+    optimizer_work,
     own_ns,
     python_work,
+    running,
     step_ops,
     thread_waits,
     waiting_function,
@@ -17,9 +21,9 @@ from advisor.analysis.device.host_work import (
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.loops import loops
 from advisor.analysis.device.own_ranges import is_own
-from advisor.analysis.device.places import stretches
+from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
-from advisor.analysis.device.recording_cost import without_recording
+from advisor.analysis.device.recording_cost import unprofiled_ms, without_recording
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
@@ -198,4 +202,61 @@ measure("python_silent_share", lambda view: view.once(_python).silent_share).say
     "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",
     "stretches of over {dispatch} outside of framework ops, input, compilation and collectives in which nothing was "
     "recorded or a thread waits, loops over small ops aside / step time; 0 with a device",
+)
+
+
+of_work = of_devices(__name__)
+of_waits = of_devices(__name__, needs=("device_ops",), unknown=unknown_waits)
+
+
+def _ops_and_rest(view: DeviceView) -> tuple[float, float]:
+    """The parts of the step that a saving on a CPU comes out of; 0 with a device."""
+    if view.device is not None:
+        return 0.0, 0.0
+    apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
+    busy = 1 - (view.share(apart) or 0.0)
+    is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work
+    works = busy * (1 - (0.0 if is_timed else delayed_part(view, "run_delay_ms")))
+    ops = works * (view.share(view.once(running) - apart) or 0.0) / max(works, busy)
+    return ops, works - ops
+
+
+of_waits(
+    "host_loops_share",
+    lambda view: view.share((view.once(python_work) | view.once(optimizer_work)) & view.once(launch_gaps)),
+).says(
+    "Part of the step in which Python, or a loop over parameters, sets the pace.",
+    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
+    "no call for {slow_call} or more, or while parameters are updated / step time",
+)
+of_work("host_ops_share", lambda view: view.once(_ops_and_rest)[0]).says(
+    "Part of the step in which a worker without a device runs framework ops.",
+    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
+    "part of the host's working time that waits for a CPU (run_delay_share), unless the step was timed without the "
+    "profiler and these waits; loading in the main process is work; 0 with a device",
+)
+of_work("host_work_share", lambda view: view.once(_ops_and_rest)[1]).says(
+    "Part of the step in which a worker without a device works outside of framework ops: its Python.",
+    "1 - input_share - compile_share - collective_share - callback_share without a device, less the same part of it, "
+    "- host_ops_share; 0 with one",
+)
+
+
+of_callbacks = of_devices(__name__)
+
+
+def _callbacks(view: DeviceView) -> pl.DataFrame:
+    """None with a device."""
+    calls = view.once(callbacks)
+    return calls if view.device is None else calls.clear()
+
+
+of_callbacks(
+    "callback_share",
+    lambda view: view.share(spans(view.once(_callbacks)) - view.host_spans("input", "compile", "collective")),
+    where=lambda view: places(view, callbacks(view)),
+).says(
+    "Part of the step in which compiled code calls Python, on a worker without a device.",
+    "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
+    "outside of input, compile and collective ranges / step time; 0 with a device",
 )
