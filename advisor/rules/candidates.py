@@ -75,9 +75,8 @@ class Candidate:
     @property
     def severity(self) -> Severity:
         """The severity if no other finding saves of the same time."""
-        step_ms = self.row["step_mean_ms"]
-        middle_ms = ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
-        return self.severity_of(middle_ms / step_ms if isinstance(step_ms, float) and step_ms else 0.0)
+        step_ms, middle_ms = self.step_ms(self.pool), ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
+        return self.severity_of(middle_ms / step_ms if step_ms else 0.0)
 
     def severity_of(self, saved_share: float) -> Severity:
         """The level that the rule states; else that of the middle of the saving, as a share of the step.
@@ -141,6 +140,21 @@ class Candidate:
     def expected_ms(self, low_ms: float | None, high_ms: float | None) -> float:
         """The saving to expect of this interval; 0 if it is unknown."""
         return 0.0 if low_ms is None or high_ms is None else (low_ms + high_ms) / 2 * CERTAINTY[self.confidence]
+
+    def known(self, metric: str) -> float | None:
+        """A number of the row; None where it is unknown."""
+        value = self.row.get(metric)
+        return value if isinstance(value, float) else None
+
+    def step_ms(self, of: str | None) -> float | None:
+        """The recorded step that a saving in this part is held against: the first of these means that is known."""
+        if of == OUTLIERS:
+            means = ["complete_step_mean_ms", "step_mean_ms"]
+        elif self.known("unprofiled_step_ms") is None:
+            means = ["whole_step_mean_ms", "step_mean_ms"]
+        else:
+            means = ["step_mean_ms"]
+        return next(filter(None, map(self.known, means)), None)
 
     def pool_ms(self, pool: str) -> float:
         """Milliseconds per step in that part of the step: of copies what no kernel covers, as in the accounting."""
@@ -232,5 +246,4 @@ def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
 
 
 def _time_ms(candidate: Candidate) -> float:
-    value = candidate.row.get(candidate.rule.about.time or "")
-    return value if isinstance(value, float) else 0.0
+    return candidate.known(candidate.rule.about.time or "") or 0.0

@@ -66,7 +66,11 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     holds, order = _holding(rule, row), {True: 1, None: 3, False: 4}
     kinds = workloads(row)
     unsayable = {n for (n, key), known in holds.items() if key == "when" and known is None and "{{" in rule.fixes[n].do}
-    fits = [n for n, fix in enumerate(rule.fixes) if not holds.get((n, "unless")) and _is_for(fix, kinds)]
+    fits = [
+        n
+        for n, fix in enumerate(rule.fixes)
+        if not holds.get((n, "unless")) and not (fix.workload and kinds.isdisjoint(fix.workload))
+    ]
     open_ = [n for n in fits if n not in unsayable]
     place = {n: order[holds[n, "when"]] if (n, "when") in holds else 2 for n in open_}
     return [rule.fixes[n] for n in sorted(open_, key=lambda n: place[n])]
@@ -75,10 +79,6 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
 def workloads(row: Mapping[str, object]) -> set[str]:
     """The kinds of work that a row of metrics is of."""
     return set(str(row.get("workload") or "unknown").split(", "))
-
-
-def _is_for(fix: Fix, kinds: set[str]) -> bool:
-    return not fix.workload or not kinds.isdisjoint(fix.workload)
 
 
 def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:

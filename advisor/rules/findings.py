@@ -73,31 +73,27 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
 
 
 def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
-    of_rule = candidate.workers if candidate.rule.scope == "worker" else _rank(candidate) or run.workers
-    steps = run.used_steps(candidate.worker) or ()
-    return Reach(workers=of_rule, steps=steps, told_of=candidate.worker)
-
-
-def _rank(candidate: Candidate) -> tuple[int, ...]:
-    """The number of the rank that the finding is about; none if it is about all."""
+    """Where it holds: of a rule about the job the one rank that it is about, if there is one, else all."""
     rank = candidate.row.get(candidate.rule.about.rank or "")
-    return (rank,) if isinstance(rank, int) else ()
+    of_job = (rank,) if isinstance(rank, int) else run.workers
+    of_rule = candidate.workers if candidate.rule.scope == "worker" else of_job
+    return Reach(workers=of_rule, steps=run.used_steps(candidate.worker) or (), told_of=candidate.worker)
 
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
     """What is saved of a step; of the mean with the uneven ones, if it is they that get shorter."""
-    rule, row = candidate.rule, candidate.row
+    rule = candidate.rule
     if share is None or rule.saving is None:
         return None
     is_of_outliers = share.parts.get(OUTLIERS, 0.0) > share.high_ms / 2
     of = OUTLIERS if is_of_outliers else candidate.pool or rule.saving.of
-    step_ms, unprofiled_ms = _step_ms(row, of), _known(row, "unprofiled_step_ms")
+    step_ms, unprofiled_ms = candidate.step_ms(of), candidate.known("unprofiled_step_ms")
     if not step_ms:
         return None
     # the recorded step has the profiler's cost, and what a job saves has not
     scale = 1.0 if of == OUTLIERS or unprofiled_ms is None else unprofiled_ms / step_ms
     # waits for other programs need not go with the work that they lengthen
-    waits = _known(row, "run_delay_share") if unprofiled_ms is None else None
+    waits = candidate.known("run_delay_share") if unprofiled_ms is None else None
     low_share, high_share = (min(ms / step_ms, 1.0) for ms in (share.low_ms * (1 - (waits or 0.0)), share.high_ms))
     return Saving(
         low_ms=scale * low_share * step_ms,
@@ -110,22 +106,6 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         after=_INPUT if candidate.row.get("loader_sets_pace") and of not in {_INPUT, OUTLIERS} else None,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )
-
-
-def _step_ms(row: Mapping[str, object], of: str) -> float | None:
-    """The recorded step that a saving in this part is held against: the first of these means that is known."""
-    if of == OUTLIERS:
-        means = ["complete_step_mean_ms", "step_mean_ms"]
-    elif _known(row, "unprofiled_step_ms") is None:
-        means = ["whole_step_mean_ms", "step_mean_ms"]
-    else:
-        means = ["step_mean_ms"]
-    return next(filter(None, (_known(row, mean) for mean in means)), None)
-
-
-def _known(row: Mapping[str, object], metric: str) -> float | None:
-    value = row.get(metric)
-    return value if isinstance(value, float) else None
 
 
 def _metrics(candidate: Candidate) -> tuple[str, ...]:

@@ -70,7 +70,11 @@ def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str
         not_evaluable=tuple(unknown),
         passed=tuple(rule for rule, outcome in outcomes.items() if outcome == "passed"),
         not_applicable=tuple(rule for rule, outcome in outcomes.items() if outcome == "not_applicable"),
-        suppressed=tuple(_suppressed(c, active[c.rule.id]) for c in candidates if c.rule.id in active),
+        suppressed=tuple(
+            Suppressed(rule=c.rule.id, title=c.heading, severity=c.severity, reason=why.reason, until=why.until)
+            for c in candidates
+            if (why := active.get(c.rule.id))
+        ),
         notes=tuple(_expiries(candidates, suppressions)),
     )
 
@@ -87,15 +91,19 @@ def _outcomes(run: MeasuredRun, rules: Mapping[str, Rule]) -> Mapping[str, Outco
 
 def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | NotEvaluable:
     """What `work` gives; of a bug in it, or in the rule's templates, that the rule could not be judged."""
+
+    def unjudged(why: Missing) -> NotEvaluable:  # nothing is missing but the rule itself
+        return NotEvaluable(rule=rule.id, title=rule.heading(), missing={rule.id: Reason.of(why)})
+
     try:
-        return contained(work, partial(_failure, rule))
+        return contained(work, lambda kind: unjudged(Missing.of_failure(kind)))
     except RuleError as error:
-        return _unjudged(rule, Missing("rule_wrong", why=str(error)))
+        return unjudged(Missing("rule_wrong", why=str(error)))
 
 
 def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: MeasuredRun) -> Outcome:
     """What comes of one rule on the rows of its scope, whose settings are in the same order."""
-    fits = [_applies(rule.applies, setting, run.format) for setting in settings]
+    fits = [not any(_unmet(rule.applies, setting, run.format)) for setting in settings]
     if not any(fits):
         return "not_applicable"
     applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
@@ -108,16 +116,6 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
     return "passed"
 
 
-def _failure(rule: Rule, kind: str) -> NotEvaluable:
-    """A rule that a bug keeps from judging."""
-    return _unjudged(rule, Missing.of_failure(kind))
-
-
-def _unjudged(rule: Rule, why: Missing) -> NotEvaluable:
-    """Nothing is missing but the rule itself."""
-    return NotEvaluable(rule=rule.id, title=rule.heading(), missing={rule.id: Reason.of(why)})
-
-
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -> NotEvaluable:
     missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
     return NotEvaluable(
@@ -125,17 +123,8 @@ def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -
         title=rule.heading(),
         of=rule.saving.of if rule.saving else None,
         beyond=tuple(rule.saving.then_from) if rule.saving else (),
-        missing={name: Reason.of(_why(rule, name, run)) for name in missing},
+        missing={name: Reason.of(run.reasons.get(rule.metric(name).name, NOTHING)) for name in missing},
     )
-
-
-def _why(rule: Rule, name: str, run: MeasuredRun) -> Missing:
-    """Why a metric is unknown that the rule calls so."""
-    return run.reasons.get(rule.metric(name).name, NOTHING)
-
-
-def _suppressed(of: Candidate, why: Suppression) -> Suppressed:
-    return Suppressed(rule=of.rule.id, title=of.heading, severity=of.severity, reason=why.reason, until=why.until)
 
 
 def _expiries(candidates: Iterable[Candidate], suppressions: Mapping[str, Suppression]) -> Iterator[Note]:
@@ -173,35 +162,21 @@ class _Setting(NamedTuple):
 
 
 def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
-    columns = {
-        "worker",
-        "device",
-        "device_name",
-        "capability",
-        "ranks_in_job",
-        "collective_share",
-        "workload",
-        "phases",
-        "main_sleep_share",
-    }
+    columns = {*("worker", "device", "device_name", "capability", "ranks_in_job", "collective_share")}
+    columns |= {*("workload", "phases", "main_sleep_share")}
     return [
         _Setting(
             run.framework(row["worker"]) or "any",
             row["device"] is not None,
             is_tpu(row.get("device_name")),
             row["capability"],
-            _distributed(row),
+            (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0,
             workloads(row),
             set(row["phases"].split(", ")) if row.get("phases") else None,
             row.get("main_sleep_share") is not None,
         )
         for row in rows.select(columns & {*rows.columns}).iter_rows(named=True)
     ]
-
-
-def _applies(applies: Applies, setting: _Setting, file_format: str) -> bool:
-    """Whether the rule makes sense there; an unknown capability is left to the rule."""
-    return next(_unmet(applies, setting, file_format), None) is None
 
 
 def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
@@ -212,6 +187,7 @@ def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
 
 
 def _unmet(applies: Applies, setting: _Setting, file_format: str) -> Iterator[str]:
+    """The conditions, by key, that do not hold there; an unknown capability is left to the rule."""
     if applies.framework and setting.framework not in applies.framework:
         yield "framework"
     if applies.format and file_format not in applies.format:
@@ -237,7 +213,3 @@ def _has_phase(applies: Applies, setting: _Setting) -> bool:
     if setting.phases is None:
         return "serving" in setting.workloads
     return not setting.phases.isdisjoint(applies.phase)
-
-
-def _distributed(row: Mapping[str, float | None]) -> bool:
-    return (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0

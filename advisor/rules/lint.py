@@ -93,7 +93,10 @@ def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Prob
         return
     yield from _name_problems(rule, of_sentence, of_fixes)
     yield from _unit_problems(rule)
-    yield from _severity_problems(rule)
+    if rule.saving and rule.severity:
+        yield ("severity",), "leave it out: the severity is decided by the saving"
+    if not rule.saving and True not in rule.levels.values():
+        yield ("severity",), "without a saving, one level must be `true`, for rows that reach no other"
     yield from _about_problems(rule, ids)
     yield from _part_problems(rule)
     choices = Counter((fix.choice, fix.framework) for fix in rule.fixes if fix.choice)
@@ -167,13 +170,6 @@ def _unit_problems(rule: Rule) -> Iterator[Problem]:
                     yield ("params", limit), f"{write} `{parameter.value:g} %`"
                 elif _NUMBER.fullmatch(limit) and float(limit) > 1:
                     yield tuple(key.split(".")), f"{write} `{limit} %` under `params`, and name that here"
-
-
-def _severity_problems(rule: Rule) -> Iterator[Problem]:
-    if rule.saving and rule.severity:
-        yield ("severity",), "leave it out: the severity is decided by the saving"
-    if not rule.saving and True not in rule.levels.values():
-        yield ("severity",), "without a saving, one level must be `true`, for rows that reach no other"
 
 
 def _about_problems(rule: Rule, ids: Collection[str]) -> Iterator[Problem]:

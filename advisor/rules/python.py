@@ -77,14 +77,14 @@ def python_metrics(book: Mapping[str, Rule]) -> dict[str, list[Metric]]:
     uses = {rule.id: used_metrics(rule) & METRICS.keys() for rule in book.values()}
     users = Counter(name for names in uses.values() for name in names)
     own = {
-        rule: [METRICS[name] for name in sorted(names) if users[name] == 1 and not _is_fact(METRICS[name])]
+        rule: [
+            METRICS[name]
+            for name in sorted(names)
+            if users[name] == 1 and not (METRICS[name].topic in FACTS or name.removesuffix("_share") in POOLS)
+        ]
         for rule, names in uses.items()
     }
     return {rule: metrics for rule, metrics in own.items() if metrics}
-
-
-def _is_fact(metric: Metric) -> bool:
-    return metric.topic in FACTS or metric.name.removesuffix("_share") in POOLS
 
 
 def reason(metric: Metric) -> str:

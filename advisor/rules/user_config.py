@@ -26,7 +26,8 @@ def rule_book(config: Config) -> dict[str, Rule]:
         book |= own
         _check_own(own, book)
     for rule in [*config.overrides, *(s.rule for s in config.suppress)]:
-        _check_rule(rule, book)
+        if rule not in book:
+            raise UsageError(f"no rule is called {rule!r}{did_you_mean(rule, book)}")
     return dict(sorted(book.items())) | {rule: _adjusted(rule, config, book) for rule in config.overrides}
 
 
@@ -47,11 +48,6 @@ def _check_own(own: Mapping[str, Rule], book: Collection[str], *, cases: bool = 
 
     if problem := next(refusals(own, book, cases=cases), None):
         raise RuleError(problem)
-
-
-def _check_rule(rule: str, book: dict[str, Rule]) -> None:
-    if rule not in book:
-        raise UsageError(f"no rule is called {rule!r}{did_you_mean(rule, book)}")
 
 
 def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:
