@@ -45,14 +45,7 @@ _LONGEST_TEMPLATE: Final = 10_000
 _LONGEST_SENTENCE: Final = 4_000  # and the longest name in it
 _MOST_NESTED: Final = 30  # the shipped ones: 8; Python compiles no more than 100
 _UNSAYABLE: Final = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-_FILTERS: Final = (
-    "abs",
-    "capitalize",
-    "default",
-    "int",
-    "lower",
-    "upper",
-)  # of Jinja2's, those that make nothing longer
+_FILTERS: Final = ("abs", "capitalize", "default", "int", "lower", "upper")  # those that make nothing longer
 _ALLOWED: Final = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.List, nodes.Tuple),
     *(nodes.If, nodes.CondExpr, nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand, nodes.Concat),
