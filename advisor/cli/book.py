@@ -120,7 +120,10 @@ def rules_new(
     answers = {name: options[name] or _answer(name, *question) for name, question in QUESTIONS.items()}
     text = rule_text(answers)
     rule_of(path, text)
-    _make(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--folder {folder}: cannot be made: {error.strerror}") from None
     write(path, text.encode())
     typer.echo(f"wrote {path}; edit it, and see what it does:")
     typer.echo(f"  advisor rules test {folder}\n  advisor rules try {path} LOGDIR")
@@ -135,13 +138,6 @@ def _answer(name: str, words: str, usual: str | None) -> str:
     if usual is None:
         raise UsageError(f"--{name}: give it, because nobody can be asked; {words}")
     return usual
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--folder {folder}: cannot be made: {error.strerror}") from None
 
 
 @rules_app.command("try")

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,9 @@ import typer
 from advisor.text import count, lapse, ms, percent
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn
+
     from advisor.fleet.engines import Progress as RunProgress
     from advisor.model.trials import Gain
     from advisor.options import Progress
@@ -64,21 +68,12 @@ def progress_of_files() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield lambda _: lambda _: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn
-    from rich.progress import Progress as Bar
 
     from advisor.inputs.storage import size
 
-    with Bar(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-
-        def started(file: str) -> Callable[[int], object]:
-            task = bar.add_task(Path(file).name, total=size(file))
-            return lambda count: bar.advance(task, count)
-
-        yield started
+    with _bar(TextColumn("{task.description}"), BarColumn(), DownloadColumn()) as bar:
+        yield lambda file: partial(bar.advance, bar.add_task(Path(file).name, total=size(file)))
 
 
 @contextmanager
@@ -87,19 +82,17 @@ def progress_of_runs() -> Iterator[RunProgress]:
     if not sys.stderr.isatty():
         yield lines_of_runs
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+
+    with _bar(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        yield lambda runs: partial(bar.advance, bar.add_task("runs", total=runs))
+
+
+def _bar(*columns: ProgressColumn) -> Bar:
+    from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(
-        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as bar:
-
-        def started(runs: int) -> Callable[[int], object]:
-            task = bar.add_task("runs", total=runs)
-            return lambda count: bar.advance(task, count)
-
-        yield started
+    return Bar(*columns, console=Console(stderr=True), transient=True)
 
 
 def lines_of_runs(runs: int) -> Callable[[int], object]:

@@ -147,7 +147,9 @@ class Trace(Generic[E, H]):
             self.decoded += len(events)
             yield events
             pending, retry_at, values = bytearray(b"[" + rest.lstrip(BETWEEN)), 0, rest.count(b",")
-        events = self._decode_tail(bytes(pending[1:]), opening)
+        text = bytes(pending[1:])
+        if (events := self._decode_end(text, opening)) is None:
+            events = self._salvage(text, opening)
         self.decoded += len(events)
         self._conclude(source)
         yield events
@@ -210,12 +212,8 @@ class Trace(Generic[E, H]):
         self._note(_REPAIRED)
         return self._event_by_event(raws)
 
-    def _decode_tail(self, text: bytes, opening: bytes) -> list[E]:
-        """The last events and what follows the list; a file that ends early gives what is whole."""
-        events = self._decode_end(text, opening)
-        return self._salvage(text, opening) if events is None else events
-
     def _decode_end(self, text: bytes, opening: bytes) -> list[E] | None:
+        """The last events and what follows the list; None where the file ends early or is broken."""
         return self._decode(opening + text) if opening == b"[" else self._decode_document(opening + text)
 
     def _decode_document(self, text: bytes) -> list[E] | None:

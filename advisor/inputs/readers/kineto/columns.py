@@ -42,11 +42,7 @@ class Columns:
     untimed: int = 0
     is_of_autograd: bool = False
     foreign: set[str] = field(default_factory=set)
-    _device: list[pl.DataFrame] = field(default_factory=list)
-    _host: list[pl.DataFrame] = field(default_factory=list)
-    _arrows: list[pl.DataFrame] = field(default_factory=list)
-    _memory: list[pl.DataFrame] = field(default_factory=list)
-    _syncs: list[pl.DataFrame] = field(default_factory=list)
+    _frames: dict[str, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, events: Iterable[Event]) -> None:
         """Append one chunk's events, each category to its table; flow arrows and labels are not needed."""
@@ -55,19 +51,19 @@ class Columns:
             categories[event.cat].append(event)
         for category, members in categories.items():
             if category in DEVICE_CATEGORIES:
-                self._device.append(self._timed(self._device_frame(DEVICE_CATEGORIES[category], members)))
+                self._frames["device"].append(self._timed(self._device_frame(DEVICE_CATEGORIES[category], members)))
             elif category in HOST_CATEGORIES:
-                self._host.append(self._timed(self._host_frame(HOST_CATEGORIES[category], members)))
+                self._frames["host"].append(self._timed(self._host_frame(HOST_CATEGORIES[category], members)))
             elif category == "cuda_sync":
-                self._syncs.append(self._timed(self._sync_frame(members)))
+                self._frames["syncs"].append(self._timed(self._sync_frame(members)))
             elif category in {None, "cpu_instant_event"}:
                 memory = self._memory_frame([e for e in members if e.name == "[memory]"])
-                self._memory.append(rows_where(memory, pl.col("at_ns").is_not_null()))
+                self._frames["memory"].append(rows_where(memory, pl.col("at_ns").is_not_null()))
                 if not memory.height:
                     self._add_of_autograd(autograd.rows(members))
                     self._note_foreign(members)
             elif category == autograd.ARROWS:
-                self._arrows.append(self._timed(self._host_frame("runtime", autograd.calls(members))))
+                self._frames["arrows"].append(self._timed(self._host_frame("runtime", autograd.calls(members))))
             elif category not in LEFT_OUT_CATEGORIES:
                 self._note_foreign(members)
 
@@ -80,20 +76,17 @@ class Columns:
         """Append what the autograd profiler before Kineto wrote."""
         self.is_of_autograd = self.is_of_autograd or bool(rows.host or rows.device)
         if rows.host:
-            self._host.append(self._timed(self._host_frame("op", rows.host)))
+            self._frames["host"].append(self._timed(self._host_frame("op", rows.host)))
         if rows.device:
-            self._device.append(self._timed(self._device_frame("kernel", rows.device)))
+            self._frames["device"].append(self._timed(self._device_frame("kernel", rows.device)))
 
     def extend(self, later: Columns) -> None:
         """Append the columns of events that follow in the file."""
         self.untimed += later.untimed
         self.is_of_autograd = self.is_of_autograd or later.is_of_autograd
         self.foreign |= later.foreign
-        self._arrows += later._arrows
-        self._device += later._device
-        self._host += later._host
-        self._memory += later._memory
-        self._syncs += later._syncs
+        for table, frames in later._frames.items():
+            self._frames[table] += frames
 
     @property
     def device(self) -> pl.DataFrame:
@@ -101,27 +94,27 @@ class Columns:
         empty = self._device_frame("kernel", []).with_columns(
             **self._collective_columns([]), bytes=pl.Series([], dtype=pl.Int64)
         )
-        rows = pl.concat([empty, *self._device], how="diagonal")
+        rows = pl.concat([empty, *self._frames["device"]], how="diagonal")
         return autograd.innermost(rows) if self.is_of_autograd else rows
 
     @property
     def host(self) -> pl.DataFrame:
         """Framework ops, runtime calls, annotations and Python frames in file order."""
-        launches = [] if self._device else self._arrows
-        rows = pl.concat([self._host_frame("op", []), *self._host, *launches], how="diagonal", rechunk=True)
-        self._host = []  # a second copy of the longest table
+        launches = [] if self._frames["device"] else self._frames["arrows"]
+        rows = pl.concat([self._host_frame("op", []), *self._frames["host"], *launches], how="diagonal", rechunk=True)
+        self._frames["host"] = []  # a second copy of the longest table
         rows = autograd.with_ranges(rows) if self.is_of_autograd else rows
         return rows.with_columns(kind=_kinds(rows))
 
     @property
     def syncs(self) -> pl.DataFrame:
         """CUPTI's synchronisation records."""
-        return pl.concat([self._sync_frame([]), *self._syncs])
+        return pl.concat([self._sync_frame([]), *self._frames["syncs"]])
 
     @property
     def memory(self) -> pl.DataFrame:
         """Allocations and frees."""
-        return pl.concat([self._memory_frame([]), *self._memory], rechunk=True)
+        return pl.concat([self._memory_frame([]), *self._frames["memory"]], rechunk=True)
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The events that can be placed in time."""

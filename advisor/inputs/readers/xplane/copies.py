@@ -8,14 +8,15 @@ from typing import Any, Final, TypeAlias
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json import copies
 from advisor.inputs.readers.xplane.viewer import READ_ARGS, VIEWER
+from advisor.inputs.readers.xplane.wire import PADDING, Buffer, MalformedError
 from advisor.inputs.secrets import hints, masked, naming
 
 _DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
 
 Fields: TypeAlias = Mapping[int, Any]
-"""Of a message: the fields that are texts (True), or messages with texts inside (their own fields)."""
+"""Of a message: the fields that are texts (True), messages with texts inside (their own fields), or neither (None)."""
 
-_STAT: Final[Fields] = {5: True, 6: True}
+_STAT: Final[Fields] = {2: None, 5: True, 6: True}
 _METADATA: Final = {2: True, 3: True, 4: True, 5: _STAT, 6: None}
 _PLANE: Final[Fields] = {
     2: True,
@@ -26,9 +27,6 @@ _PLANE: Final[Fields] = {
 }
 _SPACE: Final[Fields] = {1: _PLANE, 2: True, 3: True, 4: True}  # openxla/xprof, xplane.proto
 _HOST_NAMES: Final = 4
-_LENGTHS: Final = {1: 8, 5: 4}  # of fixed fields, by wire type
-_VARINT, _BYTES = 0, 2
-_VARINT_BYTES: Final = 10  # of 64 bits
 
 
 def clean_copy(path: Path, target: Path) -> list[str]:
@@ -40,19 +38,19 @@ def clean_copy(path: Path, target: Path) -> list[str]:
     if not path.name.lower().endswith(".pb"):
         return copies.clean_copy(path, target, VIEWER, READ_ARGS)
     data = path.read_bytes()
-    clean = bytearray(data)
+    clean, buffer = bytearray(data), Buffer(data + PADDING)
     try:
-        hosts = [data[start:end] for number, start, end in _fields(data, 0, len(data)) if number == _HOST_NAMES]
+        spans = [(f.value, f.end) for f in buffer.walk(0, buffer.size) if f.number == _HOST_NAMES]
+        hosts = [data[start:end] for start, end in spans]
         more = naming(hosts)
-        for start, end, is_known in _texts(data, 0, len(data), _SPACE, hints(data, hosts)):
+        for start, end, is_known in _texts(buffer, 0, buffer.size, _SPACE, hints(data, hosts)):
             if is_known:
                 clean[start:end] = masked(data[start:end], more)
             else:
                 clean[start:end] = _nothing(end - start)
-        for number, start, end in _fields(data, 0, len(data)):
-            if number == _HOST_NAMES:
-                clean[start:end] = b"x" * (end - start)
-    except (IndexError, KeyError):
+        for start, end in spans:
+            clean[start:end] = b"x" * (end - start)
+    except MalformedError:
         raise ReadError(_DAMAGED, path) from None
     target.write_bytes(clean)
     return []
@@ -64,44 +62,19 @@ def _nothing(size: int) -> bytes:
     return odd + b"\x78\x00" * ((size - len(odd)) // 2)
 
 
-def _texts(data: bytes, start: int, end: int, fields: Fields, hits: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
+def _texts(
+    buffer: Buffer, start: int, end: int, fields: Fields, hits: Sequence[int]
+) -> Iterator[tuple[int, int, bool]]:
     """Where the texts of a message lie that have one of `hits`, ascending, inside; and those of unknown fields.
 
     Begin and end, and whether the field is known.
     """
-    for number, begin, stop in _fields(data, start, end):
-        at = bisect_left(hits, begin)
-        kind = fields.get(number, False)
+    for number, begin, stop in buffer.walk(start, end):
+        at, kind = bisect_left(hits, begin), None if stop < 0 else fields.get(number, False)
         if kind is False:
             yield begin, stop, False
         elif kind is not None and at < len(hits) and hits[at] < stop:
             if kind is True:
                 yield begin, stop, True
             else:
-                yield from _texts(data, begin, stop, kind, hits)
-
-
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The number of each field of a message that has a length, begin and end of its content."""
-    while at < end:
-        tag, at = _varint(data, at)
-        if tag & 7 == _BYTES:
-            size, at = _varint(data, at)
-            if at + size > end:
-                raise IndexError
-            yield tag >> 3, at, at + size
-            at += size
-        elif tag & 7 == _VARINT:
-            _, at = _varint(data, at)
-        else:
-            at += _LENGTHS[tag & 7]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(_VARINT_BYTES):
-        byte = data[at + place]
-        value |= (byte & 127) << 7 * place
-        if byte < 128:  # noqa: PLR2004 - the last one of a number
-            return value, at + place + 1
-    raise IndexError  # a longer one would take quadratic time
+                yield from _texts(buffer, begin, stop, kind, hits)

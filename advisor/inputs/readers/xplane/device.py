@@ -19,7 +19,7 @@ from advisor.inputs.readers.xplane.names import (
     launches,
     of_distinct,
 )
-from advisor.inputs.readers.xplane.plane import Events, Line, Plane
+from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.arrays import Ints
 from advisor.model.profile import DEVICE_OP_KINDS, TEXT
 
@@ -47,7 +47,11 @@ class Device(NamedTuple):
 
 def gpu(plane: Plane, number: int) -> Device:
     """The activity of a GPU."""
-    active = [i for i, line in enumerate(plane.lines) if not _is_derived(line)]
+    active = [
+        i
+        for i, line in enumerate(plane.lines)
+        if (line.id & 0xFFFFFFFF) not in DERIVED_IDS and not DERIVED_LINES.match(line.name)
+    ]
     return Device(_ops(plane, active, number), _steps(plane, number))
 
 
@@ -83,10 +87,6 @@ def _rate(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
-def _is_derived(line: Line) -> bool:
-    return (line.id & 0xFFFFFFFF) in DERIVED_IDS or DERIVED_LINES.match(line.name) is not None
-
-
 def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
     labels = [label or name for name, label in zip(plane.names.names, plane.names.labels, strict=True)]
     names = pl.DataFrame({"name": pl.Series([*labels, ""], dtype=pl.String)})
@@ -112,18 +112,18 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "correlation": events.number("correlation_id"),
         "group": events.number("group_id"),
         "eager": events.number("is_eager").cast(pl.Boolean, strict=False),
-        "graph": _first(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
+        "graph": either(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
         "framework_op": _framework_op(events),
         "hlo_module": events.text("hlo_module"),
         "hlo_category": events.text("hlo_category"),
         "xla_flops": events.number("flops", pl.Float64),
         "accessed_bytes": events.number("bytes_accessed", pl.Float64),
         **{
-            key: _first(own, what[key])
+            key: either(own, what[key])
             for key, own in copies(events.text("memcpy_details"), what["text"]).to_dict().items()
         },
         **launch.to_dict(),
-        "occupancy": _first(launch["occupancy"], occupancy),
+        "occupancy": either(launch["occupancy"], occupancy),
     }
     of_copy = pl.when(pl.col("kind") == "memcpy").then("copy_kind")
     return pl.DataFrame(columns).with_columns(copy_kind=of_copy)
@@ -161,10 +161,6 @@ def _share(percent: pl.Series) -> pl.Series:
     return percent.set(~percent.is_between(0, 100, closed="right").fill_null(value=False), None) / 100
 
 
-def _first(first: pl.Series, other: pl.Series) -> pl.Series:
-    return pl.select(pl.coalesce(first, other)).to_series() if len(first) else first
-
-
 def _steps(plane: Plane, number: int) -> pl.DataFrame:
     """The steps of the line that the profiler draws them on."""
     lines = [i for i, line in enumerate(plane.lines) if line.name == STEP_LINE]
@@ -179,7 +175,7 @@ def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
         "start_ns": events.start_ns,
         "dur_ns": events.dur_ns,
         "group": events.number("group_id"),
-        "name": _first(events.text("step_name").cast(pl.String), name),
-        "number": _first(events.number("step_num"), name.cast(pl.Int64, strict=False)),
+        "name": either(events.text("step_name").cast(pl.String), name),
+        "number": either(events.number("step_num"), name.cast(pl.Int64, strict=False)),
     }
     return pl.DataFrame(columns)

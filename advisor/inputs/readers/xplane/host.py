@@ -23,7 +23,7 @@ from advisor.inputs.readers.xplane.names import (
     host_kinds,
     inputs,
 )
-from advisor.inputs.readers.xplane.plane import Events, Plane
+from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import nest
 from advisor.model.profile import HOST_OP_KINDS, TEXT
@@ -115,7 +115,7 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
         "consumer": _link(events, "_ct", "_c"),
         "hlo": events.text("hlo_op"),
         "copies": events.text("memcpy_details"),
-        "inputs": _first(events.text("shape"), events.text("tensor_shapes")),
+        "inputs": either(events.text("shape"), events.text("tensor_shapes")),
     }
     frame = pl.DataFrame({**about.to_dict(), **columns})[rows]
     free = pl.col("kind").is_in(["annotation", "op"])
@@ -139,10 +139,6 @@ def _kind(name: str) -> pl.Expr:
     return pl.lit(name, HOST_OP_KINDS)
 
 
-def _first(first: pl.Series, other: pl.Series) -> pl.Series:
-    return first if other.null_count() == len(other) else pl.select(pl.coalesce(first, other)).to_series()
-
-
 def _link(events: Events, kind: str, number: str) -> pl.Series:
     """One number for a hand-over between threads, of its kind and its own; null where the event bears none."""
     return events.number(number) * 31 + events.number(kind)
@@ -151,7 +147,9 @@ def _link(events: Events, kind: str, number: str) -> pl.Series:
 def _details(events: Events) -> pl.Series:
     """JSON of what is told of iterators and of calls of tf.functions."""
     facts = {**ITERATOR_FACTS, **CALL_FACTS}
-    rows = np.flatnonzero(events.stats.has("parent_id") | events.stats.has("tf_function_call") | _roots(events))
+    has = events.stats.has
+    is_root = has("id") & has("name")  # an iterator that no other asks
+    rows = np.flatnonzero(has("parent_id") | has("tf_function_call") | is_root)
     if not len(rows):
         return pl.repeat(None, len(events.line), dtype=TEXT, eager=True)
     columns = {
@@ -167,11 +165,6 @@ def _details(events: Events) -> pl.Series:
     at = np.full(len(events.line), len(rows))
     at[rows] = np.arange(len(rows))
     return pl.concat([written.cast(TEXT), pl.Series([None], dtype=TEXT)]).gather(at)
-
-
-def _roots(events: Events) -> Mask:
-    """Iterators that no other asks: they have an id but no parent."""
-    return events.stats.has("id") & events.stats.has("name")
 
 
 def _quoted(key: str) -> pl.Expr:
@@ -264,7 +257,7 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
         "framework_op": events.text("tf_op"),
         "region": events.text("region_type"),
         "dtype": events.number("data_type"),
-        "shape": _first(events.text("tensor_shapes"), events.text("shape")),
+        "shape": either(events.text("tensor_shapes"), events.text("shape")),
         "index": events.number("index_on_host"),
     }
     allocator = pl.col("allocator").cast(pl.String)

@@ -160,12 +160,12 @@ class Events(NamedTuple):
     def number(self, stat: str, dtype: type[pl.Int64 | pl.Float64] = pl.Int64) -> pl.Series:
         """The stat of each event, or else of its name."""
         own, of_name = self.stats.number(stat, dtype), self.of_names.number(stat, dtype)
-        return own if of_name.null_count() == len(of_name) else _either(own, of_name.gather(self.what))
+        return own if of_name.null_count() == len(of_name) else either(own, of_name.gather(self.what))
 
     def text(self, stat: str) -> pl.Series:
         """The stat of each event, or else of its name."""
         own, of_name = self.stats.text(stat), self.of_names.text(stat)
-        return own if of_name.null_count() == len(of_name) else _either(own, of_name.gather(self.what))
+        return own if of_name.null_count() == len(of_name) else either(own, of_name.gather(self.what))
 
 
 @dataclass(eq=False)
@@ -346,8 +346,9 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _either(first: pl.Series, second: pl.Series) -> pl.Series:
-    return pl.select(pl.coalesce(first, second)).to_series()
+def either(first: pl.Series, second: pl.Series) -> pl.Series:
+    """The first where it is known, else the second."""
+    return first if second.null_count() == len(second) else pl.select(pl.coalesce(first, second)).to_series()
 
 
 def _no_text(height: int) -> pl.Series:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -146,14 +147,21 @@ class Buffer:
 
     def head(self, start: int, end: int, many: int) -> list[Field]:
         """The fields of a message in front of its long list, or all that are whole where it has none."""
-        at, fields = start, list[Field]()
-        try:
-            while at < end and self.data[at] != many << 3 | BYTES:
-                field, at = self._field(at, end)
-                fields.append(field)
-        except MalformedError:
-            pass
+        fields = list[Field]()
+        with suppress(MalformedError):
+            fields.extend(self.walk(start, end, many))
         return fields
+
+    def walk(self, start: int, end: int, many: int | None = None) -> Iterator[Field]:
+        """The fields of a message, up to its long list if it has one.
+
+        Raises:
+            MalformedError: it is not whole.
+        """
+        stop = None if many is None else many << 3 | BYTES
+        while start < end and self.data[start] != stop:
+            field, start = self._field(start, end)
+            yield field
 
     def _field(self, at: int, end: int) -> tuple[Field, int]:
         """One field and where it ends."""
