@@ -40,7 +40,7 @@ from recorder import Truth as Measured  # noqa: E402
 import advisor  # noqa: E402
 from advisor.engine import check  # noqa: E402
 from advisor.model.report import Run  # noqa: E402
-from advisor.recording.inside.contention import work  # noqa: E402
+from advisor.recording.inside.threads import work  # noqa: E402
 from advisor.trials.load import cpu_time  # noqa: E402
 
 PAGE: Final = ROOT / "docs/recorded.md"

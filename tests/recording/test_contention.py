@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from advisor.recording.inside.contention import Work, others_part, work
+from advisor.recording.inside.threads import Work, others_part, work
 
 MS = 1_000_000
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from advisor.recording.inside import clock
-from advisor.recording.inside.contention import Work
 from advisor.recording.inside.phases import Phases
 from advisor.recording.inside.profilers import OURS, Profiler, watch
+from advisor.recording.inside.threads import Work
 
 
 class Mark:

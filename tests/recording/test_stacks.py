@@ -20,14 +20,13 @@ from typing import Any
 import pytest
 
 from advisor.recording.inside import sampling, threads
-from advisor.recording.inside.contention import Work
-from advisor.recording.inside.garbage import Collections
 from advisor.recording.inside.lines import described, is_own
+from advisor.recording.inside.phases import Collections
 from advisor.recording.inside.profilers import Profiler
 from advisor.recording.inside.sampling import MEAN_NS, Sampler
 from advisor.recording.inside.source import lines_that_need
 from advisor.recording.inside.stacks import Stacks, watch_loaders
-from advisor.recording.inside.threads import Threads
+from advisor.recording.inside.threads import Threads, Work
 
 
 @pytest.fixture

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from advisor.present.recorded_files import sentences
-from advisor.recording.inside import tail
-from advisor.recording.inside.tail import Tail
+from advisor.recording.inside.clock import RunDelay, Tail, time
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time and what the thread waited for a CPU, in ms."""
     now = [0, 0]
-    monkeypatch.setattr(tail.time, "perf_counter_ns", lambda: now[0] * 10**6)
-    monkeypatch.setattr(tail.RunDelay, "__call__", lambda _: now[1] * 10**6)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0] * 10**6)
+    monkeypatch.setattr(RunDelay, "__call__", lambda _: now[1] * 10**6)
     return now
 
 

@@ -10,12 +10,12 @@ import threading
 import time
 from typing import Any, Callable, Hashable
 
+from .clock import Tail
 from .marker import Marker
 from .notes import Notes
 from .phases import Phases, Steps
 from .profilers import Profiler, watch
 from .stacks import Stacks
-from .tail import Tail
 
 Make = Callable[[], Profiler]
 _PATIENCE_S = 30.0
@@ -183,8 +183,6 @@ class Hook:
 
     def _watch_time(self) -> None:
         """Record a window of time, unless a step has ended by then."""
-        from .window import in_main_thread
-
         seconds = float(self.config["seconds"])
         time.sleep(seconds)
         if not self.is_over and self.phases is None and not self.marker.calls:
@@ -257,3 +255,42 @@ def _leave(notes: Notes) -> None:
     for child in processes.active_children() if processes else ():
         child.terminate()  # one that still hands a batch over would wait for ever
     os._exit(0)
+
+
+_IMPORT_PAUSE_S = 0.01
+
+_running: list[Any] = []
+"""Functions that the interpreter is yet to call: it holds no reference itself."""
+
+
+def in_main_thread(call: Callable[[], None]) -> threading.Event:
+    """Have the main thread run `call` between two of its instructions: profilers record the thread that starts them.
+
+    Returns:
+        What is set once `call` has returned.
+    """
+    import ctypes
+
+    done = threading.Event()
+    while _is_importing():
+        time.sleep(_IMPORT_PAUSE_S)
+
+    def pending(_: object) -> int:
+        call()
+        done.set()
+        return 0
+
+    function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(pending)
+    _running.append(function)
+    ctypes.pythonapi.Py_AddPendingCall(function, None)
+    return done
+
+
+def _is_importing() -> bool:
+    """Whether the main thread imports a module: another import would find it half done."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,18 +1,206 @@
-"""The hook of a trial: it applies patches and times the steps; nothing is profiled."""
+"""The hook of a trial: it applies patches and times the steps in blocks, with them and without; nothing is profiled."""
 
 from __future__ import annotations
 
 import functools
+import os
 import random
 import sys
+import threading
 import time
-from typing import Any, Callable, Hashable
+from typing import Any, Callable, Dict, Hashable, List, Optional
+from weakref import WeakSet, ref
 
-from .blocks import Blocks, Plan
-from .census import Census
+from .clock import Lap
 from .hook import Hook, Make
 from .notes import Notes
-from .patches import patches_of
+from .patches import Patch, patches_of
+from .phases import Steps
+from .profilers import Profiler
+from .torch_steps import compiling_of
+
+Visit = Callable[[Any], None]
+
+
+class Census:
+    """Knows the objects, and calls whoever is to change them.
+
+    Attributes:
+        on_optimizer: Called with each optimizer before its first step.
+        on_root: Called with each module with parameters that none encloses, before its first call.
+    """
+
+    def __init__(self) -> None:
+        self._optimizers: List[Any] = []  # in their order: a sum of floats depends on it
+        self._loaders: List[Any] = []
+        self.on_optimizer: List[Visit] = []
+        self.on_root: List[Visit] = []
+        self.end_of_roots: Callable[[], None] = lambda: None
+
+    def watch(self, torch: Any) -> None:
+        """Begin with what is made from now on."""
+        _watch_init(torch.utils.data.DataLoader, self._loaders)
+        _watch_init(torch.optim.Optimizer, self._optimizers)
+        self._watch_roots(torch.nn.Module)
+
+    @property
+    def optimizers(self) -> List[Any]:
+        """Those that exist, in the order in which they were made."""
+        return [each for each in (weak() for weak in self._optimizers) if each is not None]
+
+    @property
+    def batches_ahead(self) -> int:
+        """How many batches a loader may have ready: so many steps say nothing of its pace."""
+        loaders = [each for each in (weak() for weak in self._loaders) if each is not None]
+        return max([0, *(int(each.num_workers * (each.prefetch_factor or 0)) for each in loaders)])
+
+    def settle(self) -> None:
+        """The first step is over: what it called are the roots, and the optimizers have all their groups."""
+        self.end_of_roots()
+        visits, self.on_optimizer = self.on_optimizer, []
+        for optimizer in self.optimizers:
+            for visit in visits:
+                visit(optimizer)
+
+    def digest(self) -> Any:
+        """The sum of all parameters' sizes: tells whether two runs trained alike; None without parameters."""
+        parameters = {id(p): p for each in self.optimizers for group in each.param_groups for p in group["params"]}
+        local = [p.to_local() if hasattr(p, "to_local") else p for p in parameters.values()]
+        return sum(float(p.detach().double().abs().sum()) for p in local) if local else None
+
+    def _watch_roots(self, module: Any) -> None:
+        original, compiling, depth = module.__call__, compiling_of(), threading.local()
+        known: WeakSet[Any] = WeakSet()
+
+        @functools.wraps(original)
+        def call(member: Any, *args: Any, **kwargs: Any) -> Any:
+            if compiling() or getattr(depth, "value", False):
+                return original(member, *args, **kwargs)
+            if member not in known and next(member.parameters(), None) is not None:
+                known.add(member)
+                for visit in self.on_root:
+                    visit(member)
+            depth.value = True
+            try:
+                return original(member, *args, **kwargs)
+            finally:
+                depth.value = False
+
+        def end() -> None:
+            if module.__call__ is call:
+                module.__call__ = original
+
+        module.__call__ = call
+        self.end_of_roots = end
+
+
+def _watch_init(owner: Any, members: List[Any]) -> None:
+    original = owner.__init__
+
+    @functools.wraps(original)
+    def init(member: Any, *args: Any, **kwargs: Any) -> None:
+        original(member, *args, **kwargs)
+        members.append(ref(member))
+
+    owner.__init__ = init
+
+
+_ABBA = (False, True, True, False)
+FIRST = 1  # steps of each block that are not timed: what is switched settles in them
+
+
+class Plan:
+    """What to time.
+
+    Attributes:
+        arm: `on` or `off` for the whole run; `turns` for blocks in the order ABBA.
+        blocks: How many at most.
+        steps: Timed steps of one.
+        limit: File in which the launcher writes after how many blocks to end.
+    """
+
+    def __init__(self, config: Dict[str, Any]) -> None:
+        self.arm: str = config["arm"]
+        self.numbers, self.steps = int(config["blocks"]), int(config["steps"])
+        self.limit: str = config["limit"]
+
+    def is_on(self, block: int) -> bool:
+        """Whether the patches are on in this block."""
+        return _ABBA[block % len(_ABBA)] if self.arm == "turns" else self.arm == "on"
+
+    def is_over(self, blocks: int) -> bool:
+        """Whether so many blocks are all; only whole pairs are."""
+        return blocks >= self.numbers or (blocks % 2 == 0 and blocks >= self._limit())
+
+    def _limit(self) -> int:
+        try:
+            with open(self.limit, encoding="utf-8") as stream:
+                return int(stream.read())
+        except (OSError, ValueError):
+            return self.numbers
+
+
+class Blocks(Steps):
+    """Advances by one at each end of a step; notes the time of each block."""
+
+    def __init__(
+        self, profiler: Profiler, plan: Plan, patches: List[Patch], notes: Notes, ahead: Callable[[], int]
+    ) -> None:
+        super().__init__()
+        self.profiler, self.plan, self.patches, self.notes, self.ahead = profiler, plan, patches, notes, ahead
+        self.phase = "start"
+        self.number, self._untimed = 0, 0
+        self.lap: Optional[Lap] = None
+
+    def step(self, result: object = None) -> None:
+        """A step ended; `result` is what its last call gave."""
+        if self.phase == "start":
+            self._open()
+        elif self.lap is None:
+            self._untimed -= 1
+            if self._untimed == 0:
+                self._begin(result)
+        elif self.lap.steps + 1 == self.plan.steps:
+            self._close(self.lap, result)
+        else:
+            self.lap.add()
+
+    def finish(self) -> None:
+        """The program ends: a block that is not complete does not count."""
+        if self.lap:
+            self.lap.close()
+        self.phase = "over"
+
+    abandon = finish
+
+    def _open(self) -> None:
+        for patch in self.patches:
+            patch.switch(self.plan.is_on(self.number))
+        self.phase, self._untimed = "block", FIRST + self.ahead()
+
+    def _begin(self, result: object) -> None:
+        self.profiler.settle(result)
+        self.lap = Lap(self.profiler.clock())
+
+    def _close(self, lap: Lap, result: object) -> None:
+        self.profiler.settle(result)
+        lap.add()
+        steps_ms, run_delay_ms = lap.steps_ms()
+        self.lap = None
+        self.notes.add(
+            "block",
+            number=self.number,
+            on=self.plan.is_on(self.number),
+            step_ms=sum(steps_ms) / len(steps_ms),
+            run_delay_ms=run_delay_ms,
+            rank=os.environ.get("RANK"),
+        )
+        self.number += 1
+        if self.plan.is_over(self.number):
+            self.phase = "over"
+        else:
+            self._open()
+
 
 _SEED = 0
 

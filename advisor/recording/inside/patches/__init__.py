@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Type
 
+from .data import Loader, RepeatedInput, TfData
 from .ddp import Ddp
-from .debug import DebugAids
-from .environment import Environment
-from .garbage import Garbage
 from .jit import Jit
-from .loader import Loader
 from .modules import Autocast, ChannelsLast, Compile
 from .optimizer import Optimizer
 from .patch import Patch as Patch
-from .repeated_input import RepeatedInput
-from .tf32 import Cudnn, Matmul
-from .tf_data import TfData
-from .threads import Threads
+from .switches import Cudnn, DebugAids, Environment, Garbage, Matmul, Threads
 
 _ALL = (
     Loader,

@@ -1,7 +1,9 @@
-"""DataLoader: worker processes, pinned memory, batches ahead."""
+"""Where batches come from: options of loaders, tf.data, and one batch again and again."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import pickle
 import sys
 from typing import Any, Dict
@@ -78,3 +80,77 @@ def _start_method(context: Any) -> str:
     if isinstance(context, str):
         return context
     return str((context or multiprocessing).get_start_method())
+
+
+class TfData(Patch):
+    """Lets `map` and `interleave` run in parallel, and has each iterated dataset fetch ahead."""
+
+    name = "tf-data"
+    framework = "tensorflow"
+    absent = "no_dataset"
+    numerics = "changes"  # random augmentation runs in another order
+    arguments = {
+        "parallel": {"type": "boolean", "description": "`num_parallel_calls=tf.data.AUTOTUNE` where none is given"},
+        "prefetch": {"type": "boolean", "description": "`prefetch(tf.data.AUTOTUNE)` at the end"},
+    }
+
+    def hook(self, module: Any, census: Any) -> None:
+        dataset, tune = module.data.Dataset, module.data.AUTOTUNE
+        if self.values.get("parallel"):
+            for name in ("map", "interleave"):
+                self._parallel(dataset, name, tune)
+        if self.values.get("prefetch"):
+            self._ahead(dataset, tune)
+
+    def _parallel(self, dataset: Any, name: str, tune: Any) -> None:
+        original = getattr(dataset, name)
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def parallel(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            if bound.arguments.get("num_parallel_calls") is None:
+                bound.arguments["num_parallel_calls"] = tune
+                self.hits += 1
+            return original(*bound.args, **bound.kwargs)
+
+        setattr(dataset, name, parallel)
+
+    def _ahead(self, dataset: Any, tune: Any) -> None:
+        original = dataset.__iter__
+
+        @functools.wraps(original)
+        def iterate(source: Any) -> Any:
+            if type(source).__name__ == "_PrefetchDataset":
+                self.refuse("as_it_is")
+                return original(source)
+            self.hits += 1
+            return original(source.prefetch(tune))
+
+        dataset.__iter__ = iterate
+
+
+class RepeatedInput(Patch):
+    """While it is on, each iterator of a `DataLoader` gives its last batch again; what it loads waits."""
+
+    name = "input"
+    framework = "torch"
+    absent = "no_loader"
+    toggles = ("cpu", "cuda")
+    numerics = "changes"  # the model sees one batch
+    arguments = {"repeat": {"type": "string", "enum": ["one-batch"], "default": "one-batch", "description": "which"}}
+
+    def hook(self, module: Any, census: Any) -> None:
+        iterator = module.utils.data.dataloader._BaseDataLoaderIter
+        load = iterator.__next__
+
+        @functools.wraps(load)
+        def following(loader: Any) -> Any:
+            batch = loader.__dict__.get("_advisor_batch")
+            if self.on and batch is not None:
+                self.hits += 1
+                return batch
+            loader._advisor_batch = load(loader)
+            return loader._advisor_batch
+
+        iterator.__next__ = following
