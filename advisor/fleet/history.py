@@ -1,15 +1,180 @@
-"""A week against those before it: jobs that got slower or faster, and where the GPU-hours of each week went."""
+"""A week against those before it: findings that are new, persist or are fixed, step times, and where GPU-hours went."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from advisor.comparing.significance import contrast
-from advisor.fleet.gpu_hours import HOURS, LIKE
-from advisor.model.week import Change, Shift, Trend
+from advisor.model.week import Change, JobFinding, Realised, RuleTotal, Shift, Trend
 from advisor.vocabulary.parts import PARTS
+from advisor.vocabulary.severities import SEVERITIES
+
+LIKE: Final = ("job_key", "gpu_type", "gpus")  # runs that may be compared
+
+
+def sum_of(values: pl.Expr) -> pl.Expr:
+    """The sum, null where all values are."""
+    return pl.when(values.is_not_null().any()).then(values.sum())
+
+
+_MEASURED: Final = pl.col("busy_share").is_not_null()
+HOURS: Final = (
+    pl.len().alias("runs"),
+    pl.col("hours").sum().alias("paid"),
+    sum_of(pl.col("hours") * pl.col("busy_share")).alias("busy"),
+    sum_of(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
+    pl.col("hours").filter(~_MEASURED).sum().alias("unknown"),
+)
+"""Runs, and their GPU-hours: those paid are those busy, wasted and unknown together, wherever they are shown."""
+
+
+def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:
+    """Every rule on every job of this week."""
+    earlier = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
+    best = pl.col("expected").arg_max()
+    columns = [name for name in JobFinding.model_fields if name in findings.columns and name != "rule"]
+    grouped = (
+        findings.group_by("job_key", "rule")
+        .agg(
+            **{name: pl.col(name).get(best) for name in columns}
+            | {
+                "severity": pl.col("severity").get(pl.col("grave").arg_min()),
+                "runs": pl.col("run_id").n_unique(),
+                "low": pl.col("low").sum(),
+                "high": pl.col("high").sum(),
+                "expected": pl.col("expected").sum(),
+                "money": sum_of(pl.col("worth")),
+                "silent": pl.col("suppressed").is_not_null().all(),
+                "reason": pl.col("suppressed").drop_nulls().first(),
+            }
+        )
+        .join(earlier, on=["job_key", "rule"], how="left")
+    )
+    weeks = pl.col("weeks").fill_null(0)
+    status = pl.when("silent").then(pl.lit("suppressed")).when(weeks > 0).then(pl.lit("persisting"))
+    rows = grouped.with_columns(
+        pl.col("says", "fix").fill_null(""),
+        job="job_key",
+        status=status.otherwise(pl.lit("new")),
+        weeks=weeks + 1,
+        reason=pl.when("silent").then("reason"),
+    )
+    return map(JobFinding.model_validate, rows.to_dicts())
+
+
+def by_worth(finding: JobFinding) -> tuple[object, ...]:
+    """A key that sorts the most to win first."""
+    return -finding.expected, SEVERITIES.index(finding.severity), finding.job, finding.rule
+
+
+def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[RuleTotal, ...]:
+    """Rules, the most to win first."""
+    statuses = [(finding.rule, finding.status) for finding in listed]
+    return tuple(
+        RuleTotal(
+            new=statuses.count((row["rule"], "new")), persisting=statuses.count((row["rule"], "persisting")), **row
+        )
+        for row in _by_rule(findings.filter(pl.col("suppressed").is_null())).to_dicts()
+    )
+
+
+def _by_rule(fired: pl.DataFrame) -> pl.DataFrame:
+    grouped = fired.group_by("rule").agg(
+        title=pl.col("title").first(),
+        severity=pl.col("severity").get(pl.col("grave").arg_min()),
+        runs=pl.col("run_id").n_unique(),
+        jobs=pl.col("job_key").n_unique(),
+        teams=pl.col("team").drop_nulls().unique().sort(),
+        low=pl.col("low").sum(),
+        high=pl.col("high").sum(),
+        expected=pl.col("expected").sum(),
+        money=sum_of(pl.col("worth")),
+        grave=pl.col("grave").min(),
+        run_id=pl.col("run_id").get(pl.col("expected").arg_max()),
+    )
+    order = ["expected", "grave", "runs", "rule"]
+    ranked = grouped.join(_owners(fired), on="rule", how="left").sort(order, descending=[True, False, True, False])
+    return ranked.with_columns(pl.col("owners").fill_null([]))
+
+
+def _owners(fired: pl.DataFrame) -> pl.DataFrame:
+    """The three owners of each rule whose runs would save most: rule, owners."""
+    totals = fired.drop_nulls("owner").group_by("rule", "owner").agg(pl.col("expected").sum())
+    ordered = totals.sort("expected", "owner", descending=[True, False])
+    return ordered.group_by("rule", maintain_order=True).agg(owners=pl.col("owner").head(3))
+
+
+def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:
+    """Rules that fired when a job last ran, and now pass in every run of it: one row per job and rule."""
+    now = runs.select(*LIKE, "run_id", "team", "owner", "passed")
+    last = past.join(now.select(*LIKE).unique(), on=LIKE, nulls_equal=True)
+    last = last.filter(pl.col("week") == pl.col("week").max().over(LIKE))
+    promised = last.group_by(*LIKE, "rule").agg(
+        pl.col("title", "severity").first(),
+        low=pl.col("low_share").mean(),
+        high=pl.col("high_share").mean(),
+        tried_low=pl.col("tried_low_share").mean(),
+        tried_high=pl.col("tried_high_share").mean(),
+        week=pl.col("week").first(),
+    )
+    passes = (
+        promised.join(now, on=LIKE, nulls_equal=True)
+        .with_columns(passes=pl.col("passed").list.contains(pl.col("rule")))
+        .group_by(*LIKE, "rule", maintain_order=True)
+        .agg(
+            pl.col("title", "severity", "low", "high", "tried_low", "tried_high", "week").first(),
+            pl.col("team", "owner", "run_id").first(),
+            pl.col("passes").all(),
+        )
+    )
+    still = findings.select(*LIKE, "rule").unique()
+    return passes.filter("passes").join(still, on=[*LIKE, "rule"], how="anti", nulls_equal=True)
+
+
+def fixed_findings(gone: pl.DataFrame) -> Iterator[JobFinding]:
+    """Fixed findings, one per job and rule."""
+    about = gone.unique(["job_key", "rule"], maintain_order=True).select(
+        "rule", "title", "team", "owner", "severity", "run_id", job="job_key", status=pl.lit("fixed")
+    )
+    nothing = {**dict.fromkeys(("weeks", "runs", "low", "high", "expected"), 0), "money": None, "reason": None}
+    return (JobFinding.model_validate({**row, **nothing, "says": "", "fix": ""}) for row in about.to_dicts())
+
+
+def realised(gone: pl.DataFrame, runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[Realised, ...]:
+    """Per job with fixed findings: what they promised together, and what became of its step.
+
+    What was tried of each alone does not add up: it is there where one finding is fixed.
+    """
+    alone = pl.when(pl.len() == 1).then(pl.col("tried_low", "tried_high").first())
+    promised = (
+        gone.filter(pl.col("high").is_not_null())
+        .group_by(*LIKE)
+        .agg(
+            pl.col("week", "team", "run_id").first(), pl.col("low", "high").sum(), alone, titles=pl.col("title").sort()
+        )
+    )
+    then = earlier.join(promised.select(*LIKE, "week"), on=[*LIKE, "week"], how="semi", nulls_equal=True)
+    both = promised.join(_medians(runs), on=LIKE, nulls_equal=True)
+    both = both.join(_medians(then), on=LIKE, nulls_equal=True, suffix="_before")
+    before, after = pl.col("step_ms_before"), pl.col("step_ms")
+    rows = both.with_columns(
+        job="job_key",
+        realised=1 - after / before,
+        brought=pl.col("hours") * (before / after - 1),
+        before_ms=before,
+        after_ms=after,
+        runs="number",
+        runs_before="number_before",
+    ).sort("realised", "job", descending=[True, False])
+    return tuple(map(Realised.model_validate, rows.to_dicts()))
+
+
+def _medians(runs: pl.DataFrame) -> pl.DataFrame:
+    timed = runs.filter(pl.col("step_ms") > 0)
+    return timed.group_by(*LIKE).agg(pl.col("step_ms").median(), pl.col("hours").sum(), number=pl.len())
+
 
 _LEAST_CHANGE: Final = 0.05  # of the step time, as `advisor compare` has it
 _LEAST_RUNS: Final = 5  # a side; fewer come out in order by chance too often
@@ -91,18 +256,12 @@ def shifts(runs: pl.DataFrame, earlier: pl.DataFrame) -> tuple[Shift, ...]:
         pl.col("points").abs(), "job_key", descending=[True, False]
     )
     most = ranked.filter(pl.col("points").abs() >= _LEAST_SHIFT).head(_MOST_SHIFTS)
-    return tuple(
-        Shift.model_validate(
-            row
-            | {
-                "job": row["job_key"],
-                "team": row["team"] or row["team_before"],
-                "busy_before": row["busy_before"] / row["hours_before"] if row["hours_before"] else None,
-                "busy": row["busy"] / row["hours"] if row["hours"] else None,
-            }
-        )
-        for row in most.to_dicts()
-    )
+    shares = [
+        pl.when(pl.col(f"hours{week}") > 0).then(pl.col(f"busy{week}") / pl.col(f"hours{week}")).alias(f"busy{week}")
+        for week in ("", "_before")
+    ]
+    rows = most.with_columns(*shares, job="job_key", team=pl.coalesce("team", "team_before"))
+    return tuple(map(Shift.model_validate, rows.to_dicts()))
 
 
 def _busy_hours(runs: pl.DataFrame) -> pl.DataFrame:

@@ -11,10 +11,9 @@ import polars as pl
 from advisor import __version__
 from advisor.config import Fleet
 from advisor.errors import NoRuns
+from advisor.fleet import history
 from advisor.fleet.columns import UNPROFILED
-from advisor.fleet.findings import by_worth, fixed, fixed_findings, job_findings, realised, rule_totals
-from advisor.fleet.gpu_hours import HOURS, LIKE, sum_of
-from advisor.fleet.history import changes, shifts, trend
+from advisor.fleet.history import HOURS, LIKE, sum_of
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
 from advisor.fleet.verify import require_agreement, weeks_of
@@ -67,9 +66,9 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
     )
     fired = store.collect(store.scan("findings", before).select(_OF_PAST_FINDINGS))
     past = fired.join(earlier.select("week", "run_id", *LIKE, "step_ms"), on="run_id")
-    gone = fixed(runs, findings, past)
-    listed = sorted([*job_findings(findings, past), *fixed_findings(gone)], key=by_worth)
-    regressions, wins, too_few = changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
+    gone = history.fixed(runs, findings, past)
+    listed = sorted([*history.job_findings(findings, past), *history.fixed_findings(gone)], key=history.by_worth)
+    regressions, wins, too_few = history.changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
     return Week(
         advisor_version=__version__,
         week=week,
@@ -79,7 +78,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         teams=_groups(runs, "team"),
         models=_groups(runs, "model"),
         gpu_types=_groups(runs, "gpu_type"),
-        rules=rule_totals(findings, listed),
+        rules=history.rule_totals(findings, listed),
         findings=tuple(listed[:_MOST]),
         findings_left_out=max(0, len(listed) - _MOST),
         runs=_run_totals(runs),
@@ -88,9 +87,9 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         wins=wins,
         too_few_to_compare=too_few,
         repeats=_repeats(store, week, findings, runs),
-        trend=trend(pl.concat([earlier, runs.select(earlier.columns)])),
-        shifts=shifts(runs, earlier),
-        realised=realised(gone, runs, earlier),
+        trend=history.trend(pl.concat([earlier, runs.select(earlier.columns)])),
+        shifts=history.shifts(runs, earlier),
+        realised=history.realised(gone, runs, earlier),
         coverage=_coverage(rows, fleet, rules),
     )
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -74,11 +74,7 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
                 "workload": _workload(measurements.frames.get("sign")),
             }
         ),
-        findings=judgement.findings,
-        not_evaluable=judgement.not_evaluable,
-        passed=judgement.passed,
-        not_applicable=judgement.not_applicable,
-        suppressed=judgement.suppressed,
+        **_outcomes(judgement),
         metrics=dict.fromkeys((*TABLES, *JOB_TABLES), ())  # of one that could not be computed
         | {
             scope: contained(partial(_rows, scope, frame, measurements.selection, slowest), lambda _: ())
@@ -88,6 +84,12 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
     )
     parts = measurements.frames.get("accounting")
     return _concluded(run, [] if parts is None else _of_view(parts, slowest).to_dicts())
+
+
+def _outcomes(judgement: Judgement) -> dict[str, Any]:
+    """What the entry has of a judgement beside its notes."""
+    names = ("findings", "not_evaluable", "passed", "not_applicable", "suppressed")
+    return {name: getattr(judgement, name) for name in names}
 
 
 def _concluded(run: Run, rows: Sequence[Mapping[str, Value]]) -> Run:
@@ -123,14 +125,7 @@ def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_fil
     """
     all_notes = (*notes, *map(Reason.of, judgement.notes), *on_files)
     fresh = run.model_copy(
-        update={
-            "source": run.source.model_copy(update={"notes": all_notes}),
-            "findings": judgement.findings,
-            "not_evaluable": judgement.not_evaluable,
-            "passed": judgement.passed,
-            "not_applicable": judgement.not_applicable,
-            "suppressed": judgement.suppressed,
-        }
+        update={"source": run.source.model_copy(update={"notes": all_notes}), **_outcomes(judgement)}
     )
     parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
     usual = 1 - sum(part.share for part in parts if part.part == LONG)
@@ -238,12 +233,10 @@ def _environment(selection: Selection) -> dict[str, str]:
     """Hardware, software, communication and recording: what is the same on all workers once, the rest side by side."""
     workers = selection.profile.workers
     hardware = Counter(_hardware(view) for view in selection.views if view.device is not None)
+    columns = {"software": "software", "communication": "backend", "profiler": "producer", "recorded with": "options"}
     lines = {
         "hardware": [f"{n} \N{MULTIPLICATION SIGN} {kind}" if n > 1 else kind for kind, n in hardware.items()],
-        "software": workers["software"].drop_nulls().unique(maintain_order=True).to_list(),
-        "communication": workers["backend"].drop_nulls().unique(maintain_order=True).to_list(),
-        "profiler": workers["producer"].drop_nulls().unique(maintain_order=True).to_list(),
-        "recorded with": workers["options"].drop_nulls().unique(maintain_order=True).to_list(),
+        **{what: [*workers[of].drop_nulls().unique(maintain_order=True)] for what, of in columns.items()},
     }
     return {what: one_line("; ".join(values), _LONGEST) for what, values in lines.items() if values}
 
@@ -268,18 +261,13 @@ def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
     if isinstance(pauses, float) and pauses >= _WORTH_A_NOTE:
         yield Note("graph_pauses", share=pauses)
     if row.get("waiting_views"):
-        yield _few_cpus(row)
+        facts = {"ops": "waiting_views", "longest": "longest_waiting_view_ms", "share": "run_delay_share"}
+        yield Note("few_cpus", **{fact: row[metric] or 0 for fact, metric in facts.items()})  # waits that nobody noted
     replayed, used = row.get("replayed_steps"), row.get("steps")
     if isinstance(replayed, int) and isinstance(used, int) and replayed < _HALF * used:
         yield Note("replayed", replayed=replayed, steps=used)
     yield from _notes_on_ranks(selection, row)
     yield from _notes_on_matches(row)
-
-
-def _few_cpus(row: Mapping[str, Value]) -> Note:
-    """Waits for a CPU that nobody noted."""
-    facts = {"ops": "waiting_views", "longest": "longest_waiting_view_ms", "share": "run_delay_share"}
-    return Note("few_cpus", **{fact: row[metric] or 0 for fact, metric in facts.items()})
 
 
 def _unrecorded(view: DeviceView) -> Note | None:
@@ -359,14 +347,12 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         unprofiled_delay_ms=view.process.get("unprofiled_delay_ms"),
         left_out=tuple(_left_out(selection.steps.filter(pl.col("left_out").is_not_null()))),
         worker=view.worker,
-        lengths=tuple(_lengths(view)) if view.has_marks else (),
+        lengths=tuple(
+            StepLength(steps=len(durations_ns), mean_ms=float(durations_ns.mean()) / 1e6)
+            for durations_ns in (two_lengths(view.steps["dur_ns"].to_numpy()) if view.has_marks else ())
+            if len(durations_ns)
+        ),
     )
-
-
-def _lengths(view: DeviceView) -> Iterator[StepLength]:
-    for durations_ns in two_lengths(view.steps["dur_ns"].to_numpy()):
-        if len(durations_ns):
-            yield StepLength(steps=len(durations_ns), mean_ms=float(durations_ns.mean()) / 1e6)
 
 
 class _LeftOut(Clause):
