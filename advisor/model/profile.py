@@ -425,7 +425,10 @@ def join(profiles: Sequence[Profile]) -> Profile:
     if workers["worker"].is_duplicated().any():
         files = ", ".join(workers.filter(pl.col("worker").is_duplicated())["file"])
         raise ReadError(f"{files}: more than one file of the same rank; check them apart, or keep one file per rank")
-    shifted = [_shift_ids(p, before) for p, before in zip(profiles, _rows_before(profiles), strict=True)]
+    shifted, device_ops, host_ops = list[Profile](), 0, 0
+    for profile in profiles:
+        shifted.append(_shift_ids(profile, device_ops, host_ops))
+        device_ops, host_ops = device_ops + profile.device_ops.height, host_ops + profile.host_ops.height
     joined = Profile.of(
         {name: pl.concat([getattr(p, name) for p in shifted]) for name in SCHEMAS},
         format=profiles[0].format,
@@ -444,17 +447,8 @@ def _notes(profiles: Sequence[Profile]) -> list[Clause]:
     return list(dict.fromkeys(note if note in of_all or not names else note.of(names) for names, note in notes))
 
 
-def _rows_before(profiles: Sequence[Profile]) -> list[tuple[int, int]]:
-    """Rows of (device_ops, host_ops) in all profiles before each."""
-    before, device_ops, host_ops = [], 0, 0
-    for profile in profiles:
-        before.append((device_ops, host_ops))
-        device_ops, host_ops = device_ops + profile.device_ops.height, host_ops + profile.host_ops.height
-    return before
-
-
-def _shift_ids(profile: Profile, before: tuple[int, int]) -> Profile:
-    device_ops, host_ops = before
+def _shift_ids(profile: Profile, device_ops: int, host_ops: int) -> Profile:
+    """The profile behind so many rows of others."""
     return replace(
         profile,
         device_ops=profile.device_ops.with_columns(

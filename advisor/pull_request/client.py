@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from copy import copy
 from functools import reduce
 from itertools import islice
+from operator import getitem
 from typing import Any, Final, Self
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -15,8 +16,7 @@ from urllib3.util import Retry
 
 from advisor.errors import AdvisorError, UsageError
 from advisor.pull_request.environment import Branch, CodeHost
-from advisor.pull_request.errors import Gone, HostError, Refused, Unreachable
-from advisor.pull_request.host import Note, Patience, Seal
+from advisor.pull_request.host import Gone, HostError, Note, Patience, Refused, Seal, Unreachable
 from advisor.pull_request.source import Annotation
 from advisor.text import one_line, shortened
 from advisor.vocabulary.severities import GRADES
@@ -64,7 +64,7 @@ class Repository:
         """The name under which the token writes."""
         method, path, body, keys = self.api.me
         with self._asking("who the token belongs to"):
-            return str(_at(self._answer(method, path, json=body), keys))
+            return str(reduce(getitem, keys, self._answer(method, path, json=body)))
 
     def pull_of(self, branch: Branch) -> int | None:
         """The open pull request whose head is the branch at that very commit; None where a later one was pushed."""
@@ -178,7 +178,7 @@ class Repository:
             yield
         except AdvisorError:
             raise
-        except (_Elsewhere, _TooLarge) as error:
+        except _Unfit as error:
             raise HostError(f"{question}: {error}") from None
         except requests.JSONDecodeError:
             raise unlike from None
@@ -214,10 +214,6 @@ def _annotation(remark: Annotation) -> dict[str, str | int]:
     }
 
 
-def _at(value: Any, keys: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON
-    return reduce(lambda part, key: part[key], keys, value)
-
-
 def _reason(response: requests.Response) -> str:
     """Why the host did not do it, in its own words."""
     try:
@@ -246,12 +242,8 @@ class _Refusal(Exception):  # noqa: N818 - of the host
         self.status = status
 
 
-class _Elsewhere(requests.RequestException):
-    """The host points to another one, or to itself over another protocol."""
-
-
-class _TooLarge(requests.RequestException):
-    """The answer has no end."""
+class _Unfit(requests.RequestException):
+    """The host points to another one, or to itself over another protocol; or its answer has no end."""
 
 
 class _Retry(Retry):
@@ -278,7 +270,7 @@ class _Session(requests.Session):
         if (origin := _origin(url)) != self._origin:
             here, there = (one_line("{}://{}:{}".format(*each), 200) for each in (self._origin, origin))
             words = f"{here} points to {there}, which the token is not meant for"
-            raise _Elsewhere(f"{words}; give that address with --api-url if it is the host's own")
+            raise _Unfit(f"{words}; give that address with --api-url if it is the host's own")
         return self._adapter
 
 
@@ -296,7 +288,7 @@ def _blocks(response: requests.Response) -> Iterator[bytes]:
     for block in response.iter_content(1 << 16):
         size += len(block)
         if size > _MOST_BYTES:
-            raise _TooLarge(f"its answer is larger than {_MOST_BYTES >> 20} MiB")
+            raise _Unfit(f"its answer is larger than {_MOST_BYTES >> 20} MiB")
         yield block
 
 

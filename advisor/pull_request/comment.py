@@ -6,14 +6,14 @@ import datetime as dt
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from advisor.errors import UsageError
-from advisor.pull_request.errors import Gone, HostError, Unreachable
-from advisor.pull_request.host import Note
+from advisor.pull_request.host import Gone, HostError, Note, Unreachable
 from advisor.pull_request.markdown import defused, fitted
 from advisor.render.markdown import details, escape
 from advisor.text import count, shortened
@@ -89,7 +89,8 @@ class Draft:
         """
         now = Entry(verdict=shortened(self.verdict, _LONGEST_VERDICT), commit=self.commit, day=today)
         earlier = _earlier(_state(before, self.key), now)
-        head = _marker(self.key, _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier))
+        state = _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier)
+        head = f"<!-- gpu-advisor {self.key} {base64.urlsafe_b64encode(state.model_dump_json().encode()).decode()} -->"
         foot = "\n\n".join(filter(None, (self._about(), _history(earlier))))
         room = most - len(head) - len(foot) - len("\n\n\n\n")
         text = fitted(defused(self.markdown(room)[: room + 1]), room)  # one more character tells that it was longer
@@ -117,7 +118,8 @@ def post(thread: "Repository", draft: Draft, today: dt.date) -> tuple[Outcome, N
         first, *rest = notes
         try:
             for extra in rest:
-                _drop(thread, extra)
+                with suppress(Gone):  # the job that made it was quicker
+                    thread.delete(extra)
             outcome = _say(thread, first, draft, today)
         except Gone:
             continue
@@ -137,16 +139,9 @@ def _most(thread: "Repository") -> int:
     return min(thread.most, MOST)
 
 
-def _drop(thread: "Repository", note: Note) -> None:
-    try:
-        thread.delete(note)
-    except Gone:  # the job that made it was quicker
-        return
-
-
 def _ours(thread: "Repository", me: str, key: str) -> list[Note]:
     """Our comments, oldest first."""
-    ours = (note for note in _all(thread) if note.author == me and _key(note.body) == key)
+    ours = (note for note in _all(thread) if note.author == me and _hidden(note.body, key) is not None)
     return sorted(ours, key=lambda note: note.id)
 
 
@@ -157,23 +152,18 @@ def _all(thread: "Repository") -> Iterator[Note]:
         yield note
 
 
-def _key(body: str) -> str | None:
+def _hidden(body: str, key: str) -> str | None:
+    """What stands in the marker of a comment under this key; None where it has no such marker."""
     marker = _MARKER.match(body)
-    return marker[1] if marker else None
-
-
-def _marker(key: str, state: _State) -> str:
-    hidden = base64.urlsafe_b64encode(state.model_dump_json().encode()).decode()
-    return f"<!-- gpu-advisor {key} {hidden} -->"
+    return marker[2] if marker and marker[1] == key else None
 
 
 def _state(body: str | None, key: str) -> _State | None:
     """What a comment remembers; None where it is another's, or was written by hand."""
-    marker = _MARKER.match(body or "")
-    if not marker or marker[1] != key:
+    if (hidden := _hidden(body or "", key)) is None:
         return None
     try:
-        return _State.model_validate_json(base64.urlsafe_b64decode(marker[2]))
+        return _State.model_validate_json(base64.urlsafe_b64decode(hidden))
     except (binascii.Error, ValidationError):
         return None
 

@@ -1,4 +1,4 @@
-"""What is said to a host and comes from it, how long to try, and what a verdict looks like beside a commit."""
+"""What is said to a host and comes from it, how long to try, and what goes wrong on the way."""
 
 import threading
 import time
@@ -7,12 +7,30 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
-from advisor.pull_request.errors import Unreachable
+from advisor.errors import AdvisorError
 from advisor.text import count
 
 _Item = TypeVar("_Item")
 
 NAME: Final = "gpu-advisor"
+
+
+class HostError(AdvisorError):
+    """A code host and we did not come together."""
+
+    exit_code = 5
+
+
+class Unreachable(HostError):  # noqa: N818 - reads as what it says
+    """It does not answer, or asks to come back later than is worth waiting for."""
+
+
+class Refused(HostError):  # noqa: N818 - the same
+    """The token may read and not write, as that of a pull request from a fork."""
+
+
+class Gone(HostError):  # noqa: N818 - the same
+    """What was asked for is not there, or not for this token to see."""
 
 
 @dataclass(frozen=True)

@@ -68,16 +68,13 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
 
 
 def _of_report(report: Report, fail_on: list[str]) -> Message:
-    level = fail_on[-1] if fail_on else "never"
-    for known in FAIL_ON:
-        if level == known:
-            drawing = document_of(report)
-            verdict = drawing.overview if drawing.is_several else drawing.title
-            findings = pointers(finding for run in report.runs for finding in run.findings)
-            return Message(
-                verdict, _within_limits(partial(markdown.render, drawing)), bool(report.exit_code(known)), findings
-            )
-    raise UsageError(f"--fail-on {level}: for a report, one of {', '.join(FAIL_ON)}")
+    level = next((known for known in FAIL_ON if known == (fail_on or ["never"])[-1]), None)
+    if level is None:
+        raise UsageError(f"--fail-on {fail_on[-1]}: for a report, one of {', '.join(FAIL_ON)}")
+    drawing = document_of(report)
+    verdict = drawing.overview if drawing.is_several else drawing.title
+    findings = pointers(finding for run in report.runs for finding in run.findings)
+    return Message(verdict, _within_limits(partial(markdown.render, drawing)), bool(report.exit_code(level)), findings)
 
 
 def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) -> Message:

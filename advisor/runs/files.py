@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
-_WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: the same
+_WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: below, one process is as quick as several
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
@@ -221,12 +221,9 @@ def _mixed(job: Sequence[Part]) -> Iterator[Note]:
             if rank.gpu:
                 of_model[rank.gpu.model].add(rank.worker)
     if len(of_model) > 1:
-        models = ", ".join(f"{model} on {_ranks(workers)}" for model, workers in of_model.items())
+        ranks = {model: f"rank{'s' * (len(workers) > 1)} {runs_of(workers)}" for model, workers in of_model.items()}
+        models = ", ".join(f"{model} on {of}" for model, of in ranks.items())
         yield Note("different_gpus", models=models)
-
-
-def _ranks(workers: set[int]) -> str:
-    return f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}"
 
 
 def _claimed(job: Sequence[Part]) -> set[int]:
@@ -275,21 +272,17 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
     kind, module, name = format_of(file.format), reader(file.format), plain(file.path)
     most = file.max_bytes or most_bytes(kind.memory_per_byte)
     try:
-        if (size(file.at) or 0) > most:
+        if (length := size(file.at) or 0) > most:
             raise too_large(name, most)
         with (local if kind.needs_path else open_file)(file.at) as source:
-            read = partial(module.read, processes=file.processes) if kind.splits and _is_large(file) else module.read
+            is_split = kind.splits and file.processes > 1 and length > _WORTH_SPLITTING_BYTES
+            read = partial(module.read, processes=file.processes) if is_split else module.read
             profile: Profile = read(source, name, file.number, on_read, file.step_range, most)
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
         is_empty = isinstance(error, NothingRecorded)
         return unreadable(file.path, error.why).model_copy(update={"is_empty": is_empty})
     return profile
-
-
-def _is_large(file: _File) -> bool:
-    """Whether several processes that read a part each are quicker than one."""
-    return file.processes > 1 and (size(file.at) or 0) > _WORTH_SPLITTING_BYTES
 
 
 def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:

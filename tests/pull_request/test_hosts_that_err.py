@@ -13,8 +13,7 @@ import pytest
 
 from advisor.pull_request.deliver import Order, deliver
 from advisor.pull_request.environment import Target
-from advisor.pull_request.errors import HostError
-from advisor.pull_request.host import Patience
+from advisor.pull_request.host import HostError, Patience
 from advisor.pull_request.message import Message
 
 pytestmark = pytest.mark.network_server

@@ -32,7 +32,6 @@ class _Head(_Part):
 class _Pull(_Part):
     number: int
     head: _Head
-    base: _Head
 
 
 class _Issue(_Part):

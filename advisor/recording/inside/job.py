@@ -52,8 +52,8 @@ class LoaderWatch:
         @functools.wraps(original)
         def watched(self: Any) -> Any:
             watch.workers = getattr(self, "_num_workers", None)
-            batch = original(self)
-            watch.batches.add(batch, profiled=_is_profiled())
+            batch, is_profiled = original(self), getattr(sys.modules["torch"].autograd, "_profiler_enabled", bool)
+            watch.batches.add(batch, profiled=bool(is_profiled()))
             return batch
 
         self.owner.__next__ = watched
@@ -62,7 +62,3 @@ class LoaderWatch:
         """Leave the iterators as they were."""
         if self.original is not None:
             self.owner.__next__ = self.original
-
-
-def _is_profiled() -> bool:
-    return bool(getattr(sys.modules["torch"].autograd, "_profiler_enabled", bool)())

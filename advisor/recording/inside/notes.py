@@ -21,7 +21,8 @@ class Notes:
             self.events.append(entry)
             return
         try:
-            with open(self._path(), "a", encoding="utf-8") as stream:
+            path = os.path.join(self.folder, "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
+            with open(path, "a", encoding="utf-8") as stream:
                 stream.write(json.dumps(entry) + "\n")
         except OSError:
             pass
@@ -33,9 +34,6 @@ class Notes:
             return sum(any(e["event"] == event for e in read(path)) for path in paths)
         except OSError:
             return 0
-
-    def _path(self) -> str:
-        return os.path.join(self.folder or "", "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
 
 
 def read(path: str) -> list[dict[str, Any]]:

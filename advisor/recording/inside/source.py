@@ -65,15 +65,10 @@ def _expression(code: CodeType, instruction: int) -> str:
 
 def _dotted(node: ast.AST) -> str:
     """`a.b.c` of names and attributes; of what is computed, what follows it: `.sum`."""
-    parts: List[str] = list(_parts(node))
-    return ".".join(reversed(parts))
-
-
-def _parts(node: ast.AST) -> Iterator[str]:
+    parts = ""
     while isinstance(node, ast.Attribute):
-        yield node.attr
-        node = node.value
-    yield node.id if isinstance(node, ast.Name) else ""
+        node, parts = node.value, ".%s%s" % (node.attr, parts)
+    return (node.id if isinstance(node, ast.Name) else "") + parts
 
 
 @functools.lru_cache(maxsize=1024)

@@ -23,7 +23,7 @@ from advisor.inputs.links import innermost, require_ranges, steps, with_launches
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers.kineto.columns import Columns
-from advisor.inputs.readers.kineto.fields import KINETO, Device, Distributed, Event, Header
+from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header
 from advisor.inputs.readers.kineto.file_reads import with_file_reads
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.processes import outsiders
@@ -141,10 +141,10 @@ def _profile(
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
     extent = phases.work(host, device)
     host = host if step_rows.height else phases.with_only_pass(host, device, extent)
+    kineto = f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"
+    producer = pl.lit("autograd profiler" if columns.is_of_autograd else kineto)
     tables = {
-        "workers": extent.on(
-            _workers(header, info, pid, name, worker).with_columns(producer=pl.lit(_producer(header, columns)))
-        ),
+        "workers": extent.on(_workers(header, info, pid, name, worker).with_columns(producer=producer)),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
@@ -259,12 +259,6 @@ def _workers(header: Header, info: Distributed, pid: int | None, name: str, work
     )
 
 
-def _producer(header: Header, columns: Columns) -> str:
-    if columns.is_of_autograd:
-        return "autograd profiler"
-    return f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"
-
-
 def _devices(header: Header) -> pl.DataFrame:
     return pl.DataFrame(
         {
@@ -272,7 +266,10 @@ def _devices(header: Header) -> pl.DataFrame:
             "name": [d.name or None for d in header.deviceProperties],
             "memory_bytes": [d.totalGlobalMem for d in header.deviceProperties],
             "sm_count": [d.numSms for d in header.deviceProperties],
-            "capability": [_capability(d) for d in header.deviceProperties],
+            "capability": [
+                None if d.computeMajor is None else d.computeMajor + (d.computeMinor or 0) / 10
+                for d in header.deviceProperties
+            ],
             "max_threads_per_sm": [d.maxThreadsPerMultiprocessor for d in header.deviceProperties],
         }
     )
@@ -288,10 +285,6 @@ def _with_devices_of(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     )
     alike = devices.drop("device").unique()
     return pl.concat([devices, undescribed.join(alike, how="cross")]) if alike.height == 1 else devices
-
-
-def _capability(device: Device) -> float | None:
-    return None if device.computeMajor is None else device.computeMajor + (device.computeMinor or 0) / 10
 
 
 def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:

@@ -36,8 +36,9 @@ class Optimizer(Patch):
 
     def switch(self, on: bool) -> None:
         super().switch(on)
+        flags = {name: name == self.values["implementation"] for name in _BOTH}
         for group, own in self.own:
-            group.update(self._flags() if on else own)
+            group.update(flags if on else own)
 
     def _adopt(self, optimizer: Any) -> None:
         """Take in an optimizer before its first step, when all its groups exist."""
@@ -60,9 +61,6 @@ class Optimizer(Patch):
             self.refuse("unsupported_device", kind=", ".join(sorted(kinds)))
             return False
         return True
-
-    def _flags(self) -> Dict[str, bool]:
-        return {name: name == self.values["implementation"] for name in _BOTH}
 
 
 def _devices(key: str) -> Set[str]:
