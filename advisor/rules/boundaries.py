@@ -5,7 +5,7 @@ decides nothing there.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -50,6 +50,19 @@ def at_limits(rule: Rule) -> tuple[list[AtLimit], list[tuple[Key, str]]]:
             else:
                 edges += [AtLimit(key, limit, values, answer) for values, answer in cases]
     return edges, idle
+
+
+def misjudged(rule: Rule, cases: Iterable[AtLimit]) -> list[AtLimit]:
+    """Those of the cases to which this rule has another answer."""
+    by_key: dict[Key, list[AtLimit]] = {}
+    for case in cases:
+        by_key.setdefault(case.key, []).append(case)
+    return [
+        case
+        for key, of_key in by_key.items()
+        for case, answer in zip(of_key, _answers(rule, key, [case.values for case in of_key]), strict=True)
+        if answer != case.answer
+    ]
 
 
 def _conditions(rule: Rule) -> dict[Key, str]:

@@ -1,18 +1,28 @@
-"""Which serving engine runs, which phases its steps have, and what keeps it from faster prefills."""
+"""A serving engine: which one runs, the phases of its steps, and what keeps it from faster prefills and decoding."""
 
-from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import polars as pl
 
+from advisor.analysis.device.decoding import decode_steps, decode_time, gaps_between, graph_launches, idle_between
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.phases import steps_by_phase
+from advisor.analysis.device.kernels import kernels, longest
+from advisor.analysis.device.phases import steps_by_phase, work
+from advisor.analysis.device.places import stretches
+from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
 from advisor.metrics.metric import Value, of_devices
+from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+_NVIDIA: Final = "TensorRT-LLM, host analysis guide"
+_SAMPLES: Final = r"(?i)argmax|multinomial|sampl|top_?k|top_?p|sort|distribution_"
 
 
 def _phases(view: DeviceView) -> Value:
@@ -36,26 +46,17 @@ measure("phases", _phases, unit="text").says(
 )
 
 
-_NEEDS: Final = ("device_ops", "device_ops.launch")
-_NVIDIA: Final = "TensorRT-LLM, host analysis guide"
-
-
-def _of(view: DeviceView, phases: Sequence[str]) -> pl.DataFrame:
-    return view.once(steps_by_phase).filter(pl.col("phase").is_in(phases))
+def _prefills(view: DeviceView) -> pl.DataFrame:
+    return view.once(steps_by_phase).filter(pl.col("phase").is_in(PREFILLING))
 
 
 def _part(rows: pl.DataFrame, part: str, total: str) -> float:
     return float(rows[part].sum()) / max(1, int(rows[total].sum()))
 
 
-def _prefills(view: DeviceView) -> pl.DataFrame:
-    return _of(view, PREFILLING)
-
-
-def _launch_part(view: DeviceView) -> float:
-    rows, late = view.once(_prefills), view.once(launch_gaps)
-    own = Intervals.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
-    return (late & own).total / late.total if late.total else 0.0
+def _launch_part(view: DeviceView, when: Intervals) -> float:
+    late = view.once(launch_gaps)
+    return (late & when).total / late.total if late.total else 0.0
 
 
 def _no_steps(view: DeviceView) -> Missing | None:
@@ -65,6 +66,11 @@ def _no_steps(view: DeviceView) -> Missing | None:
 def _unknown_prefills(view: DeviceView) -> Missing | None:
     no_prefill = None if view.once(_prefills).height else Missing("no_prefill_step")
     return _no_steps(view) or no_prefill or unknown_waits(view)
+
+
+def _prefill_time(view: DeviceView) -> Intervals:
+    rows = view.once(_prefills)
+    return Intervals.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
 
 
 of_steps = of_devices(__name__, needs=_NEEDS, unknown=_no_steps)
@@ -80,11 +86,11 @@ measure_prefills("prefill_launch_share", lambda view: _part(view.once(_prefills)
     "union of calls that launch kernels or graphs / time from mark to mark on the host",
     _NVIDIA,
 )
-measure_prefills("prefill_launch_part", _launch_part).says(
+measure_prefills("prefill_launch_part", lambda view: _launch_part(view, _prefill_time(view))).says(
     "How much of the waiting for launches lies in steps that prefill.",
     "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
 )
-of_steps("decode_communication_share", lambda view: _part(_of(view, DECODING), "communicating_ns", "busy_ns")).says(
+of_steps("decode_communication_share", lambda view: _part(view.once(decode_steps), "communicating_ns", "busy_ns")).says(
     "Communication in decode steps; 0 where none decodes.",
     "time of collectives / busy time, both in decode steps",
     _NVIDIA,
@@ -93,4 +99,172 @@ of_steps("prefill_communication_share", lambda view: _part(view.once(_prefills),
     "Communication in steps that prefill; 0 where none prefills.",
     "time of collectives / busy time, both in steps that prefill",
     _NVIDIA,
+)
+
+
+def _part_of_decoding(view: DeviceView, when: Intervals) -> float:
+    return when.total / max(1, view.once(decode_time).total)
+
+
+def _idle(view: DeviceView) -> Intervals:
+    """When the device idles between two decode steps."""
+    return view.once(idle_between) & Intervals.of(view.starts, view.ends)
+
+
+def _before_launch(view: DeviceView) -> Intervals:
+    return view.once(_idle) - view.once(graph_launches)
+
+
+def _gap_us(view: DeviceView) -> float:
+    opens, closes = view.once(gaps_between)
+    return float(np.median(closes - opens)) / 1e3 if len(opens) else 0.0
+
+
+def _sampling(view: DeviceView) -> pl.DataFrame:
+    """Kernels of the decode steps that run after the step's last matrix product, of steps that sample there."""
+    of_step = view.once(work).select("id", "mark")
+    rows = view.once(kernels).join(of_step, on="id").join(view.once(decode_steps).select("mark"), on="mark")
+    is_product = pl.col("family").is_in(["gemm", "gemv"])
+    last = pl.col("start_ns").filter(is_product).max().over("mark")
+    after = rows.filter(pl.col("start_ns") > last)
+    return after.filter(matches(_SAMPLES).any().over("mark")) if after.height else after
+
+
+def _stall_ns(view: DeviceView) -> int:
+    """The longest for which requests that decode wait for the prefills of others; zero where none does."""
+    runs = view.once(steps_by_phase).with_columns(decodes=pl.col("phase").is_in(DECODING))
+    by_run = runs.group_by(run=pl.col("decodes").rle_id()).agg(
+        pl.first("decodes"), ns=pl.sum("period_ns"), most=pl.sum("requests"), next=pl.first("requests")
+    )
+    by_run = by_run.sort("run").with_columns(before=pl.col("run").shift(1), after=pl.col("next").shift(-1))
+    stalled = by_run.filter(~pl.col("decodes"), pl.col("before").is_not_null(), pl.col("after") > pl.col("most"))
+    return int(stalled["ns"].max() or 0)  # type: ignore[arg-type]  # integers
+
+
+def _stall_ratio(view: DeviceView) -> float:
+    return view.once(_stall_ns) / max(1.0, float(np.median(view.once(decode_steps)["period_ns"].to_numpy())))
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    no_decode = None if view.once(decode_steps).height else Missing("no_decode_step")
+    return _no_steps(view) or no_decode
+
+
+def _unknown_waits(view: DeviceView) -> Missing | None:
+    return _unknown(view) or unknown_waits(view)
+
+
+def _unknown_requests(view: DeviceView) -> Missing | None:
+    is_lacking = view.once(steps_by_phase)["requests"].null_count()
+    return _unknown(view) or (Missing("no_request_counts") if is_lacking else None)
+
+
+measure_decoding = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown)
+measure_waits = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_waits)
+measure_stalls = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_requests)
+
+measure_waits("decode_idle_share", lambda view: 1 - _part(view.once(decode_steps), "busy_ns", "period_ns")).says(
+    "Part of the decode steps in which the device idles.",
+    "1 - busy time / time from each decode step's first op to the next step's first op",
+    _NVIDIA,
+)
+measure_waits("decode_launch_share", lambda view: _part(view.once(decode_steps), "launching_ns", "host_ns")).says(
+    "Part of the decode steps in which the host is inside calls that launch.",
+    "union of calls that launch kernels or graphs / time from mark to mark on the host",
+    _NVIDIA,
+)
+measure_waits(
+    "decode_single_kernels",
+    lambda view: float(view.once(decode_steps)["single"].sum()) / view.once(decode_steps).height,
+).says(
+    "Kernels per decode step that no CUDA graph launches.",
+    "kernels of the decode steps whose call is no launch of a graph / decode steps",
+)
+measure_waits("decode_launch_part", lambda view: _launch_part(view, view.once(decode_time))).says(
+    "How much of the waiting for launches lies in decode steps.",
+    "idle time in host-bound gaps of at most {launch_gap} inside decode steps / all of it; 0 without such gaps",
+)
+measure_waits(
+    "decode_gap_share",
+    lambda view: _part_of_decoding(view, view.once(_before_launch)),
+    where=lambda view: stretches(Intervals.of(*view.once(gaps_between)), "between two decode steps"),
+).says(
+    "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
+    "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
+    "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
+    _NVIDIA,
+)
+measure_waits("decode_gap_us", _gap_us).says(
+    "The median gap between two decode steps.",
+    "median time from the last op of a decode step to the first of the decode step that follows it",
+)
+measure_waits("decode_gap_ms", lambda view: view.per_step_ms(view.once(_idle).total)).says(
+    "Time per step in which the device idles between two decode steps.",
+    "idle time as in decode_gap_share, launches of graphs included: who schedules ahead launches ahead / steps",
+)
+measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum()))).says(
+    "Time per step in which the device works on decode steps.", "busy time of the decode steps / steps"
+)
+measure_waits("decode_gap_causes", lambda view: in_words(view, times_by_range(view, view.once(_before_launch)))).says(
+    "What the host did in the gaps between decode steps, as far as it was recorded.",
+    "the three outermost ranges with the most time in them",
+)
+measure_decoding(
+    "sampling_share",
+    lambda view: _part_of_decoding(view, spans(view.once(_sampling))),
+    where=lambda view: longest(view.once(_sampling)),
+).says(
+    "Part of the decode steps in which kernels sample.",
+    "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "
+    "/ time of the decode steps",
+)
+measure_decoding("sampling_kernels", lambda view: view.once(_sampling).height / view.once(decode_steps).height).says(
+    "Kernels per decode step that sample.", "their number / decode steps"
+)
+measure_decoding("sampling_ms", lambda view: view.per_step_ms(spans(view.once(_sampling)).total)).says(
+    "Time per step of kernels that sample.", "their time / steps"
+)
+measure_stalls("prefill_stall_ms", lambda view: view.once(_stall_ns) / 1e6).says(
+    "The longest time for which prefills hold up requests that decode.",
+    "longest run of prefill and mixed steps after a decode step, before one with more requests than they had, on the "
+    "device",
+    "generation stalls: Sarathi-Serve (OSDI 2024)",
+)
+measure_stalls("prefill_stall_ratio", _stall_ratio).says(
+    "How many typical decode steps the longest stall by prefills lasts.", "prefill_stall_ms / median decode step"
+)
+
+
+_LINEAR: Final = r"^aten::linear$"
+_TOKENS: Final = r"^\[\[(?:\d+, ?)?(\d+), ?\d+\], ?\[\d+, ?\d+\]"  # of `[[batch, tokens, width], [rows, width], ...]`
+_FEWEST: Final = 4  # lengths in a row that grow by one: fewer may be so by chance
+_MOST_GROW: Final = 0.9  # of the changes: the others begin another text
+
+
+def _lengths(view: DeviceView) -> Ints:
+    """The number of tokens in each step of generation; a product of a single token, such as the head's, tells none."""
+    calls = view.used_like(_LINEAR, "op").sort("start_ns")
+    tokens = calls["shapes"].cast(pl.String).str.extract(_TOKENS).cast(pl.Int64)
+    several = tokens.filter(tokens > 1).to_numpy()
+    begins = np.flatnonzero(np.diff(several, prepend=0))
+    lengths: Ints = several[begins]
+    return lengths
+
+
+def _tokens(view: DeviceView) -> float:
+    lengths = _lengths(view)
+    is_growing = len(lengths) >= _FEWEST and float((np.diff(lengths) == 1).mean()) >= _MOST_GROW
+    return float(lengths.mean()) if is_growing else 1.0
+
+
+of_generation = of_devices(__name__, needs=("host_ops", "host_ops.shapes"))
+
+of_generation("generation_tokens", lambda view: view.once(_tokens)).says(
+    "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
+    "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
+    "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
+    "own choice: four, 90 %",
+)
+of_generation("repeated_tokens_share", lambda view: 1 - 1 / view.once(_tokens)).says(
+    "Part of the tokens of a step of generation that the step before computed, too.", "1 - 1 / generation_tokens"
 )

@@ -67,7 +67,8 @@ def _dotted(node: ast.AST) -> str:
     """`a.b.c` of names and attributes; of what is computed, what follows it: `.sum`."""
     parts = ""
     while isinstance(node, ast.Attribute):
-        node, parts = node.value, ".%s%s" % (node.attr, parts)
+        parts = ".%s%s" % (node.attr, parts)
+        node = node.value
     return (node.id if isinstance(node, ast.Name) else "") + parts
 
 
