@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from .clock import RunDelay
-from .contention import thread_work
+from .threads import thread_work
 
 _HELPERS = ("_feed", "_pin_memory_loop")  # of multiprocessing: it pickles what a worker hands over; of PyTorch
 _FETCHES = "torch/utils/data/_utils/fetch.py"
