@@ -116,7 +116,8 @@ class _Loading(msgspec.Struct):
     request_ns: Ns = 0
     request_run_ns: Ns = 0
     cpu_ns: Ns = 0
-    helper_ns: Ns = 0
+    send_ns: Ns = 0
+    pin_ns: Ns = 0
     threads_ns: Ns = 0
     files: Ns = 0
     faults: Ns = 0

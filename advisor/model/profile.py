@@ -98,7 +98,9 @@ LOADING: Final = pl.Struct(
         **dict.fromkeys(("run_ns", "wait_ns"), pl.Int64),  # of that its thread ran, and waited for a core
         **dict.fromkeys(("requests", "request_ns", "request_run_ns"), pl.Int64),  # of the loop, for a batch
         "cpu_ns": pl.Int64,  # what all threads of the process ran
-        "helper_ns": pl.Int64,  # what threads ran that hand batches over: they pickle, receive, pin
+        **dict.fromkeys(
+            ("send_ns", "pin_ns"), pl.Int64
+        ),  # what threads ran that pickle batches, or receive and pin them
         "threads_ns": pl.Int64,  # what other threads of Python ran
         **dict.fromkeys(("files", "faults", "read_bytes", "disk_bytes"), pl.Int64),  # opened, major, read, from a disk
         "slow": pl.List(pl.Struct({"index": pl.Int64, "ns": pl.Int64})),  # the samples that took longest

@@ -1,6 +1,6 @@
 """What stands behind the findings: kernels and operators, time by module, tf.data's pipeline, memory at the peak."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.inputs.names.loading_stages import stage_of
@@ -15,7 +15,14 @@ MOST_ROWS: Final = 80
 
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
 _OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
-_HOLDS: Final = {"loading": "loading", "cores": "the cores", "transport": "handing over", "step": "the step's rest"}
+_HOLDS: Final = {
+    **dict.fromkeys(("loading", "storage", "sleep", "work"), "loading"),
+    **dict.fromkeys(("ready", "step"), "the step's rest"),
+    "cores": "the cores",
+    "delay": "waits for a core",
+    "lock": "Python's lock",
+    "transport": "handing over",
+}
 _DEEPEST: Final = 40
 _INDENT: Final = "\N{NO-BREAK SPACE}" * 2
 _COLOUR: Final = "The stronger the colour, the more of the time a frame takes by itself."
@@ -117,13 +124,12 @@ def loading(run: Run) -> doc.Section | None:
     stages, paces = run.metrics.get("loading_stage", ()), run.metrics.get("loading_pace", ())
     if not stages or not paces:
         return None
-    line = " → ".join(f"{row.get('words')} {ms(number(row, 'ms'))}" for row in stages)
     slow = next((str(row["slow_samples"]) for row in run.metrics.get("device", ()) if row.get("slow_samples")), "")
     soonest_ms = min(number(row, "period_ms") for row in paces)
     heads = (doc.Head("Change"), doc.Head("A batch each", is_number=True), doc.Head("Batches/s", is_number=True))
     says = (
-        "Predicted from the measured stages: processes load beside each other and beside the step, and share the cores."
-        " That storage becomes slower with more readers is not in it."
+        "Predicted from the measured stages: processes load beside each other and beside the step, and share the cores"
+        " with no other program. That storage becomes slower with more readers is not in it."
     )
     table = doc.Table(
         (*heads, doc.Head("What holds it")),
@@ -131,8 +137,20 @@ def loading(run: Run) -> doc.Section | None:
         bars="Bars: batches per second, of the most.",
     )
     samples = (doc.Text(slow, label="Samples that take longest, by index:"),) if slow else ()
-    blocks = (doc.Text(line, "strong"), *samples, doc.Text(says, "quiet"), table)
+    blocks = (doc.Bars((_one_batch(stages),)), *samples, doc.Text(says, "quiet"), table)
     return doc.Section("The journey of a batch", blocks, id="loading", level=doc.Level.BEHIND)
+
+
+def _one_batch(stages: Sequence[Row]) -> doc.Bar:
+    """The stages of a batch on one line, in the order in which it passes them."""
+    total, start = sum(number(row, "ms") for row in stages), 0.0
+    segments: list[doc.Segment] = []
+    for row in stages:
+        length, share = number(row, "ms"), number(row, "ms") / total if total else 0.0
+        code, words = str(row["stage"]), str(row["words"])
+        segments.append(doc.Segment(code, start, share, length, words, ms(length), time=ms(length)))
+        start += share
+    return doc.Bar("a batch", tuple(segments))
 
 
 def _paced(row: Row, soonest_ms: float) -> doc.Row:

@@ -17,7 +17,7 @@ from advisor.render.markdown import code_spans
 from advisor.render.payload import Payload, embedded
 from advisor.system.resources import reports_folder
 from advisor.vocabulary.kinds import DocumentKind
-from advisor.vocabulary.parts import PARTS, look, variable
+from advisor.vocabulary.parts import LOOKS, look, variable
 from advisor.vocabulary.severities import GRADES
 
 _STYLES: Final[dict[DocumentKind, tuple[str, ...]]] = {
@@ -110,7 +110,7 @@ def _environment() -> Environment:
 @cache
 def part_colours() -> Markup:
     """The variables of the parts' colours, for light and dark surroundings."""
-    colours = {variable(code): part.look.colour for code, part in PARTS.items()}
+    colours = {variable(code): each.colour for code, each in LOOKS.items()}
     lines = (f"  {name}: light-dark({colour.light}, {colour.dark});" for name, colour in colours.items())
     return Markup("\n".join((":root {", *lines, "}", "")))  # noqa: S704 - our own constants
 

@@ -195,6 +195,20 @@ PARTS: Final = {
 }
 """The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
 
+LOOKS: Final = {
+    **{code: part.look for code, part in PARTS.items()},
+    "network": Look(_COLLECTIVE, "░"),
+    "read": Look(_INPUT, "─"),
+    "sleep": Look(_QUEUED, "."),
+    "wait": Look(_SYNC, "~"),
+    "decode": Look(_HOST, "▓"),
+    "transform": Look(_COMPUTE, "█"),
+    "collate": Look(_LAUNCH, "="),
+    "transport": Look(_DEPENDENCY, ">"),
+    "pin": Look(_MEMCPY, "▒"),
+}
+"""How parts of the period are drawn, and stages of loading a batch."""
+
 DELAYED: Final = ("callback", "between", "operators")
 """Parts that take longer while other programs use the CPU: the work of a worker without a device."""
 
@@ -218,13 +232,13 @@ def part_gloss(code: str) -> str:
 
 
 def look(code: str) -> Look:
-    """How a part of the period is drawn; a code of another version like time whose cause nobody knows."""
-    return PARTS[code if code in PARTS else "unknown"].look
+    """How a part or a stage is drawn; a code of another version like time whose cause nobody knows."""
+    return LOOKS[code if code in LOOKS else "unknown"]
 
 
 def variable(code: str) -> str:
-    """The variable of a page's style that holds the colour of a part."""
-    return f"--part-{code if code in PARTS else 'unknown'}"
+    """The variable of a page's style that holds the colour of a part or a stage."""
+    return f"--part-{code if code in LOOKS else 'unknown'}"
 
 
 def part_words(code: str) -> str:

@@ -70,11 +70,12 @@ def _at_once(view: DeviceView) -> int:
 
 
 def _loading_ms(view: DeviceView) -> float | Missing:
-    """What one process takes for a batch: where the step waits for workers, it waits for all of them."""
+    """What a process that has a core takes for a batch: where the step waits for workers, it waits for all of them."""
+    of, workers = view.once(batch), view.once(_workers)
+    alone_part = of.alone_ms / of.fetch_ms if of else 1.0
     if not view.once(_workers_share):
-        return view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
-    workers, of = view.once(_workers), view.once(batch)
-    busy_part = of.busy_part * of.alone_ms / of.fetch_ms if of and of.workers else 1.0
+        return alone_part * view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
+    busy_part = of.busy_part * alone_part if of and of.workers else 1.0
     return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns) * busy_part
 
 
@@ -268,8 +269,8 @@ measure("loading_ms", lambda view: view.once(_loading_ms)).says(
     "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
     "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
-    "workers, loader_workers x step time x the part of it in which they load and wait for no core: 1 where `advisor "
-    "record` did not count it",
+    "workers, loader_workers x step time x the part of it in which they load. Waits for a core are not in it. Where "
+    "`advisor record` did not count both, workers load all the time, and nothing waits for a core",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
 )
 measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_once)) > 1 else 0, unit="count").says(

@@ -113,10 +113,11 @@ def _pace(view: DeviceView) -> pl.DataFrame:
     if of is None:
         return pl.DataFrame(schema=schema)
     floor_ms = of.cpu_ms / cores(view)
-    rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, None)]
+    rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, limit(of))]
     rows += [(n, None, False, *period_ms(of, n, floor_ms)) for n in _PROCESSES if n != of.workers]
-    for name, length in [*of.stages.items()][:_MOST_NAMES]:
-        rows.append((of.workers, name, False, *period_ms(of, of.workers, floor_ms, length)))
+    rows.sort(key=lambda row: row[0])
+    long = [(name, length) for name, length in of.stages.items() if length >= _LITTLE * of.fetch_ms]
+    rows += [(of.workers, name, False, *period_ms(of, of.workers, floor_ms, length)) for name, length in long]
     rows.append((of.workers, "all", False, of.rest_ms, "step"))
     return pl.DataFrame(rows, schema=schema, orient="row")
 

@@ -15,7 +15,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from .clock import RunDelay
 from .threads import thread_work
 
-_HELPERS = ("_feed", "_pin_memory_loop")  # of multiprocessing: it pickles what a worker hands over; of PyTorch
+_HELPERS = {"_feed": "send_ns", "_pin_memory_loop": "pin_ns"}
+"""Threads by what they run: multiprocessing's pickles what a worker hands over, PyTorch's receives and pins."""
 _FETCHES = "torch/utils/data/_utils/fetch.py"
 _MOST_SLOW = 5
 _NOT_FILES = ("/proc/", "/sys/", "/dev/")
@@ -117,7 +118,7 @@ def _of_process() -> Dict[str, int]:
     import resource  # only Unix has it
 
     sums = {"cpu_ns": time.process_time_ns()}
-    sums.update(faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt, helper_ns=0, threads_ns=0)
+    sums.update(faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt, send_ns=0, pin_ns=0, threads_ns=0)
     try:
         with open("/proc/self/io", encoding="ascii") as stream:
             io = dict(line.split(": ") for line in stream.read().splitlines())
@@ -128,7 +129,7 @@ def _of_process() -> Dict[str, int]:
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and thread.native_id in work:
             target = getattr(getattr(thread, "_target", None), "__name__", "")
-            sums["helper_ns" if target in _HELPERS else "threads_ns"] += work[thread.native_id].run_ns
+            sums[_HELPERS.get(target, "threads_ns")] += work[thread.native_id].run_ns
     return sums
 
 

@@ -14,7 +14,7 @@ from advisor.metrics.input.stages import period_ms
 from tests.tables import on_host, profile, step, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
-COUNTS = ("fetch_ns", "run_ns", "wait_ns", "request_ns", "request_run_ns", "helper_ns", "threads_ns", "cpu_ns")
+COUNTS = ("fetch_ns", "run_ns", "wait_ns", "request_ns", "request_run_ns", "send_ns", "pin_ns", "threads_ns", "cpu_ns")
 MS = 1_000_000
 
 
@@ -55,9 +55,7 @@ def of_workers() -> Batch:
         stack(30, *asking, above=None, of_loader=False),
         stack(64, "torch/_tensor.py: Tensor.backward", above=None, of_loader=False),
     ]
-    worker = counted(
-        of_loader=True, batches=10, samples=80, fetch_ns=400, run_ns=200, wait_ns=40, helper_ns=20, files=80
-    )
+    worker = counted(of_loader=True, batches=10, samples=80, fetch_ns=400, run_ns=200, wait_ns=40, send_ns=20, files=80)
     worker |= {"read_bytes": 80 * 4096, "cpu_ns": 220 * MS, "slow": [{"index": 7, "ns": 60 * MS}]}
     main = counted(of_loader=False, requests=20, request_ns=360, request_run_ns=30, cpu_ns=400)
     of = batch(recorded(stacks, main, worker, worker))
