@@ -28,6 +28,7 @@ class Noted(NamedTuple):
     waits for a CPU, in which the main thread did not run; `threads` are rows of `THREADS`. `pace_ms` are medians of
     equal pieces of the steps that were sampled last, `pace_steps` the numbers of the first of these steps and the last.
     `loading` are rows of `LOADING`, of the process and of its loader's workers.
+    `software` is `PyTorch 2.9.1, cuDNN 9.10.2`, `settings` are variables of the environment from the recorder's list.
     """
 
     before_ms: float | None = None
@@ -48,6 +49,8 @@ class Noted(NamedTuple):
     pace_ms: list[float] | None = None
     pace_steps: list[int] | None = None
     loading: list[dict[str, Any]] | None = None
+    software: str | None = None
+    settings: str | None = None
 
 
 class _Unprofiled(msgspec.Struct):
@@ -153,6 +156,11 @@ class _Job(msgspec.Struct):
     batches: Annotated[list[_Batch], msgspec.Meta(max_length=1 << 10)] | None = None
 
 
+class _Software(msgspec.Struct):
+    versions: Annotated[dict[Text, Text], msgspec.Meta(max_length=32)] = {}
+    settings: Annotated[dict[Text, Text], msgspec.Meta(max_length=64)] = {}
+
+
 class _Block(msgspec.Struct):
     format: Literal[1]
     unprofiled: _Unprofiled
@@ -160,6 +168,7 @@ class _Block(msgspec.Struct):
     job: _Job = msgspec.field(default_factory=_Job)
     stacks: _Stacks | None = None
     pace: _Pace = msgspec.field(default_factory=_Pace)
+    software: _Software = msgspec.field(default_factory=_Software)
 
 
 def noted(block: object) -> Noted:
@@ -186,6 +195,8 @@ def noted(block: object) -> Noted:
         **_shares(of.stacks),
         pace_ms=of.pace.steps_ms or None,
         pace_steps=[of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
+        software=", ".join(f"{name} {version}" for name, version in of.software.versions.items()) or None,
+        settings=" ".join(f"{name}={value}" for name, value in of.software.settings.items()) or None,
         batches=None if job.batches is None else [msgspec.structs.asdict(batch) for batch in job.batches],
     )
 

@@ -193,6 +193,7 @@ REASONS: Final = {
     "first_request_only": "one request for a batch was recorded, and worker processes start in the first",
     "no_loader": "no DataLoader of PyTorch was recorded",
     "no_tf_data": "no iterator of tf.data was recorded",
+    "settings_unrecorded": "the profile does not tell the settings of libraries (`advisor record` notes a closed list)",
     "machine_unknown": "the profile does not describe the machine (`advisor record` notes its cores)",
     "eager_kernels_unknown": "the profile does not show which kernels are of eager ops",
     "no_tf_function": "no call of a tf.function was recorded",

@@ -124,7 +124,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "error": pl.String,  # with which the program ended, in its own words
         "driver_wait_ns": pl.Int64,  # how long it has waited in the driver for one call when the recording ends
         "software": pl.String,  # versions of what the job ran on
-        "options": pl.String,  # what the profiler was above_call to record
+        "settings": pl.String,  # `NCCL_ALGO=Ring OMP_NUM_THREADS=1`: variables that `advisor record` noted
+        "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,
         "clock_offset_ns": pl.Int64,
         "zero_ns": pl.Int64,  # where the profiler's own tools count from; null: from the first instant recorded

@@ -109,7 +109,8 @@ class Source(Frozen):
     """What was read; `notes` say what holds and what does not where the job is not here as a whole.
 
     `workload` is what kind of work it does. `environment` is what the job ran on and how it was recorded, as far as
-    the profile tells: hardware, software, profiler, options; never the environment of a process.
+    the profile tells: hardware, software, profiler, options; of the environment the closed list that `advisor record`
+    notes.
     """
 
     path: str

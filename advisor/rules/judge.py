@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import polars as pl
 
@@ -148,6 +148,10 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
     return (*_findings([c for c in candidates if c.rule.id not in names], run), *failures)
 
 
+_NOTES: Final = {"threads": "main_sleep_share", "settings": "slow_settings"}
+"""What only some recordings note, with a metric that is known where they do."""
+
+
 class _Setting(NamedTuple):
     """Where a row of metrics comes from, as far as rules ask."""
 
@@ -158,12 +162,12 @@ class _Setting(NamedTuple):
     distributed: bool
     workloads: set[str]
     phases: set[str] | None
-    has_threads: bool
+    notes: set[str]
 
 
 def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
     columns = {*("worker", "device", "device_name", "capability", "ranks_in_job", "collective_share")}
-    columns |= {*("workload", "phases", "main_sleep_share")}
+    columns |= {*("workload", "phases"), *_NOTES.values()}
     return [
         _Setting(
             run.framework(row["worker"]) or "any",
@@ -173,7 +177,7 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
             (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0,
             workloads(row),
             set(row["phases"].split(", ")) if row.get("phases") else None,
-            row.get("main_sleep_share") is not None,
+            {note for note, metric in _NOTES.items() if row.get(metric) is not None},
         )
         for row in rows.select(columns & {*rows.columns}).iter_rows(named=True)
     ]
@@ -198,8 +202,7 @@ def _unmet(applies: Applies, setting: _Setting, file_format: str) -> Iterator[st
         yield "tpu"
     if applies.distributed is not None and applies.distributed != setting.distributed:
         yield "distributed"
-    if applies.threads and not setting.has_threads:
-        yield "threads"
+    yield from (note for note in _NOTES if getattr(applies, note) and note not in setting.notes)
     if setting.workloads.isdisjoint(applies.workload):
         yield "workload"
     if applies.phase and not _has_phase(applies, setting):

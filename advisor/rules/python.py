@@ -50,6 +50,7 @@ REASONS: Final[Mapping[str, str]] = {
     "kernels.optimizer_not_fused": "it tells the optimizer's class and its form",
     "memory": "it follows the allocator's state from one call to the next",
     "options": "it tells what the job uses already",
+    "options.software": "it reads what a profile tells of libraries and their settings",
     "ranks": "it holds the ranks of a job against each other",
     "serving": "it follows requests and the lengths of inputs from step to step",
     "steps": "it holds steps against each other",

@@ -50,7 +50,8 @@ class Applies(Strict):
     A job is distributed if it has several ranks or any collective. `tpu: false` is about what only GPUs have: calls of
     CUDA or HIP, streams, multiprocessors, pinned memory. `workload` are kinds of work; of a job that mixes several,
     one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot be
-    judged, and it does not apply to other inference. `threads: true` is for recordings that note what each thread runs.
+    judged, and it does not apply to other inference. `threads: true` is for recordings that note what each thread runs,
+    `settings: true` for those that note variables of the environment.
     """
 
     framework: tuple[Framework, ...] = ()
@@ -62,6 +63,7 @@ class Applies(Strict):
     workload: tuple[Workload, ...] = RECURRING
     phase: tuple[Phase, ...] = ()
     threads: bool | None = None
+    settings: bool | None = None
 
 
 class Ends(Strict):

@@ -233,7 +233,13 @@ def _environment(selection: Selection) -> dict[str, str]:
     """Hardware, software, communication and recording: what is the same on all workers once, the rest side by side."""
     workers = selection.profile.workers
     hardware = Counter(_hardware(view) for view in selection.views if view.device is not None)
-    columns = {"software": "software", "communication": "backend", "profiler": "producer", "recorded with": "options"}
+    columns = {
+        "software": "software",
+        "settings": "settings",
+        "communication": "backend",
+        "profiler": "producer",
+        "recorded with": "options",
+    }
     lines = {
         "hardware": [f"{n} \N{MULTIPLICATION SIGN} {kind}" if n > 1 else kind for kind, n in hardware.items()],
         **{what: [*workers[of].drop_nulls().unique(maintain_order=True)] for what, of in columns.items()},

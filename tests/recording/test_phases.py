@@ -9,6 +9,7 @@ import pytest
 from advisor.recording.inside import clock
 from advisor.recording.inside.phases import Phases
 from advisor.recording.inside.profilers import OURS, Profiler, watch
+from advisor.recording.inside.software import software
 from advisor.recording.inside.threads import Work
 
 
@@ -110,6 +111,7 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
         "stacks": None,
         "marker": "optimizer",
         "job": {"cpus": 4},
+        "software": software(),
         "ended": "complete",
     }
 

@@ -40,6 +40,12 @@ def test_a_block_gives_cores_and_loader_processes():
     assert noted(BLOCK | {"job": job}) == Noted(0.05, 0.05, 0.1, 8, 2)
 
 
+def test_a_block_gives_software_and_settings():
+    software = {"versions": {"PyTorch": "2.9.1", "cuDNN": "9.10.2"}, "settings": {"NCCL_ALGO": "Ring"}}
+    block = noted(BLOCK | {"software": software})
+    assert (block.software, block.settings) == ("PyTorch 2.9.1, cuDNN 9.10.2", "NCCL_ALGO=Ring")
+
+
 def test_a_block_gives_the_stacks_of_the_process_and_of_its_loader():
     stack = {"samples": 3, "ns": 30_000_000, "line": "train.py:4", "call": "json.dumps", "below": ["json: dumps"]}
     rows = noted(BLOCK | {"stacks": {"main": [stack], "workers": [{"stacks": [stack]}]}}).stacks
@@ -59,6 +65,7 @@ def test_a_block_gives_the_stacks_of_the_process_and_of_its_loader():
         {"unprofiled": {"before_ms": 1e-9}},
         {"profiled": []},
         {"job": {"cpus": -1}},
+        {"software": {"settings": {"NCCL_ALGO": 1}}},
     ],
 )
 def test_a_malformed_block_gives_none(changes: dict[str, Any]):

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional
 from .clock import Lap, Times, thinned
 from .lines import call_of
 from .profilers import Profiler
+from .software import software
 from .stacks import Stacks
 
 _YOUNG = 0  # a generation that is collected in microseconds, thousands of times
@@ -239,7 +240,7 @@ class Phases(Steps):
         self.path = self.profiler.export(self.block(ended))
 
     def block(self, ended: str) -> dict[str, Any]:
-        """What the trace tells of the recording: no argument, no environment, no name of a host."""
+        """What the trace tells of the recording: no argument, no host, of the environment a closed list."""
         waits = [t.run_delay_ms for t in (self.before, self.after) if t.run_delay_ms is not None]
         return {
             "format": FORMAT,
@@ -264,5 +265,6 @@ class Phases(Steps):
             "stacks": self.stacks.block(),
             "marker": self.marker,
             "job": self.profiler.job(),
+            "software": software(),
             "ended": ended,
         }

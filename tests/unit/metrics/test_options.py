@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
@@ -120,3 +121,34 @@ def test_the_part_of_the_reductions_in_sixteen_bits_is_of_their_bytes():
     shares = metrics_of(view(profile(ops, [], STEPS, collectives=rows)))
     assert shares["sixteen_bit_reduction_share"] == pytest.approx(0.75)
     assert metrics_of(of_framework("pytorch", []))["sixteen_bit_reduction_share"] == Missing("no_reductions")
+
+
+@pytest.mark.parametrize(
+    ("software", "version"),
+    [("CUDA 12.4, driver for CUDA 12.9, NCCL 2.19.3", 21903), ("NCCL 2.7", 20700), ("PyTorch 2.9.1", 0), (None, 0)],
+)
+def test_the_version_of_nccl_is_in_its_own_form(software: str | None, version: int):
+    seen = of_framework("pytorch", ops("aten::mm"))
+    seen.process["software"] = software
+    assert metrics_of(seen)["nccl_version"] == version
+
+
+@pytest.mark.parametrize(
+    ("settings", "slow"),
+    [
+        ("NCCL_P2P_DISABLE=1 OMP_NUM_THREADS=1", "NCCL_P2P_DISABLE=1 (NCCL does not copy from GPU to GPU)"),
+        ("NCCL_P2P_DISABLE=0 CUDA_LAUNCH_BLOCKING=0 NCCL_ALGO=Ring", ""),
+        ("XLA_FLAGS=--xla_gpu_autotune_level=4 --a=b", ""),
+        (None, Missing("settings_unrecorded")),
+    ],
+)
+def test_settings_that_slow_a_job_down_are_told_by_their_values(settings: str | None, slow: str | Missing):
+    seen = of_framework("pytorch", ops("aten::mm"))
+    seen.process["settings"] = settings
+    assert METRICS["slow_settings"].value(seen) == slow
+
+
+def test_a_recording_that_notes_no_setting_has_none():
+    seen = of_framework("pytorch", ops("aten::mm"))
+    seen.process["profiled_ms"] = 10.0
+    assert metrics_of(seen)["slow_settings"] == ""

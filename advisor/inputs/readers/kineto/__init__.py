@@ -243,6 +243,7 @@ def _distributed(trace: Trace[Event, Header]) -> Distributed:
 
 
 def _workers(header: Header, info: Distributed, pid: int | None, name: str, worker: int) -> pl.DataFrame:
+    facts = noted(header.advisor)
     return pl.DataFrame(
         {
             "name": [re.split(r"[./]", name.rsplit("/", 1)[-1])[0] or f"worker{worker}"],
@@ -251,10 +252,10 @@ def _workers(header: Header, info: Distributed, pid: int | None, name: str, work
             "world_size": [info.world_size],
             "backend": [info.backend],
             "framework": ["pytorch"],
-            "software": [software(header)],
             "options": [options(header)],
             "file": [name],
-            **{fact: [value] for fact, value in noted(header.advisor)._asdict().items()},
+            **{fact: [value] for fact, value in facts._asdict().items()},
+            "software": [", ".join(filter(None, (facts.software, software(header)))) or None],
         }
     )
 
