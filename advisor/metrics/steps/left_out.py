@@ -2,11 +2,16 @@
 
 from typing import Final, NamedTuple
 
-from advisor.analysis.device.view import DeviceView
+import polars as pl
+
+from advisor.analysis.device.own_ranges import own_ranges
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
+from advisor.model.profile import END_NS
 from advisor.text import ms
 
 _WORTH_NAMING: Final = 0.01  # of the recording
+_REPEATS: Final = 3
 _START_UP: Final = "start-up"
 
 
@@ -33,8 +38,23 @@ def left_out(view: DeviceView) -> LeftOut:
         "between steps": last - first - in_steps,
         "after the last step" if view.has_marks else "after the work": end - last,
     }
+    before, _, _, after = parts
+    for zone, since, until in ((before, begin, first), (after, last, end)):
+        for loop, ns in _other_loop(view, since, until).items():
+            parts[loop], parts[zone] = parts.get(loop, 0) + ns, parts[zone] - ns
     ordered = sorted(((max(0, ns), what) for what, ns in parts.items()), reverse=True)
     return LeftOut(sum(ns for ns, _ in ordered), {what: ns for ns, what in ordered})
+
+
+def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
+    """The program's own ranges that repeat in this time, those with most of it, by name; empty without any."""
+    inside = view.once(own_ranges).filter(pl.col("start_ns") >= since, until >= END_NS)
+    loops = inside.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
+    longest = loops.sort("dur_ns", "label", descending=[True, False]).head(1)
+    return {
+        f"{times} `{label}`": int(spans(inside.filter(pl.col("label") == label)).total)
+        for label, times, _ in longest.rows()
+    }
 
 
 def _share(view: DeviceView) -> float:
@@ -52,6 +72,7 @@ measure("left_out_share", _share).says(
 )
 measure("left_out_parts", _words, unit="text").says(
     "What of the recording is in none of the used steps.",
-    "the time before the first step, after the last, between steps, and of first steps that start up; those of "
-    "1 % of the recording or more, the largest first",
+    "the time before the first step, after the last, between steps, and of first steps that start up; apart the "
+    "program's own ranges that repeat before or after the steps; those of 1 % of the recording or more, "
+    "the largest first",
 )

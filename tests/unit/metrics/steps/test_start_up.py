@@ -92,3 +92,15 @@ def test_what_is_in_no_used_step_is_named():
     assert row["left_out_share"] == pytest.approx(190 / 390)
     assert row["left_out_parts"] == "before the first step (100 ms), between steps (50 ms), after the last step (40 ms)"
     assert (row["step_mean_ms"], row["whole_step_mean_ms"]) == (10, 20)
+
+
+def test_another_loop_is_left_out_by_its_name():
+    """Three ranges of 20 ms before the first step, two of which are no loop behind the last."""
+    steps = [step(1, 100_000, 200_000)]
+    kernels = [kernel(100_005, 200_000, launched=100_004, step=1)]
+    names = [
+        on_host("annotation", at, at + 20_000, name=f"warm {at}", thread=2)
+        for at in (0, 30_000, 60_000, 210_000, 240_000)
+    ]
+    row = worker_row(profile(kernels, names, steps), "steady")
+    assert row["left_out_parts"] == "after the last step (60 ms), 3 `warm #` (60 ms), before the first step (40 ms)"
