@@ -7,16 +7,20 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.model.arrays import Ints
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 FEWEST: Final = 4  # turns: three whole periods between their beginnings
 _ALIKE: Final = 0.8  # of the turns: a loop logs now and then
 _ENOUGH_SHARE: Final = 0.8  # of the work: what a step is made of repeats too, but leaves the rest of the step out
+_LEAST_SHARE: Final = 0.2  # of the work: one of several loops
 _LONG: Final = 3  # times the median turn
 _MOST_LONG: Final = 0.5  # of the time in such turns: with more, these turns are a part of what repeats
 _MOST_TRIES: Final = 64  # sequences to look for, the rarest first
 _FEWEST_OPS: Final = 2  # of a turn: the same op again and again is no sequence
+_ANY_WAIT: Final = r"^(?:(?:cuda|hip)|cu)(?:Device|Thread|Ctx|Stream)Synchronize"
 _FULL_WAIT: Final = r"^(?:(?:cuda|hip)(?:Device|Thread)|cuCtx)Synchronize"
+_OF_FRAMEWORK: Final = r"\bat::|\bc10::|tensorflow::|Eigen::|^triton_|cutlass|cudnn|^nccl"  # kernels of models
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -32,28 +36,42 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
     """The longest sequence of work that repeats, at least four times, and makes up the recording; None without one.
 
     The sequence is that of the device's work as it is launched; without a device, that of the outermost ops of the
-    thread that runs most of them. Layers repeat as steps do. What tells them apart is that the host waits for all of
-    the device in each step, or copies a result back and nothing else follows the loop; on a CPU, that nothing runs
-    before and after a loop but what is in it.
+    thread that runs most of them. Where several loops follow each other and make it up together, the one that takes
+    most time. Layers repeat as steps do. What tells them apart is that host and device meet in each step, or that the
+    host copies a result back and nothing else follows the loop; on a CPU, that nothing runs before and after a loop but
+    what is in it.
 
     Args:
         host: The process's host ops, with `id` and `parent`.
         device: Its device ops, with `launch`.
     """
     work = _launched(host, device) if device.height else _outermost(host)
-    symbols = work["name"].to_physical().to_numpy()
+    for least_share in (_ENOUGH_SHARE, _LEAST_SHARE)[: 1 + (device.height > 0)]:
+        loops = _loops(host, work, 0, work.height, least_share)
+        if sum(each.share for each in loops) >= _ENOUGH_SHARE:
+            return max(loops, key=lambda each: int(each.starts[-1] - each.starts[0]))
+    return None
+
+
+def _loops(host: pl.DataFrame, work: pl.DataFrame, first: int, end: int, least_share: float) -> list[Loop]:
+    """The loops among these rows of the work, each with so much of it, in order of time."""
+    symbols = work["name"].to_physical().to_numpy()[first:end]
     for at in _anchors(symbols):
-        begins, length, end = _turns(symbols, at)
+        begins, length, until = _turns(symbols, at)
         if length < _FEWEST_OPS:
             continue
-        before, turns, after = np.split(symbols, [begins[0], end])
-        share = _share(work, begins[0], end)
+        before, turns, after = np.split(symbols, [begins[0], until])
+        begins, until = begins + first, until + first
+        share = _share(work, begins[0], until)
         is_last = set(after) <= set(turns)
-        meets = _meets(host, work, begins, is_last=is_last) if device.height else is_last and set(before) <= set(turns)
+        on_device = "device" in work.columns
+        meets = _meets(host, work, begins, is_last=is_last) if on_device else is_last and set(before) <= set(turns)
         starts = work["called_ns"].to_numpy()[begins]
-        if share >= _ENOUGH_SHARE and meets and are_even(starts):
-            return Loop(starts, length, share)
-    return None
+        if share >= least_share and meets and are_even(starts):
+            earlier, later = ((first, int(begins[0])), (until, end))
+            loops = (_loops(host, work, *rows, least_share) for rows in (earlier, later))
+            return [*next(loops), Loop(starts, length, share), *next(loops)]
+    return []
 
 
 def are_even(starts: Ints) -> bool:
@@ -66,7 +84,11 @@ def are_even(starts: Ints) -> bool:
 
 
 def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """The ops of the device with most of them, as they are launched: name, called_ns, and what they take."""
+    """The ops of the device with most of them, as they are launched: name, called_ns, and what they take.
+
+    Pages of managed memory move when they are touched, and no turn moves the same ones.
+    """
+    device = device.filter((pl.col("source_memory") != "managed").fill_null(value=True))
     busiest = device.group_by("device").len().sort("len", "device", descending=[True, False])["device"][0]
     called = host["start_ns"].gather(device["launch"])
     rows = device.with_columns(called_ns=pl.coalesce(called, "start_ns"))
@@ -146,12 +168,18 @@ def _share(work: pl.DataFrame, begin: int, end: int) -> float:
 def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: bool) -> bool:
     """Whether host and device meet in most turns: a wait for all of it, the copy of a result, or a graph's launch.
 
-    A graph is captured with its parameters: the same one does not run another layer.
+    A graph is captured with its parameters: the same one does not run another layer. In a program without a framework,
+    which has no layers, they also meet where the host waits for a stream, or the device idles for long.
     """
+    is_plain = not ((host["kind"] == "op").any() or work.select(matches(_OF_FRAMEWORK).any()).item())
     results = np.flatnonzero((work["copy_kind"].cast(pl.String) == "DtoH").fill_null(value=False).to_numpy())
-    waits = np.sort(host.filter(matches(_FULL_WAIT).fill_null(value=False))["start_ns"].to_numpy())
+    wait = _ANY_WAIT if is_plain else _FULL_WAIT
+    waits = np.sort(host.filter(matches(wait).fill_null(value=False))["start_ns"].to_numpy())
     starts = work["called_ns"].to_numpy()[begins]
     graphs = np.flatnonzero(work["graph"].is_not_null().to_numpy())
     copied, launched = (np.diff(np.searchsorted(rows, begins)) > 0 for rows in (results, graphs))
     waited = np.diff(np.searchsorted(waits, starts)) > 0
-    return bool((waited | launched | (copied & is_last)).mean() >= _ALIKE)
+    idle_ns = work.select(pl.col("start_ns") - END_NS.cum_max().shift(1)).to_series().fill_null(0)
+    pauses = np.flatnonzero((idle_ns > LAUNCH_GAP_NS).to_numpy())
+    paused = (np.diff(np.searchsorted(pauses, begins, side="right")) > 0) & is_plain
+    return bool((waited | launched | paused | (copied & is_last)).mean() >= _ALIKE)

@@ -20,6 +20,9 @@ _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits betwee
 _OF_HOST: Final = ("sync", "host_bound")
 _OF_REST: Final = {"sync": ("start_ns", "late_ns"), "host_bound": ("late_ns", "due_ns")}
 """What of a gap these causes own; of the device's own causes, what follows."""
+_FETCHED: Final = ((pl.col("source_memory") == "managed") & (pl.col("copy_kind").cast(pl.String) == "DtoH")).alias(
+    "fetched"
+)
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 CAUSES: Final = tuple(IDLE_CAUSES)
 SHORT: Final = pl.col("host_bound_ns") <= LAUNCH_GAP_NS
@@ -45,20 +48,20 @@ def gaps(view: DeviceView) -> pl.DataFrame:
             "end_ns": np.concatenate([closes for _, closes in idle]) if idle else np.empty(0, np.int64),
         }
     )
-    return _split(_with_next(frame, view), view).drop("launch", "launched_ns")
+    return _split(_with_next(frame, view), view).drop("launch", "launched_ns", "fetched")
 
 
 def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """Adds the op that ends each gap, and when the call that launched it returned."""
     ending = (
-        view.ops.select("id", "launch", end_ns="start_ns")
+        view.ops.select("id", "launch", _FETCHED, end_ns="start_ns")
         .join(frame, on="end_ns", how="semi")
         .sort("end_ns", "id")
         .unique("end_ns", keep="first", maintain_order=True)
-        .select("end_ns", "launch", next="id")
+        .select("end_ns", "launch", "fetched", next="id")
     )
     ending = view.with_host(ending, "launch", start_ns="start_ns", dur_ns="dur_ns")
-    ending = ending.select("end_ns", "launch", "next", launched_ns=END_NS)
+    ending = ending.select("end_ns", "launch", "next", "fetched", launched_ns=END_NS)
     return frame.join(ending, on="end_ns", how="left", maintain_order="left")
 
 
@@ -114,7 +117,8 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     A gap that ends its window has no next op there: the device waits for the host to begin the next step. At the
     edges of a recording without steps, the device may be busy with work that was launched or runs outside it. Where ops
     of CUDA graphs that were queued long before leave the device idle, nodes of these graphs were not recorded. Where no
-    call launched the next op, as with pages that move, samples may show that the host works through the gap.
+    call launched the next op, samples may show that the host works through the gap; a page moves to the host when that
+    touches it.
     """
     start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
     dry = view.busy.last_end(start)  # before the window's start, where the gap lies across it
@@ -125,7 +129,8 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     queued = beside & ~host_is_late & ~unlaunched & (length > QUEUED_GAP_NS)
     lacking = beside & bool(length[queued].sum() >= _HOLES_SHARE * view.total_ns)
     lacking = lacking | holes_in(frame, view)
-    host_runs = unlaunched & runs_in(view, start, start + length)
+    fetched = frame["fetched"].fill_null(value=False).to_numpy()
+    host_runs = unlaunched & (fetched | runs_in(view, start, start + length))
     return np.select(
         [
             at_edges(frame, view).to_numpy() | lacking,

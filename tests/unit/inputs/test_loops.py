@@ -12,11 +12,11 @@ from tests.tables import Row, kernel, on_device, on_host, profile
 MS = 1_000
 
 
-def kernels(sequence: str) -> list[Row]:
-    """`<` copies a result back, `>` copies an input; any other letter is a kernel."""
+def kernels(sequence: str, of: str = "") -> list[Row]:
+    """`<` copies a result back, `>` copies an input; any other letter is a kernel, `of` a library."""
     kinds = {"<": "DtoH", ">": "HtoD"}
     return [
-        kernel(2 * n * MS, (2 * n + 1) * MS, launched=2 * n * MS - 10, name=letter)
+        kernel(2 * n * MS, (2 * n + 1) * MS, launched=2 * n * MS - 10, name=of + letter)
         if letter not in kinds
         else on_device("memcpy", 2 * n * MS, (2 * n + 1) * MS, name=letter, copy_kind=kinds[letter])
         for n, letter in enumerate(sequence)
@@ -41,9 +41,32 @@ def test_a_sequence_that_ends_with_a_result_is_a_step_from_its_first_op_on():
 
 
 def test_so_is_one_after_which_the_host_waits_for_all_of_the_device():
+    sequence, after = "ab" * 4 + "x", (1, 3, 5, 7)
+    assert turns(kernels(sequence), waits(*after)) == ([0, 2, 4, 6], 2)
+    assert turns(kernels(sequence), waits(*after, name="cudaStreamSynchronize")) == ([0, 2, 4, 6], 2)
+    assert (
+        turns(kernels(sequence, "at::native::"), waits(*after, name="cudaStreamSynchronize")) is None
+    )  # may be layers
+    assert turns(kernels(sequence)) is None
+
+
+def test_so_is_one_after_which_the_device_idles_for_long_in_a_program_without_layers():
     device = kernels("ab" * 4 + "x")
-    assert turns(device, waits(1, 3, 5, 7)) == ([0, 2, 4, 6], 2)
-    assert turns(device, waits(1, 3, 5, 7, name="cudaStreamSynchronize")) is None
+    late = [op | {"start_ns": op["start_ns"] + n // 2 * MS} for n, op in enumerate(device)]
+    assert turns(late) == ([0, 2, 4, 6], 2)
+    assert turns([op | {"name": f"at::native::{op['name']}"} for op in late]) is None
+
+
+def test_of_loops_that_follow_each_other_the_one_with_most_time_makes_the_steps():
+    """Neither holds 80 % of the kernels' time; both hold 18 of 19 ops. Pages that move are of no turn."""
+    sequence = "ab" * 4 + "x" + "cde" * 4
+    places = (1, 3, 5, 7, 11, 14, 17, 20)
+    assert turns(kernels(sequence), waits(*places)) == ([9, 12, 15, 18], 3)
+    moves = [
+        on_device("memcpy", 2 * n * MS + 1, 2 * n * MS + 2, source_memory="managed", name=f"{n}") for n in (2, 3, 12)
+    ]
+    assert turns([*kernels(sequence), *moves], waits(*places)) == ([9, 12, 15, 18], 3)
+    assert turns(kernels(sequence + "xyzuvw"), waits(*places)) is None  # a third of the work is in no loop
 
 
 def test_turns_between_which_most_of_the_time_passes_are_parts_of_what_repeats():

@@ -306,3 +306,10 @@ def test_what_other_causes_account_for_is_no_waiting_for_launches():
     trace = view(profile(DEVICE, [on_host("input", 30, 50), on_host("gc", 200, 300)], STEPS))
     assert us(launch_gaps(trace)) == [(20, 30), (50, 100)]
     assert us(stalls(trace)) == [(120, 200), (300, 1300)]
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("DtoH", "host_bound_ns"), ("HtoD", "unknown_ns")])
+def test_a_page_that_moves_to_the_host_is_awaited_by_it(kind: str, cause: str):
+    page = on_device("memcpy", 400, 410, source_memory="managed", copy_kind=kind)
+    of = view(profile([kernel(0, 100, -1), page], steps=[step(1, 0, 410)]))
+    assert of.once(gaps)[cause].to_list() == [300_000]
