@@ -39,12 +39,13 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
     thread that runs most of them. Where several loops follow each other and make it up together, the one that takes
     most time. Layers repeat as steps do. What tells them apart is that host and device meet in each step, or that the
     host copies a result back and nothing else follows the loop; on a CPU, that nothing runs before and after a loop but
-    what is in it.
+    what is in it. Pages of managed memory move when they are touched, and no turn moves the same ones.
 
     Args:
         host: The process's host ops, with `id` and `parent`.
         device: Its device ops, with `launch`.
     """
+    device = device.filter((pl.col("source_memory") != "managed").fill_null(value=True))
     work = _launched(host, device) if device.height else _outermost(host)
     for least_share in (_ENOUGH_SHARE, _LEAST_SHARE)[: 1 + (device.height > 0)]:
         loops = _loops(host, work, 0, work.height, least_share)
@@ -84,11 +85,7 @@ def are_even(starts: Ints) -> bool:
 
 
 def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """The ops of the device with most of them, as they are launched: name, called_ns, and what they take.
-
-    Pages of managed memory move when they are touched, and no turn moves the same ones.
-    """
-    device = device.filter((pl.col("source_memory") != "managed").fill_null(value=True))
+    """The ops of the device with most of them, as they are launched: name, called_ns, and what they take."""
     busiest = device.group_by("device").len().sort("len", "device", descending=[True, False])["device"][0]
     called = host["start_ns"].gather(device["launch"])
     rows = device.with_columns(called_ns=pl.coalesce(called, "start_ns"))
