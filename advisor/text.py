@@ -32,9 +32,10 @@ _ACTS: Final = re.compile(
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 # Colours, titles and links of a terminal, and what joins or varies characters: each may stand within a word.
-_DRIVES: Final = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\\].{0,2000}?(?:\x07|\x1b\\\\)|[\u200c\u200d\ufe00-\ufe0f]"
+_DRIVES: Final = (
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\\].{0,2000}?(?:\x07|\x1b\\\\)|[\u200c\u200d\ufe00-\ufe0f\ufffd]"
 )
+_UNSEEN: Final = re.compile(f"({_DRIVES}|(?!\t){_ACTS.pattern})")
 
 
 def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
@@ -238,9 +239,14 @@ def plain(text: str) -> str:
     return _ACTS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").expandtabs(4))
 
 
+def text_and_codes(text: str) -> list[str]:
+    """The text in pieces: what a reader sees of it, what nobody sees (it drives a terminal, or acts), and so on."""
+    return _UNSEEN.split(text)
+
+
 def visible(text: str) -> str:
-    """What of the text a reader sees: without what drives a terminal, and without characters that act."""
-    return plain(_DRIVES.sub("", text)).replace("\N{REPLACEMENT CHARACTER}", "")
+    """What of the text a reader sees."""
+    return plain("".join(text_and_codes(text)[::2]))
 
 
 def one_line(text: str, most: int = 2000) -> str:

@@ -25,6 +25,7 @@ _MOST_NESTED: Final = 50
 _MOST_TEXT: Final = 1 << 21  # characters, aliases followed; only these make more of a file than it has
 _OF_VALUE: Final = 20  # characters that a value counts for beside its own: at most 100,000 values
 _LONGEST_NUMBER: Final = 100
+_LARGEST_KEY: Final = 1 << 60  # larger integers have the hashes of others: many such keys would take quadratic time
 _MERGE: Final = "<<"
 _QUOTED: Final = re.compile(r"""\s*(?:b?'.*'|b?".*")""", re.DOTALL)
 _LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # PyYAML may lack libyaml, which is ten times faster
@@ -183,6 +184,8 @@ class Yaml:
             key = self._node(event, None, None, depth)
             if isinstance(key, dict | list):
                 raise _wrong("a key must be a word", event.start_mark)
+            if isinstance(key, int) and abs(key) > _LARGEST_KEY:
+                raise _wrong("a key that is too large a number; quote it if it is text", event.start_mark)
             if key in own:
                 raise _wrong("this key stands here twice; remove one", event.start_mark)
             own[key] = self._node(self._next(), (inward, key), event.start_mark, depth)

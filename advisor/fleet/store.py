@@ -23,6 +23,7 @@ from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
 from advisor.inputs.storage import is_url, tidy
 from advisor.system.silence import panics_as_errors
+from advisor.text import one_line, visible
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
@@ -322,7 +323,7 @@ class Store:
     def _unusable(self, name: str | None, why: str) -> StoreError:
         which = f"its table {name}: " if name else ""
         remedy = repair(name, self.uri) if name else "check the path, the room and the access"
-        return StoreError(f"{self.uri}: the fleet store cannot be used: {which}{' '.join(why.split())[:300]}; {remedy}")
+        return StoreError(f"{self.uri}: the fleet store cannot be used: {which}{one_line(visible(why), 300)}; {remedy}")
 
 
 def opened(uri: str, options: Iterable[str] = ()) -> Store:

@@ -3,13 +3,14 @@
 What is masked keeps its length, so that what refers to places in the bytes still does.
 """
 
+import io
 import json
 import re
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Final
 
-from advisor.text import visible
+from advisor.text import text_and_codes
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
@@ -32,7 +33,7 @@ _SIGNED: Final = re.compile(rb"[?&](?:sig|signature|sign|key|code)=(" + _CHARACT
 _BEARER: Final = re.compile(rb"(?<![A-Za-z])Bearer (" + _CHARACTER + rb"{8,})")
 _WORD: Final = re.compile(rb"(?<![\w-])(?:--?pass |--auth |-passin pass:|passwo?r?d )(" + _CHARACTER + rb"{3,})")
 _HEADER: Final = re.compile(rb"(?i:cookie):[ \t]{0,4}([^\s\"'\\][^\"'\\\r\n]*)")
-_PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)-----END")
+_PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)")
 _HOOK: Final = re.compile(rb"hooks\.slack\.com/services/([\w/-]+)")
 _HOME: Final = re.compile(rb"(?:/home/|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)")
 
@@ -66,11 +67,13 @@ _FORMED: Final = re.compile(
     rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
 )
 _LONG: Final = re.compile(
-    rb"(?<![^\s\"'=:,;@&?(\[])((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+][A-Za-z0-9+/]{31,})={0,2})(?![^\s\"',;&)\]\\])"
+    rb"(?<![^\s\"'=:,;@&?(\[])(?!_Z)((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+/]{32,})={0,2})(?![^\s\"',;&)\]\\])"
     rb"|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
 )
 _HEX: Final = re.compile(rb"[0-9a-f]{32,}|[0-9A-F]{32,}")
-_FOLDER: Final = re.compile(rb"[A-Z]?[a-z]{2,}")
+_BASE32: Final = re.compile(rb"(?=(?:[A-Z]*[2-7]){4})[A-Z2-7]{32,}")
+_FOLDER: Final = re.compile(rb"[A-Z]?[a-z]{3,}")
+_WRITTEN: Final = re.compile(rb"[A-Z]?[a-z]{4,}")  # a word within a name; half of a random text seldom is in such
 _LETTERS: Final = 4  # different ones of a number in hexadecimal; Triton's names have `0d1d2d3d`
 _FEWEST: Final = 20  # characters on end without a sign between them
 _SIGN_EVERY: Final = 10  # characters at most, in names; in random ones, one of 32 is a sign
@@ -91,19 +94,26 @@ _TEXTS: Final = (
     _FORMED,
     _HOME,
 )
+_SPLITS: Final = (  # what nobody sees, within a word
+    rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"
+    rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])"
+)
 _HINT: Final = (
     rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code=)|_(?:PAT|PASS|DSN)"
-    rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+/-]{32}|" + _ANY_PREFIX
+    rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+/-]{32}|"
+    + _ANY_PREFIX
+    + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
-_OWNERS_IN_JSON: Final = re.compile(
-    rb'(?i)"(?:user_?(?:name)?|host_?(?:names?)?)"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"'
-)
+_OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
+_OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"')
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SPELT: Final = re.compile(rb"[\\\x1b\x7f-\xff]")  # in a string that says more or less than its bytes
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
+_OWNER_NAME: Final = re.compile(_OWNER)
+_A_VALUE: Final = re.compile(_VALUE)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
 _MOST_NAMES: Final = (
@@ -118,12 +128,19 @@ def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
     return _LONG.sub(_filled_if_random, text)
 
 
+def masked_in_sight(text: bytes, more: Collection[re.Pattern[bytes]] = ()) -> bytes:
+    """The same of a text that somebody reads: what nobody sees may split a secret, and stays where it was."""
+    text = masked(text, more)
+    pieces = [piece.encode(errors="surrogateescape") for piece in text_and_codes(text.decode(errors="surrogateescape"))]
+    if len(pieces) > 1:
+        bare = io.BytesIO(masked(b"".join(pieces[::2]), more))
+        pieces[::2] = [bare.read(len(piece)) for piece in pieces[::2]]
+    return b"".join(pieces)
+
+
 def masked_text(text: str, more: Collection[re.Pattern[bytes]] = ()) -> str:
-    """A text, masked; what nobody sees may split a secret, and goes with it."""
-    clean = masked(text.encode(errors="surrogatepass"), more).decode(errors="surrogatepass")
-    bare = visible(clean)
-    joined = bare if bare == clean else masked(bare.encode(), more).decode()
-    return clean if joined == bare else joined
+    """A text, masked with regard to what nobody sees of it."""
+    return masked_in_sight(text.encode(errors="surrogatepass"), more).decode(errors="surrogatepass")
 
 
 def masked_json(text: bytes, owners: Collection[re.Pattern[bytes]] = ()) -> bytes:
@@ -182,7 +199,7 @@ def _filled_if_random(match: re.Match[bytes]) -> bytes:
 def _is_secret(token: bytes) -> bool:
     parts = re.split(rb"[_+/-]", token.rstrip(b"="))
     joined = b"".join(parts)
-    if b"/" in token:  # a path, if any part is a word or all are short
+    if b"/" in token and not token.endswith(b"="):  # a path, if any part is a word or all are short
         return max(map(len, parts)) >= _STRETCH and _is_disordered(joined) and not any(map(_FOLDER.fullmatch, parts))
     return any(map(_is_random, parts)) or (_SIGN_EVERY * (len(parts) - 1) <= len(token) and _is_random(joined))
 
@@ -191,6 +208,8 @@ def _is_random(text: bytes) -> bool:
     """Whether nobody would write this: a long hexadecimal number, or what is in disorder."""
     if _HEX.fullmatch(text):
         return len({*text.lower()} & {*b"abcdef"}) >= _LETTERS
+    if _BASE32.fullmatch(text):
+        return True
     return _is_disordered(text)
 
 
@@ -198,7 +217,9 @@ def _is_disordered(text: bytes) -> bool:
     """Whether capitals, small letters and digits follow each other as by chance."""
     kinds = [1 if byte < 58 else 2 if byte < 91 else 3 for byte in text]  # noqa: PLR2004 - after 9, after Z
     changes = sum(kind != following for kind, following in pairwise(kinds))
-    return len(text) >= _FEWEST and len({*kinds}) == 3 and changes > _CHANGES * len(text)  # noqa: PLR2004 - all kinds
+    if len(text) < _FEWEST or len({*kinds}) < 3 or changes <= _CHANGES * len(text):  # noqa: PLR2004 - all kinds
+        return False
+    return 2 * sum(map(len, _WRITTEN.findall(text))) < len(text)
 
 
 def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
@@ -206,6 +227,21 @@ def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     known = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _COMMON_NAMES}
     chosen = sorted(known, key=lambda name: (len(name), name))[:_MOST_NAMES]
     return [re.compile(rb"(?<![A-Za-z0-9])(" + re.escape(name) + rb")(?![A-Za-z0-9])") for name in chosen]
+
+
+def is_of_owner(name: bytes) -> bool:
+    """Whether a field of this name says a user or a host."""
+    return bool(_OWNER_NAME.fullmatch(name))
+
+
+def is_of_secret(name: bytes) -> bool:
+    """Whether a field or variable is called like a secret."""
+    return bool(_SECRET_VARIABLE.fullmatch(name))
+
+
+def is_value(text: bytes) -> bool:
+    """Whether a text in a field of such a name may be a secret: it is not empty, no number and no truth value."""
+    return bool(_A_VALUE.search(text))
 
 
 def hints(data: bytes, names: Iterable[bytes]) -> list[int]:
@@ -218,6 +254,6 @@ def secret_variables(text: bytes) -> list[str]:
     names = (
         match[1].decode()
         for match in _VARIABLE.finditer(text)
-        if _SECRET_VARIABLE.fullmatch(match[1]) and re.match(_VALUE, text[match.end() : match.end() + 20])
+        if is_of_secret(match[1]) and _A_VALUE.match(text[match.end() : match.end() + 20])
     )
     return list(dict.fromkeys(names))

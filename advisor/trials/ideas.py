@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
 from advisor.config import find, load
@@ -54,7 +53,7 @@ def diagnosed(program: Program, budget_s: float) -> Report | Reason:
     config = asdict(Recording(stop=True)) | {"logdir": str(logdir)}
     ended = run(program, config, {}, time.monotonic() + max(_PATIENCE_S, budget_s), lambda _: None)
     try:
-        return check([str(logdir)], Options(config=load(find(program.cwd or Path.cwd()))))
+        return check([str(logdir)], Options(config=load(find(program.cwd))))
     except ReadError:
         return Reason.of(ended.why("no_step_recorded"))
 

@@ -34,7 +34,7 @@ class Program:
 
     command: Sequence[str]
     folder: Path
-    cwd: Path | None = None
+    cwd: Path = field(default_factory=Path.cwd)  # as it was before a run that may remove it
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -159,7 +159,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _signal_hooked(folder: Path, number: int) -> None:
     """For the hooked processes that began a session of their own, as ranks of torchrun do."""
-    for pid in {int(event["pid"]) for event in events(folder)}:
+    for pid in {event["pid"] for event in events(folder)}:
         with suppress(OSError):
             if os.fsencode(folder) in Path(f"/proc/{pid}/environ").read_bytes():
                 os.kill(pid, number)
@@ -171,7 +171,10 @@ def _signal(group: int, number: int) -> None:
 
 
 def _last_line(output: Path) -> str:
-    with output.open("rb") as stream:
-        stream.seek(max(0, output.stat().st_size - _TAIL))
-        lines = stream.read().decode("utf-8", "replace").split("\n")
+    try:
+        with output.open("rb") as stream:
+            stream.seek(max(0, output.stat().st_size - _TAIL))
+            lines = stream.read().decode("utf-8", "replace").split("\n")
+    except OSError:  # the program removed it
+        return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

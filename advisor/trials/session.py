@@ -112,7 +112,7 @@ class Session:
 
     def _program(self, folder: Path) -> Program:
         trackers = {} if self.options.keep_trackers else footprint.offline(folder)
-        scratch = footprint.copied(Path.cwd(), folder / "scratch") if self.options.scratch else None
+        scratch = footprint.copied(Path.cwd(), folder / "scratch") if self.options.scratch else Path.cwd()
         return Program(self.command, folder, scratch, trackers)
 
     def _try(self, program: Program, chosen: list[Idea]) -> None:
@@ -192,7 +192,7 @@ class Session:
     @contextmanager
     def _files_of_first_run(self, program: Program) -> Iterator[None]:
         """What the run inside writes below the working folder is listed, and running it again is asked for."""
-        place = program.cwd or Path.cwd()
+        place = program.cwd
         before, others = footprint.snapshot(place), footprint.open_now(place)
         yield
         changed = footprint.written(before, footprint.snapshot(place))

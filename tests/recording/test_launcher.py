@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 
@@ -12,6 +14,7 @@ import pytest
 from advisor.errors import UsageError
 from advisor.present.recorded_files import sentences, under_way
 from advisor.recording import launcher
+from advisor.recording.inside.notes import Notes, read
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 
@@ -175,6 +178,22 @@ def test_what_the_program_notes_is_passed_on_while_it_runs(tmp_path: Path, monke
     wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
     monkeypatch.chdir(tmp_path)
     run([sys.executable, "-c", wait], tmp_path / "log", Options(), lambda _: (tmp_path / "go").touch())
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda place: place.mkdir(),
+        os.mkfifo,
+        lambda place: place.symlink_to("nowhere"),
+        lambda place: place.write_text('["event"]\n{"event": ["x"], "pid": 1}\n{"event": "x", "pid": "1"}\n\0'),
+        lambda place: place.write_text("[" * 100_000),
+    ],
+)
+def test_what_the_program_puts_among_its_notes_is_passed_over(tmp_path: Path, put: Callable[[Path], object]):
+    Notes(str(tmp_path)).add("started")
+    put(tmp_path / "a.jsonl")
+    assert [event["event"] for path in tmp_path.iterdir() for event in read(str(path))] == ["started"]
 
 
 def test_a_program_killed_before_its_recording_is_told():

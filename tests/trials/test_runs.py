@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from advisor.errors import UsageError
 from advisor.present.trials import headline
 from advisor.trials.processes import Ended, Program, run
 from advisor.trials.session import Options, Session
@@ -75,6 +77,21 @@ def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
         "no_optimizer": {},
         "own_threads": {"number": 1, "place": "fit.py:14"},
     }
+
+
+@pytest.mark.parametrize("what", ["os.getcwd()", "os.environ['PYTHONPATH'].split(os.pathsep)[0]"])
+def test_a_program_may_remove_the_folder_that_it_runs_in_or_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+):
+    (folder := tmp_path / "work").mkdir()
+    monkeypatch.chdir(folder)
+    text = f"import os, shutil; place = {what}; os.chdir('/'); shutil.rmtree(place)"
+    session = Session([sys.executable, "-c", text], Options())
+    if what.startswith("os.getcwd"):
+        with pytest.raises(UsageError, match="cannot be started: No such file or directory"):
+            session.run()
+    else:
+        assert session.run().trials == ()
 
 
 @pytest.mark.soak  # as the start above, with a patch that fits

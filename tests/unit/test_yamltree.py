@@ -44,6 +44,7 @@ BAD = {
     ),
     "a merged text": ("<<: x", "1:1: << needs a mapping"),
     "a key twice": ("a: 1\na: 2", "2:1: this key stands here twice"),
+    "a number whose hash is another's": (f"{2**61}: a", "1:1: a key that is too large a number"),
     "a list as a key": ("[a]: 1", "1:1: a key must be a word"),
     "two documents": ("a: 1\n---\nb: 1", "2:1: more than one document"),
     "half a text": ("a: [", ": not valid YAML"),

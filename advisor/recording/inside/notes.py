@@ -37,12 +37,24 @@ class Notes:
 
 
 def read(path: str) -> list[dict[str, Any]]:
-    """The events of one process; a line cut by a full disk is left out."""
+    """The events of one process; a line cut by a full disk is left out, as is whatever the program put there."""
     events = []
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                continue
-    return [event for event in events if isinstance(event, dict) and "event" in event]
+    try:
+        with open(path, encoding="utf-8", errors="replace", opener=_at_once) as stream:
+            for line in stream:
+                try:
+                    events.append(json.loads(line))
+                except (ValueError, RecursionError):
+                    continue
+    except OSError:  # removed, or no file
+        pass
+    return [event for event in events if _is_event(event)]
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens a pipe too, which would wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _is_event(event: Any) -> bool:
+    return isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("pid"), int)

@@ -59,6 +59,15 @@ def test_a_sound_store_is_all_right(store):
     assert (rows["runs"], rows["reports"], rows["workers"]) == (4, 3, 6)
 
 
+def test_an_error_of_the_libraries_is_a_line_without_their_colours(store, monkeypatch):
+    def full(*_):
+        raise OSError("no room \x1b[31m>\x1b[0m\n  in runs")
+
+    monkeypatch.setattr(Store, "_open", full)
+    with pytest.raises(StoreError, match="its table runs: no room > in runs; "):
+        store.exists()
+
+
 @pytest.mark.parametrize("name", LOST)
 def test_a_missing_table_is_never_nothing_found(store, name):
     shutil.rmtree(Path(store.uri, name))

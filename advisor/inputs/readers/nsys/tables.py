@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Protocol
@@ -188,10 +189,10 @@ class _Database:
 
     def columns(self, table: str) -> frozenset[str]:
         quoted = table.replace("'", "''")
-        # Not a view: its definition could do anything.
+        # No view and no virtual table: their definitions could do anything.
         rows = self._fetch(
             f"select cast(c.name as blob) as name from sqlite_master t, pragma_table_info(t.name) c "  # noqa: S608 - quoted
-            f"where t.type = 'table' and t.name = '{quoted}'"
+            f"where t.type = 'table' and t.sql like 'create table%' and t.name = '{quoted}'"
         )
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
@@ -233,10 +234,13 @@ class _Folder:
             schema = pl.read_parquet_schema(file) if file.is_file() else {}
         return frozenset(column for column, dtype in schema.items() if not dtype.is_nested())  # a list is no value
 
-    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:  # noqa: ARG002 - texts are whole here
+    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
         rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)
         if self._max_bytes is not None and _WORD_BYTES * len(types) * _height(rows) > self._max_bytes:
             raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file
+        texts = [column for column, dtype in types.items() if dtype == pl.String]
+        cut = partial(_cut, ends=ends)
+        rows = rows.with_columns(pl.col(column).map_batches(cut, return_dtype=pl.String) for column in texts)
         if where:
             rows = rows.filter(pl.sql_expr(where))
         return _collected(rows.select(pl.col(column).cast(dtype, strict=False) for column, dtype in types.items()))
@@ -279,6 +283,16 @@ def _exported(path: Path, folder: Path, name: str) -> Path:
         lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
         raise ReadError(f"`nsys export` failed: {lines[-1] if lines else 'it says nothing'}; record it again", name)
     return target
+
+
+def _cut(column: pl.Series, *, ends: bool) -> pl.Series:
+    """The beginning of each text, or its end: in Parquet a long one of many rows is there once, and takes no space."""
+    if isinstance(column.dtype, pl.Categorical | pl.Enum):
+        each = column.unique()
+        return column.to_physical().replace_strict(each.to_physical(), _cut(each.cast(pl.String), ends=ends))
+    column = column if column.dtype == pl.Binary else column.cast(pl.String)
+    of_kind = column.bin if column.dtype == pl.Binary else column.str
+    return _text(of_kind.tail(_LONGEST_TEXT) if ends else of_kind.head(_LONGEST_TEXT))
 
 
 def _text(column: pl.Series) -> pl.Series:

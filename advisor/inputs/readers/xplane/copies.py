@@ -9,24 +9,29 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json import copies
 from advisor.inputs.readers.xplane.viewer import READ_ARGS, VIEWER
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer, MalformedError
-from advisor.inputs.secrets import hints, masked, naming
+from advisor.inputs.secrets import hints, is_of_owner, is_of_secret, is_value, masked, masked_in_sight, naming
 
 _DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
 
 Fields: TypeAlias = Mapping[int, Any]
-"""Of a message: the fields that are texts (True), messages with texts inside (their own fields), or neither (None)."""
+"""Of a message: the fields that are texts, bytes, numbers, or messages with texts inside (their own fields)."""
+Span: TypeAlias = tuple[int, int]
+"""Where a text begins and ends."""
 
-_STAT: Final[Fields] = {2: None, 5: True, 6: True}
-_METADATA: Final = {2: True, 3: True, 4: True, 5: _STAT, 6: None}
+_TEXT, _RAW, _NUMBER, _UNKNOWN = "text", "raw", "number", "unknown"
+_ID, _STR, _BLOB, _REF = 1, 5, 6, 7  # of a stat
+_STAT: Final[Fields] = {2: _NUMBER, _STR: _TEXT, _BLOB: _RAW}
+_METADATA: Final = {2: _TEXT, 3: _RAW, 4: _TEXT, 5: _STAT, 6: _NUMBER}
+_NAMES_OF_STATS, _NAME, _VALUE = 5, 2, 2  # of a plane; in its entries
 _PLANE: Final[Fields] = {
-    2: True,
-    3: {2: True, 11: True, 4: {4: _STAT}},
+    2: _TEXT,
+    3: {2: _TEXT, 11: _TEXT, 4: {4: _STAT}},
     4: {2: _METADATA},
-    5: {2: {2: True, 3: True}},
+    _NAMES_OF_STATS: {2: {2: _TEXT, 3: _RAW}},
     6: _STAT,
 }
-_SPACE: Final[Fields] = {1: _PLANE, 2: True, 3: True, 4: True}  # openxla/xprof, xplane.proto
-_HOST_NAMES: Final = 4
+_PLANES, _HOST_NAMES = 1, 4
+_SPACE: Final[Fields] = {_PLANES: _PLANE, 2: _TEXT, 3: _TEXT, _HOST_NAMES: _TEXT}  # openxla/xprof, xplane.proto
 
 
 def clean_copy(path: Path, target: Path) -> list[str]:
@@ -40,41 +45,82 @@ def clean_copy(path: Path, target: Path) -> list[str]:
     data = path.read_bytes()
     clean, buffer = bytearray(data), Buffer(data + PADDING)
     try:
-        spans = [(f.value, f.end) for f in buffer.walk(0, buffer.size) if f.number == _HOST_NAMES]
-        hosts = [data[start:end] for start, end in spans]
-        more = naming(hosts)
-        for start, end, is_known in _texts(buffer, 0, buffer.size, _SPACE, hints(data, hosts)):
-            if is_known:
-                clean[start:end] = masked(data[start:end], more)
-            else:
-                clean[start:end] = _nothing(end - start)
-        for start, end in spans:
-            clean[start:end] = b"x" * (end - start)
+        private = list(_private(buffer))
+        owned = [(f.value, f.end) for f in buffer.walk(0, buffer.size) if f.number == _HOST_NAMES and f.end >= 0]
+        owned += [text for name, text in private if is_of_owner(name)]
+        owners = [data[start:end] for start, end in owned]
+        more = naming(owners)
+        for start, end, kind in _texts(buffer, 0, buffer.size, _SPACE, hints(data, owners)):
+            clean[start:end] = _MASKS[kind](data[start:end], more)
     except MalformedError:
         raise ReadError(_DAMAGED, path) from None
+    secret = [(start, end) for name, (start, end) in private if is_of_secret(name) and is_value(data[start:end])]
+    for start, end in (*owned, *secret):
+        clean[start:end] = b"x" * (end - start)
     target.write_bytes(clean)
     return []
 
 
-def _nothing(size: int) -> bytes:
-    """So many bytes that say nothing, as a text or as a message: field 15, which no message has, is 0."""
+def _nothing(text: bytes, _: object) -> bytes:
+    """As many bytes that say nothing, as a text or as a message: field 15, which no message has, is 0."""
+    size = len(text)
     odd = b"\x78\x80\x00" if size & 1 and size > 1 else b"\x00" * (size & 1)
     return odd + b"\x78\x00" * ((size - len(odd)) // 2)
 
 
-def _texts(
-    buffer: Buffer, start: int, end: int, fields: Fields, hits: Sequence[int]
-) -> Iterator[tuple[int, int, bool]]:
+_MASKS: Final = {_TEXT: masked_in_sight, _RAW: masked, _UNKNOWN: _nothing}
+
+
+def _private(buffer: Buffer) -> Iterator[tuple[bytes, Span]]:
+    """The stats that are called like a secret, a user or a host: their names, and where their texts lie."""
+    for number, start, end in buffer.walk(0, buffer.size):
+        if number == _PLANES and end >= 0:
+            names = dict(_names_of_stats(buffer, start, end))
+            words = {key: bytes(buffer.data[begin:stop]) for key, (begin, stop) in names.items()}
+            chosen = {key for key, word in words.items() if is_of_owner(word) or is_of_secret(word)}
+            stats = _stats(buffer, start, end, _PLANE, names) if chosen else ()
+            yield from ((words[key], text) for key, text in stats if key in chosen)
+
+
+def _names_of_stats(buffer: Buffer, start: int, end: int) -> Iterator[tuple[int, Span]]:
+    """The number of each stat of a plane, and where its name lies."""
+    for number, begin, stop in buffer.walk(start, end):
+        entry = _spans(buffer, begin, stop) if number == _NAMES_OF_STATS else {}
+        stat = _spans(buffer, *entry[_VALUE]) if _VALUE in entry else {}
+        if _ID in stat and _NAME in stat and stat[_NAME][1] >= 0:
+            yield stat[_ID][0], stat[_NAME]
+
+
+def _stats(
+    buffer: Buffer, start: int, end: int, fields: Fields, names: Mapping[int, Span]
+) -> Iterator[tuple[int, Span]]:
+    """The number of each stat below a message that has a text, and where that lies; it may be another stat's name."""
+    for number, begin, stop in buffer.walk(start, end):
+        kind = fields.get(number)
+        if kind is _STAT:
+            stat = _spans(buffer, begin, stop)
+            texts = [stat.get(_STR), stat.get(_BLOB), names.get(stat[_REF][0]) if _REF in stat else None]
+            yield from ((stat[_ID][0], text) for text in texts if _ID in stat and text and text[1] >= 0)
+        elif isinstance(kind, Mapping):
+            yield from _stats(buffer, begin, stop, kind, names)
+
+
+def _spans(buffer: Buffer, start: int, end: int) -> dict[int, Span]:
+    """The last field of each number in a message: begin and end, or a number and -1."""
+    return {number: (begin, stop) for number, begin, stop in buffer.walk(start, end)}
+
+
+def _texts(buffer: Buffer, start: int, end: int, fields: Fields, hits: Sequence[int]) -> Iterator[tuple[int, int, str]]:
     """Where the texts of a message lie that have one of `hits`, ascending, inside; and those of unknown fields.
 
-    Begin and end, and whether the field is known.
+    Begin and end, and what kind of field it is.
     """
     for number, begin, stop in buffer.walk(start, end):
-        at, kind = bisect_left(hits, begin), None if stop < 0 else fields.get(number, False)
-        if kind is False:
-            yield begin, stop, False
-        elif kind is not None and at < len(hits) and hits[at] < stop:
-            if kind is True:
-                yield begin, stop, True
+        at, kind = bisect_left(hits, begin), _NUMBER if stop < 0 else fields.get(number, _UNKNOWN)
+        if kind == _UNKNOWN:
+            yield begin, stop, kind
+        elif kind != _NUMBER and at < len(hits) and hits[at] < stop:
+            if isinstance(kind, str):
+                yield begin, stop, kind
             else:
                 yield from _texts(buffer, begin, stop, kind, hits)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -801,6 +802,35 @@ def test_a_computed_column_of_texts_is_not_read(tmp_path: Path):
     base.close()
     with tables.opened(path, "run.sqlite") as export:
         assert export.printed() == []
+
+
+def test_a_virtual_table_is_none(tmp_path: Path):
+    """It may get its rows from a view that has no end."""
+    path = write(tmp_path / "report.sqlite", together(training(4)))
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i as rowid, i as id, 'x' as value"
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("alter table StringIds rename to others")
+        base.execute(f"create view v as {endless} from n")
+        base.execute("create virtual table StringIds using fts5(id, value, content='v')")
+    assert nsys.read(path, "report").device_ops["name"].unique().to_list() == ["?"]
+
+
+@pytest.mark.parametrize("kind", [pl.Binary, pl.Categorical, pl.Enum])
+def test_texts_in_parquet_may_be_of_any_kind_and_long_ones_are_cut(tmp_path: Path, kind: type[pl.DataType]):
+    """A long one of many rows is there once; bytes need not be UTF-8."""
+    folder = write_parquet(tmp_path / "report_pqtdir", together(training(4)))
+    whole = nsys.read(folder, "report")
+    texts = pl.read_parquet(file := folder / "StringIds.parquet")
+    long = pl.DataFrame({"id": [7**9], "value": ["x" * 20_000]})
+    values = pl.concat([texts, long])["value"]
+    values = values.cast(pl.Enum(values.unique()) if kind is pl.Enum else kind)
+    if kind is pl.Binary:
+        values = pl.Series([b"\xff" * 20_000 if text == b"x" * 20_000 else text for text in values], dtype=kind)
+    pl.DataFrame({"id": [*texts["id"], 7**9], "value": values}).write_parquet(file)
+    assert nsys.read(folder, "report").device_ops.equals(whole.device_ops)
+    with tables.opened(folder, "report") as export:
+        (text,) = export.strings(pl.Series([7**9]))["value"]
+    assert text == ("\N{REPLACEMENT CHARACTER}" if kind is pl.Binary else "x") * 8_192
 
 
 def test_a_table_that_is_a_link_out_of_its_folder_is_refused(tmp_path: Path):
