@@ -224,6 +224,17 @@ def test_a_stat_of_an_xplane_file_is_told_by_its_name(tmp_path: Path, kind: str)
     assert judged(target) == judged(source)
 
 
+def test_a_number_where_a_text_of_an_xplane_file_belongs_is_no_place_in_it(tmp_path: Path):
+    source, number = xplane(tmp_path), b"\x08\x01"
+    called = sized(5, number + sized(2, number + sized(2, b"hostname")))
+    nameless = sized(5, b"\x08\x02" + sized(2, b"\x08\x02\x10\x07"))
+    plane = sized(1, sized(2, b"/host:more") + called + nameless + sized(6, number + b"\x28\x07"))
+    source.write_bytes(source.read_bytes() + b"\x20\x07" + plane)
+    scrub(source, target := tmp_path / "clean.xplane.pb")
+    assert len(content(target)) == len(content(source))
+    assert judged(target) == judged(source)
+
+
 @pytest.mark.parametrize(
     "text",
     ["pass\x1b[0mword\x1b[1m=\x1b[33morchid77", "h\x1b[0mf_orchid770123456789abcd", "hf_\u200borchid770123456789abcd"],

@@ -1,7 +1,8 @@
 """A copy of an XPlane profile, or of the trace viewer's copy of one, without secrets."""
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -68,7 +69,11 @@ def _nothing(text: bytes, _: object) -> bytes:
     return odd + b"\x78\x00" * ((size - len(odd)) // 2)
 
 
-_MASKS: Final = {_TEXT: masked_in_sight, _RAW: masked, _UNKNOWN: _nothing}
+_MASKS: Final[Mapping[str, Callable[[bytes, list[re.Pattern[bytes]]], bytes]]] = {
+    _TEXT: masked_in_sight,
+    _RAW: masked,
+    _UNKNOWN: _nothing,
+}
 
 
 def _private(buffer: Buffer) -> Iterator[tuple[bytes, Span]]:
