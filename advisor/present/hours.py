@@ -1,6 +1,6 @@
 """GPU-hours, money and labels of a fleet in words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from advisor.model.week import Hours
@@ -22,12 +22,10 @@ def gpu_hours(hours: float) -> str:
     return f"{number(hours * 60)} GPU-min" if hours >= 1 / 60 else f"{number(hours * 3600)} GPU-s"
 
 
-def hours_in(amounts: Sequence[float]) -> tuple[str, Callable[[float], str]]:
-    """The unit that suits the largest amount, and how to write all of them in it."""
+def unit_of(amounts: Iterable[float]) -> tuple[str, float]:
+    """The unit that suits the largest amount of GPU-hours, and how many of it an hour has."""
     most = max(amounts, default=0.0)
-    unit, times = next((unit, times) for unit, times in _UNITS if most * times >= 1 or unit == _UNITS[-1][0])
-    write = money_in([amount * times for amount in amounts])
-    return unit, lambda amount: write(amount * times)
+    return next((unit, times) for unit, times in _UNITS if most * times >= 1 or unit == _UNITS[-1][0])
 
 
 def money_in(amounts: Sequence[float]) -> Callable[[float], str]:

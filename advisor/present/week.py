@@ -212,7 +212,8 @@ def _prices(week: Week) -> Iterator[str]:
         gpus = listing(coverage.gpus_without_price)
         todo = f" ({gpus}: set it under `fleet.prices` in advisor.yaml)" if gpus else ""
         hours = f"{gpu_hours(total.priced_hours)} of {gpu_hours(total.paid)}"
-        yield f"Prices are known for {hours}, {total.priced:,} of {count(total.runs, 'run')}. Others have none{todo}."
+        runs = f"Prices are known for {hours}, {total.priced:,} of {count(total.runs, 'run')}. Others have none"
+        yield f"{runs if total.priced else 'No run has a price'}{todo}."
 
 
 def _coverage(week: Week) -> str:

@@ -43,10 +43,10 @@ def actions(week: Week) -> doc.Section | None:
 
 
 def _fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
-    """The findings with one fix together, those that save most first."""
+    """The findings with one fix together, whichever code stands behind its colon; those that save most first."""
     alike: dict[tuple[str, str], list[JobFinding]] = {}
     for finding in findings:
-        alike.setdefault((finding.rule, first_sentence(finding.fix)), []).append(finding)
+        alike.setdefault((finding.rule, first_sentence(finding.fix).partition(":")[0]), []).append(finding)
     return sorted(alike.values(), key=lambda fix: -sum(finding.expected for finding in fix))
 
 

@@ -1,13 +1,13 @@
 """Tables of a fleet's week, built by columns: the amounts of one column have one unit, so that they can be added up."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from advisor.present import document as doc
-from advisor.present.hours import hours_in, label, money_in
+from advisor.present.hours import label, money_in, unit_of
 from advisor.text import DASH, UNKNOWN, interval
 
 FEW: Final = 8
@@ -32,6 +32,7 @@ _RANKS: Final = {
             "Unknown",
             "Step",
             "Runs",
+            "Hours of",
         ),
         start=1,
     )
@@ -56,20 +57,42 @@ def counts(head: str, numbers: Iterable[int | None]) -> Column:
     return Column(head, tuple("" if number is None else f"{number:,}" for number in numbers))
 
 
-def hours(head: str, amounts: Sequence[float | None], *, none: str = UNKNOWN) -> Column:
-    """A column of GPU-hours in the unit that suits the largest, which its head names; `none` for what is null."""
-    unit, write = hours_in([amount or 0.0 for amount in amounts])
-    return Column(f"{head}, {unit}", tuple(none if amount is None else write(amount) for amount in amounts))
+class Hours(NamedTuple):
+    """A head and the GPU-hours below it, or both ends of their intervals; `none` for what is null."""
+
+    head: str
+    amounts: Sequence[tuple[float, ...] | None]
+    none: str
 
 
-def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> Column:
-    """A column of intervals of GPU-hours in one unit; a dash where there is none."""
-    unit, write = hours_in(highs)
-    ends = zip(lows, highs, strict=True)
-    return Column(f"{head}, {unit}", tuple(interval(low, high, write) if high else DASH for low, high in ends))
+def hours(head: str, amounts: Sequence[float | None], *, none: str = UNKNOWN) -> Hours:
+    """A column of GPU-hours; `none` for what is null."""
+    return Hours(head, [None if amount is None else (amount,) for amount in amounts], none)
 
 
-def savings(amounts: Sequence[float]) -> Column:
+def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> Hours:
+    """A column of intervals of GPU-hours; a dash where there is none."""
+    return Hours(head, [(low, high) if high else None for low, high in zip(lows, highs, strict=True)], DASH)
+
+
+def _in_one_unit(columns: Sequence[Column | Hours]) -> Iterator[Column]:
+    """The columns with all GPU-hours in the unit that suits the largest of the table, which their heads name."""
+    each = [column for column in columns if isinstance(column, Hours)]
+    unit, times = unit_of(amount for column in each for ends in column.amounts for amount in ends or ())
+    for column in columns:
+        if isinstance(column, Column):
+            yield column
+            continue
+        scaled = [ends and [amount * times for amount in ends] for ends in column.amounts]
+        write = money_in([amount for ends in scaled for amount in ends or ()])
+        yield Column(f"{column.head}, {unit}", tuple(_hours(ends, write) if ends else column.none for ends in scaled))
+
+
+def _hours(ends: Sequence[float], write: Callable[[float], str]) -> str:
+    return interval(ends[0], ends[-1], write) if len(ends) > 1 else write(ends[0])
+
+
+def savings(amounts: Sequence[float]) -> Hours:
     """A column of GPU-hours that fixes save; a dash where there is no estimate."""
     return hours("Saves", [amount or None for amount in amounts], none=DASH)
 
@@ -87,7 +110,7 @@ def with_sum(amounts: Sequence[float | None]) -> list[float | None]:
 
 
 def table(  # noqa: PLR0913 - what a table's rows have besides their cells
-    columns: Sequence[Column],
+    columns: Sequence[Column | Hours],
     *,
     groups: Sequence[str | None] = (),
     extents: Sequence[tuple[float, float] | None] = (),
@@ -107,8 +130,9 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
         left_out: How many rows more there are.
         bars: What the bars show.
     """
-    heads = tuple(doc.Head(head, is_number, _rank(head)) for head, _, is_number in columns)
-    cells = [[cell if isinstance(cell, doc.Cell) else doc.Cell(cell) for cell in column.cells] for column in columns]
+    of_text = [*_in_one_unit(columns)]
+    heads = tuple(doc.Head(head, is_number, _rank(head)) for head, _, is_number in of_text)
+    cells = [[cell if isinstance(cell, doc.Cell) else doc.Cell(cell) for cell in column.cells] for column in of_text]
     size = len(cells[0])
     about = zip(zip(*cells, strict=True), groups or [None] * size, extents or [None] * size, strict=True)
     rows = [doc.Row(row, group=group, extent=extent) for row, group, extent in about]

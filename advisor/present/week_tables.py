@@ -6,7 +6,7 @@ from typing import Final
 from advisor.model.week import Group, JobFinding, Week
 from advisor.present import document as doc
 from advisor.present import week_columns as columns
-from advisor.present.hours import gpu_hours, label, paid_word, share
+from advisor.present.hours import label, paid_word, share
 from advisor.present.week_changes import changes, realised
 from advisor.text import DASH, count, listing, percent
 
@@ -155,7 +155,8 @@ def _runs(week: Week) -> doc.Section | None:
         [
             columns.texts("Run", (doc.Cell(run.name, run=run.run_id) for run in runs)),
             columns.texts("Team", (label(run.team) for run in runs)),
-            columns.Column("Paid", [_paid(run.paid, is_estimated=run.estimated) for run in runs]),
+            columns.hours("Paid", [run.paid for run in runs]),
+            columns.texts("Hours of", ["recorded steps" if run.estimated else "" for run in runs]),
             columns.savings([run.expected for run in runs]),
             columns.worth("Worth", [run.money for run in runs], week.prices.currency),
             columns.texts("Verdict", (run.verdict for run in runs)),
@@ -164,10 +165,6 @@ def _runs(week: Week) -> doc.Section | None:
     )
     lead = f"The first {len(runs)} of {count(week.coverage.runs, 'run')}."
     return columns.section("runs", "Runs with the largest saving", lead, table, is_grouped=True, level=doc.Level.BEHIND)
-
-
-def _paid(hours: float, *, is_estimated: bool) -> str:
-    return f"{gpu_hours(hours)}{' recorded' if is_estimated else ''}"
 
 
 def _unused(week: Week) -> doc.Section | None:
@@ -179,7 +176,8 @@ def _unused(week: Week) -> doc.Section | None:
             columns.texts("Team", (label(run.team) for run in runs)),
             columns.hours("Wasted", [run.wasted for run in runs]),
             columns.Column("Of its hours", [share(run.wasted, run.paid) for run in runs]),
-            columns.Column("Paid", [_paid(run.paid, is_estimated=run.estimated) for run in runs]),
+            columns.hours("Paid", [run.paid for run in runs]),
+            columns.texts("Hours of", ["recorded steps" if run.estimated else "" for run in runs]),
         ],
         groups=[label(run.team) for run in runs],
     )

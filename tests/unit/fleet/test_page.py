@@ -173,7 +173,7 @@ def test_tables_for_a_chat_have_five_columns_and_none_that_is_empty(week):
         rows = [line for line in comment(week, links=links).splitlines() if line.startswith("| ")]
         assert rows
         assert max(line.replace("&#124;", "").count("|") - 1 for line in rows) <= 5
-    heads = {line for line in rows if " Paid " in line}
+    heads = {line for line in rows if " Paid, " in line}
     assert heads
     assert not any("Unknown" in line for line in heads)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from advisor.model.week import JobFinding
+from advisor.present import week_columns
 from advisor.present.week_changes import actions
 
 
@@ -48,3 +49,19 @@ def test_a_team_has_its_part_of_a_fix_that_several_share():
     table = rows(finding("a", "vision", 30.0), finding("b", "text", 10.0))
     assert [(row.cells[1].text, row.group) for row in table.rows] == [("a and b", "vision and text")]
     assert [(row.cells[1].text, row.group) for row in table.extra] == [("a", "vision"), ("b", "text")]
+
+
+def test_one_fix_with_other_code_is_the_same():
+    table = rows(
+        finding("a", "vision", 30.0), finding("b", "vision", 10.0, "Use workers: `num_workers=2`, of 4 cores.")
+    )
+    assert [(row.cells[1].text, row.cells[0].beside) for row in table.rows] == [
+        ("a and b", "→ Use workers: `num_workers=4`.")
+    ]
+
+
+def test_the_hours_of_a_table_have_one_unit():
+    """0.5 hours and 6 seconds beside each other: both in minutes."""
+    made = week_columns.table([week_columns.hours("Paid", [0.5]), week_columns.ranges("Range", [1 / 600], [1 / 300])])
+    assert [head.text for head in made.heads] == ["Paid, GPU-min", "Range, GPU-min"]
+    assert [cell.text for cell in made.rows[0].cells] == ["30", "0.10–0.20"]
