@@ -21,6 +21,7 @@ from advisor.analysis.device.iterators import (
 from advisor.analysis.device.loading_lines import loading_lines
 from advisor.analysis.device.loading_stages import batch, cores, largest
 from advisor.analysis.device.places import places
+from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
@@ -70,12 +71,14 @@ def _at_once(view: DeviceView) -> int:
 
 
 def _loading_ms(view: DeviceView) -> float | Missing:
-    """What a process that has a core takes for a batch: where the step waits for workers, it waits for all of them."""
-    of, workers = view.once(batch), view.once(_workers)
-    alone_part = of.alone_ms / of.fetch_ms if of else 1.0
+    """What one process takes for a batch: where the step waits for workers, it waits for all of them.
+
+    What workers wait for a core is not in it. In the process of the steps it is, as in the recorded step.
+    """
     if not view.once(_workers_share):
-        return alone_part * view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
-    busy_part = of.busy_part * alone_part if of and of.workers else 1.0
+        return view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
+    of, workers = view.once(batch), view.once(_workers)
+    busy_part = of.busy_part * of.alone_ms / of.fetch_ms if of and of.workers else 1.0
     return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns) * busy_part
 
 
@@ -156,7 +159,8 @@ def _cores_ms(view: DeviceView) -> float:
     loaded_ms = 0.0 if isinstance(loading_ms, Missing) else view.once(_at_once) * loading_ms
     noted_ms = view.process.get("cpu_ms") if delayed_part(view, "run_delay_ms") < _DELAYED else None
     if of := view.once(batch):
-        noted_ms = of.cpu_ms * of.per_step
+        step_ms, free_ms = view.per_step_ms(view.total_ns), unprofiled_ms(view)
+        noted_ms = of.cpu_ms * of.per_step * (1.0 if isinstance(free_ms, Missing) else step_ms / free_ms)
     return float(noted_ms or loaded_ms + view.once(_rest_ms) * (available if view.device is None else 1)) / available
 
 
@@ -269,8 +273,8 @@ measure("loading_ms", lambda view: view.once(_loading_ms)).says(
     "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
     "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
-    "workers, loader_workers x step time x the part of it in which they load. Waits for a core are not in it. Where "
-    "`advisor record` did not count both, workers load all the time, and nothing waits for a core",
+    "workers, loader_workers x step time x the part of it in which they load and wait for no core: 1 where `advisor "
+    "record` did not count it",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
 )
 measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_once)) > 1 else 0, unit="count").says(
@@ -310,9 +314,10 @@ measure("workers_advised", lambda view: view.once(_advised), unit="count").says(
 measure("workers_pace_ms", _pace_ms).says(
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
     "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
-    "processes of the job ran in a step, as advisor record counts beside its samples; else, in a recorded step, if "
-    "other programs delayed it by less than a fifth; else max(1, batches_at_once) x loading_ms + step time - wait for "
-    "the loader, the latter on all cores without a device. Where the cores are not known: four, without a device two",
+    "processes of the job ran in a step, as advisor record counts beside its samples, longer by what recording makes "
+    "the step longer; else, in a recorded step, if other programs delayed it by less than a fifth; else "
+    "max(1, batches_at_once) x loading_ms + step time - wait for the loader, the latter on all cores without a device. "
+    "Where the cores are not known: four, without a device two",
     "own model: no core idles; without the noted work, both compute all the time, and without a device the "
     "framework's threads take all cores",
 )

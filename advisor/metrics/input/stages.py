@@ -20,7 +20,7 @@ _HANDED_MS: Final = 1.0
 _PROCESSES: Final = (0, 1, 2, 4, 8, 16)
 _LIMITS: Final = {
     "transport": "handing batches over takes longer than loading them",
-    "storage": "storage, because the process sleeps until its files are there",
+    "storage": "storage, because the process sleeps until its data are there",
     "sleep": "the program, which sleeps",
     "lock": "Python's lock (GIL), which other threads of the process have",
     "work": "computing, because the process runs all the time",
