@@ -123,7 +123,7 @@ def _article(run: Run, number: int) -> doc.Article:
         _ranks(run),
         _timeline(run),
         *_charts(run),
-        loading(run),
+        loading(run, _widgets(run, ("loading",))),
         pipeline(run),
     )
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
@@ -230,7 +230,7 @@ def track_label(track: Track) -> str:
 
 def _charts(run: Run) -> Iterator[doc.Section]:
     """The charts of ranks, communication and memory, with what memory was in use for."""
-    names = [chart.name for chart in charts(run) if chart.name not in {"step", "steps"}]
+    names = [chart.name for chart in charts(run) if chart.name not in {"step", "steps", "loading"}]
     if not names:
         return
     many = f"{whose(run.source)}s"

@@ -119,25 +119,20 @@ def _stage(row: Row, depth: int, steps: Steps, all_ms: float) -> doc.Row:
     return doc.Row((name, doc.Cell(ms(waited)), doc.Cell(ms(works)), *map(doc.Cell, counts)), extent=(share, share))
 
 
-def loading(run: Run) -> doc.Section | None:
-    """The journey of a batch through the loader, and how soon the next one comes after each change."""
+def loading(run: Run, curve: Sequence[doc.Block]) -> doc.Section | None:
+    """The journey of a batch through the loader, and how soon the next one comes after a change; `curve` shows it."""
     stages, paces = run.metrics.get("loading_stage", ()), run.metrics.get("loading_pace", ())
     if not stages or not paces:
         return None
     slow = next((str(row["slow_samples"]) for row in run.metrics.get("device", ()) if row.get("slow_samples")), "")
-    soonest_ms = min(number(row, "period_ms") for row in paces)
     heads = (doc.Head("Change"), doc.Head("A batch each", is_number=True), doc.Head("Batches/s", is_number=True))
     says = (
         "Predicted from the measured stages: processes load beside each other and beside the step, and share the cores"
         " with no other program. That storage becomes slower with more readers is not in it."
     )
-    table = doc.Table(
-        (*heads, doc.Head("What holds it")),
-        tuple(_paced(row, soonest_ms) for row in paces),
-        bars="Bars: batches per second, of the most.",
-    )
+    table = doc.Table((*heads, doc.Head("What holds it")), tuple(map(_paced, paces)))
     samples = (doc.Text(slow, label="Samples that take longest, by index:"),) if slow else ()
-    blocks = (doc.Bars((_one_batch(stages),)), *samples, doc.Text(says, "quiet"), table)
+    blocks = (doc.Bars((_one_batch(stages),)), *samples, doc.Text(says, "quiet"), *curve, table)
     return doc.Section("The journey of a batch", blocks, id="loading", level=doc.Level.BEHIND)
 
 
@@ -153,16 +148,15 @@ def _one_batch(stages: Sequence[Row]) -> doc.Bar:
     return doc.Bar("a batch", tuple(segments))
 
 
-def _paced(row: Row, soonest_ms: float) -> doc.Row:
+def _paced(row: Row) -> doc.Row:
     """After a change: another number of processes, or without a stage."""
     period_ms, processes, without = number(row, "period_ms"), row.get("processes"), row.get("without")
     change = "1 worker" if processes == 1 else f"{processes} workers"
     if without:
         change = f"without {stage_of(str(without)).words}" if without != "all" else "every batch ready at once"
-    share = soonest_ms / period_ms if period_ms else 0.0
     rate = f"{1e3 / period_ms:,.4g}" if period_ms else ""
     cells = (doc.Cell(change, beside="now" if row.get("is_now") else ""), doc.Cell(ms(period_ms)), doc.Cell(rate))
-    return doc.Row((*cells, doc.Cell(_HOLDS.get(str(row.get("limit")), ""))), extent=(share, share))
+    return doc.Row((*cells, doc.Cell(_HOLDS.get(str(row.get("limit")), ""))))
 
 
 def peak(run: Run) -> doc.Table | None:

@@ -4,10 +4,12 @@ import pytest
 
 from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
+from advisor.present.charts import charts
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
-from advisor.present.tables import flame, kernels_and_operators, peak, pipeline
+from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.verdict import headline
+from advisor.render import svg
 from advisor.text import first_sentence
 from tests.render_samples import ACCOUNTING, PIPELINE, RESNET, SAMPLES, changed, cpu_only, part
 
@@ -138,3 +140,36 @@ def test_a_pipeline_of_which_the_top_was_lost_is_listed_from_what_is_there():
     rows = tuple({**row, "parent": row["iterator"]} for row in PIPELINE)  # nonsense: each asks itself
     assert stages(changed(RESNET, metrics={"iterator": rows})) == []
     assert stages(changed(RESNET, metrics={"iterator": PIPELINE[2:]}))[0][0] == "Zip"
+
+
+def test_the_journey_of_a_batch_is_one_bar_and_each_change_says_what_holds_the_next_batch():
+    stages = [{"stage": "read", "words": "reading files", "ms": 30.0}, {"stage": "pin", "words": "pinning", "ms": 10.0}]
+    paces = [
+        {"processes": 0, "without": None, "is_now": True, "period_ms": 50.0, "limit": "storage"},
+        {"processes": 1, "without": None, "is_now": False, "period_ms": 40.0, "limit": "loading"},
+        {"processes": 0, "without": "read", "is_now": False, "period_ms": 20.0, "limit": "step"},
+        {"processes": 0, "without": "all", "is_now": False, "period_ms": 10.0, "limit": "step"},
+    ]
+    run = changed(
+        RESNET, metrics={"loading_stage": stages, "loading_pace": paces, "device": [{"slow_samples": "7 (1 s)"}]}
+    )
+    section = loading(run, ())
+    assert section is not None
+    bars, slow, _, table = section.blocks
+    assert isinstance(bars, doc.Bars)
+    assert [(s.part, s.start, s.share, s.value) for s in bars.bars[0].segments] == [
+        ("read", 0.0, 0.75, "30 ms"),
+        ("pin", 0.75, 0.25, "10 ms"),
+    ]
+    assert slow == doc.Text("7 (1 s)", label="Samples that take longest, by index:")
+    assert isinstance(table, doc.Table)
+    assert [[cell.text for cell in row.cells] for row in table.rows] == [
+        ["0 workers", "50 ms", "20", "loading"],
+        ["1 worker", "40 ms", "25", "loading"],
+        ["without reading files", "20 ms", "50", "the step's rest"],
+        ["every batch ready at once", "10 ms", "100", "the step's rest"],
+    ]
+    assert loading(changed(RESNET, metrics={}), ()) is None
+    (chart,) = [each for each in charts(run) if each.name == "loading"]
+    assert chart.data == {"points": [{"processes": 1, "rate": 25.0, "kind": "predicted"}], "step": 100.0}
+    assert "25 batches/s" in svg.drawing(chart, "run-1")

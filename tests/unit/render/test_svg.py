@@ -7,11 +7,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from advisor.errors import UsageError
+from advisor.inputs.names.loading_stages import stages
 from advisor.model.report import Run
 from advisor.present import document_of
 from advisor.present.charts import Chart, charts
 from advisor.render import html, payload, picture, svg
-from advisor.vocabulary.parts import PARTS, variable
+from advisor.vocabulary.parts import LOOKS, PARTS, variable
 from tests.render_samples import RESNET, SAMPLES, changed
 
 
@@ -25,8 +26,9 @@ def elements(drawing: str, tag: str) -> list[ET.Element]:
 
 def test_a_part_has_one_colour_on_the_whole_page():
     style, script, bars = html.part_colours(), html.asset("timeline.js"), html.asset("blocks.html")
-    for code, part in PARTS.items():
-        assert f"--part-{code}: light-dark({part.look.colour.light}, {part.look.colour.dark});" in style
+    assert LOOKS.keys() >= {*PARTS, *(stage.name for stage in stages())}
+    for code, look in LOOKS.items():
+        assert f"--part-{code}: light-dark({look.colour.light}, {look.colour.dark});" in style
         assert variable(code) == f"--part-{code}"
     assert variable("of another version") == "--part-unknown"
     assert set(re.findall(r"--part-(\w+)", script)) <= PARTS.keys()
