@@ -99,9 +99,10 @@ def measured(
         UsageError: `steps` or `step_range` is wrong.
     """
     parts, broken = files.parts(recording, options or Options(), more)
-    kind = options.workload if options else None
+    choice = options or Options()
     return [
-        (name, metrics.conclude(job).of_kind(kind), notes) for name, job, notes in files.jobs(recording, parts)
+        (name, metrics.conclude(job).of_kind(choice.workload).of_flops(choice.flops_per_step), notes)
+        for name, job, notes in files.jobs(recording, parts)
     ], broken
 
 

@@ -111,6 +111,15 @@ def check(
             help="The kind of work, where the report has it wrong: training, inference, serving, capture, benchmark.",
         ),
     ] = None,
+    flops_per_step: Annotated[
+        float | None,
+        typer.Option(
+            "--flops-per-step",
+            metavar="FLOPS",
+            min=1,
+            help="FLOPs of the model in a step of one device, such as 6 x parameters x tokens; else counted by shapes.",
+        ),
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option("--run", metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest."),
@@ -140,6 +149,7 @@ def check(
             processes=processes,
             step_range=step_range,
             workload=chosen("--workload", workload, get_args(Workload)) if workload else None,
+            flops_per_step=flops_per_step,
             run=run,
             all_runs=all_runs,
             baseline=baseline,

@@ -135,6 +135,18 @@ class Measurements:
         sign = pl.concat([self.frames["sign"].clear(), option], how="diagonal_relaxed")
         return replace(self, frames={**self.frames, **frames, "sign": sign})
 
+    def of_flops(self, flops: float | None) -> Measurements:
+        """The same, of a model that needs so many FLOPs in a step of one device; unchanged where that is None."""
+        if flops is None:
+            return self
+        known = {"flops_of_peak_share": flops / pl.col("peak_work_per_step")}
+        frames = {
+            scope: rows.with_columns(**known)
+            for scope, rows in self.frames.items()
+            if "peak_work_per_step" in rows.columns
+        }
+        return replace(self, frames={**self.frames, **frames})
+
     def framework(self, worker: int) -> str | None:
         """The worker's framework, where the profile tells it."""
         return dict(self.selection.profile.workers.select("worker", "framework").rows()).get(worker)

@@ -6,7 +6,7 @@ from typing import Final
 from advisor.model.finding import Value
 from advisor.model.report import Run
 from advisor.present.document import Figure
-from advisor.text import bytes_, percent
+from advisor.text import bytes_, percent, percents
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 _WINDOW: Final = "of the {window}"
@@ -18,7 +18,7 @@ _HEADLINES: Final = (
     ("device_op_share", "ops that use the device", "of all ops", False),
     ("tensor_core_share", "Tensor Cores", _KERNELS, True),
     ("sixteen_bit_kernel_share", "16-bit kernels", _KERNELS, True),
-    ("flops_of_peak_share", "share of peak FLOPs", "", True),
+    ("flops_of_peak_share", "share of peak FLOPs", "{usual}", True),
     ("xla_flops_of_peak_share", "share of peak FLOPs", "", False),
     ("xla_share", "XLA", _KERNELS, False),
     ("host_eager_share", "eager ops", "of the ops' time on the host", False),
@@ -36,9 +36,15 @@ def figures(run: Run) -> tuple[Figure, ...]:
     row = run_row(run)
     of_xla = run.source.framework in XLA_FRAMEWORKS
     window = "step" if run.source.steps.marked else "recording"
+    low, high = row.get("usual_least_share"), row.get("usual_most_share")
+    usual = (
+        f"({percents(low, high)} is published for dense language models)"
+        if isinstance(low, float) and isinstance(high, float)
+        else ""
+    )
     shares = [(what, row.get(name), base) for name, what, base, for_all in _HEADLINES if for_all or of_xla]
     known = [
-        Figure(what, percent(share), base.format(window=window))
+        Figure(what, percent(share), base.format(window=window, usual=usual))
         for what, share, base in shares
         if isinstance(share, int | float)
     ]

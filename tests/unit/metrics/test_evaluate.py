@@ -226,6 +226,8 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "program_error",
         "capability",
         "gpu_listed",
+        "nccl_version",
+        "driver_wait_ms",
         "steps",
         "steps_cut",
         "workload",
