@@ -68,7 +68,8 @@ def content_of(path: Path) -> bytes:
         FormError: it is none, or cannot be read.
     """
     try:
-        with open(path, "rb", opener=_at_once) as file:
+        # a pipe is opened at once too, which would wait for a writer
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             content = file.read(MOST_BYTES + 1) if is_regular else b""
     except (OSError, ValueError) as error:  # a name may hold what no file's does
@@ -76,11 +77,6 @@ def content_of(path: Path) -> bytes:
     if not is_regular:
         raise FormError("not a regular file; save its content as one")
     return content
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Opens a pipe too, which would wait for a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def decoded(content: bytes) -> str:

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import polars as pl
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
 from advisor.fleet.columns import KEYS, TABLES, frame
+from advisor.fleet.engines import Engine
 from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
@@ -123,17 +123,8 @@ class _Here(Executor):
         return future
 
 
-@dataclass
-class Here:
-    """An engine without processes."""
-
-    width: int = 1
-
-    def executor(self) -> Executor:
-        return _Here()
-
-    def close(self) -> None:
-        """Nothing to let go of."""
+Here = partial(Engine, lambda: 1, _Here)
+"""An engine without processes."""
 
 
 def run_row(run_id: str, **columns: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from advisor.errors import AdvisorError, StoreError, UsageError, contained, failure
 from advisor.system.processes import pool
@@ -41,54 +41,30 @@ class Failure(AdvisorError):  # noqa: N818 - is told as an outcome
     """A bug in a task, or a panic of a library in Rust, which is no Exception: its kind, never its text."""
 
 
-class Engine(Protocol):
-    """Something that opens executors; `width` tasks keep one busy."""
+@dataclass(frozen=True)
+class Engine:
+    """Something that opens executors.
 
-    @property
-    def width(self) -> int:
-        """How many tasks to hand out at a time."""
+    Attributes:
+        width: How many tasks to hand out at a time, to keep one busy.
+        executor: A new executor.
+        close: Lets go of what all executors share.
+    """
 
-    def executor(self) -> Executor:
-        """A new executor."""
-
-    def close(self) -> None:
-        """Let go of what all executors share."""
-
-
-@dataclass
-class Local:
-    """Processes of this machine, each with its share of the cores."""
-
-    width: int
-
-    def executor(self) -> Executor:
-        """A pool of new processes."""
-        return pool(self.width, also=_follow_parent)
-
-    def close(self) -> None:
-        """Nothing is shared."""
+    width: Callable[[], int]
+    executor: Callable[[], Executor]
+    close: Callable[[], object] = lambda: None
 
 
-@dataclass
-class Dask:
-    """The workers of a Dask cluster."""
+def local(processes: int) -> Engine:
+    """New processes of this machine, each with its share of the cores."""
+    return Engine(lambda: processes, lambda: pool(processes, also=_follow_parent))
 
-    client: Client
 
-    @property
-    def width(self) -> int:
-        """Two tasks per thread; workers come and go."""
-        threads: dict[str, int] = self.client.nthreads()
-        return 2 * max(1, sum(threads.values()))
-
-    def executor(self) -> Executor:
-        """The cluster as an executor."""
-        executor: Executor = self.client.get_executor(pure=False)
-        return executor
-
-    def close(self) -> None:
-        """Leave the cluster, which goes on."""
-        self.client.close()
+def _dask(client: Client) -> Engine:
+    """The workers of a cluster, which goes on afterwards; two tasks per thread, and workers come and go."""
+    executor = partial(client.get_executor, pure=False)
+    return Engine(lambda: 2 * max(1, sum(client.nthreads().values())), executor, client.close)
 
 
 def engine(text: str, processes: int) -> Engine:
@@ -98,7 +74,7 @@ def engine(text: str, processes: int) -> Engine:
         UsageError: it is neither, Dask is not installed, or no scheduler answers.
     """
     if text == LOCAL:
-        return Local(processes)
+        return local(processes)
     if not text.startswith(_DASK):
         raise UsageError(f"--engine {text}: neither local nor dask=ADDRESS, such as dask=tcp://head:8786")
     try:
@@ -106,7 +82,7 @@ def engine(text: str, processes: int) -> Engine:
     except ImportError:
         raise UsageError("--engine dask needs more packages: pip install 'gpu-advisor[fleet]'") from None
     try:
-        return Dask(Client(text.removeprefix(_DASK), timeout=_CONNECT_S, set_as_default=False))
+        return _dask(Client(text.removeprefix(_DASK), timeout=_CONNECT_S, set_as_default=False))
     except (OSError, ValueError) as error:
         raise UsageError(f"--engine {text}: no Dask scheduler answers there: {error}") from None
 
@@ -126,7 +102,7 @@ def outcomes_of(
     running: dict[Any, Task] = {}
     try:
         while True:
-            orphans = _fill(pool, function, waiting, running, where.width)
+            orphans = _fill(pool, function, waiting, running, where.width())
             if not (running or orphans):
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED) if running and not orphans else wait(running)
@@ -182,7 +158,7 @@ def _outcome(function: Callable[[Task], Result], task: Task) -> Result | Excepti
 
 
 def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception:
-    with Local(1).executor() as pool:
+    with local(1).executor() as pool:
         try:
             return pool.submit(_outcome, function, task).result()
         except BrokenExecutor:

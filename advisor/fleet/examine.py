@@ -53,15 +53,10 @@ def examine(job: Job) -> Done:
             copies = tuple(str(fetched.enter_context(local(file))) for file in job.source.files)
             digests = tuple(map(_digest, copies))
         except ReadError as error:
-            return _unreached(job, error)
+            if vanished(error):  # after it was found: it leaves no row
+                return Done("", gone=True)
+            return Done(unread(job.source), bad_rows(job, job.source.path, str(error), status="unreachable"))
         return _examined(job, replace(job.source, copies=copies), digests)
-
-
-def _unreached(job: Job, error: ReadError) -> Done:
-    """A recording that vanished after it was found leaves no row; one that cannot be fetched is tried again."""
-    if vanished(error):
-        return Done("", gone=True)
-    return Done(unread(job.source), bad_rows(job, job.source.path, str(error), status="unreachable"))
 
 
 def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:

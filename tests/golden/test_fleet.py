@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.config import Fleet
-from advisor.fleet.engines import Local
+from advisor.fleet.engines import local
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
@@ -29,7 +29,7 @@ ALL = [str(TRACES / name) for name in ("kineto", "malformed")]
 @pytest.mark.parametrize("roots", [SMALL, ALL], ids=["small", "all"])
 def test_the_report_of_real_recordings(tmp_path, roots):
     store = Store(str(tmp_path / "store"))
-    engine = Local(2) if roots is ALL else Here()
+    engine = local(2) if roots is ALL else Here()
     first = ingest(roots, store, engine)
     again = ingest(roots, store, engine)
     assert (again.known, again.runs, again.unreadable) == (first.recordings, 0, 0)

@@ -40,6 +40,7 @@ class _AnyEvent(Protocol):
 
 E = TypeVar("E", bound=_AnyEvent)
 H = TypeVar("H", bound=msgspec.Struct)
+_T = TypeVar("_T")
 
 
 class Form(NamedTuple, Generic[E, H]):
@@ -189,51 +190,36 @@ class Trace(Generic[E, H]):
 
     def _read_header(self, text: bytes) -> None:
         for attempt in (text, repaired(text)):
-            try:
-                header = self.form.header(attempt)
-            except (ValueError, RecursionError):
-                continue
-            self.header = _merged(self.header, header)
-            if attempt != text:
-                self._note(_REPAIRED)
-            return
+            if (header := _sound(self.form.header, attempt)) is not None:
+                self.header = _merged(self.header, header)
+                if attempt != text:
+                    self._note(_REPAIRED)
+                return
         self.salvaged.append(Note("no_header"))
 
     def _decode(self, document: bytes | bytearray) -> list[E] | None:
         """Events of the list `document`, one by one where some are wrong in themselves; None where it is no list."""
-        try:
-            return self.form.events.decode(document)
-        except (ValueError, RecursionError):
-            pass
-        try:
-            raws = _raw_events.decode(repaired(document))
-        except (ValueError, RecursionError):
+        if (events := _sound(self.form.events.decode, document)) is not None:
+            return events
+        if (raws := _sound(_raw_events.decode, repaired(document))) is None:
             return None
         self._note(_REPAIRED)
         return self._event_by_event(raws)
 
     def _decode_end(self, text: bytes, opening: bytes) -> list[E] | None:
         """The last events and what follows the list; None where the file ends early or is broken."""
-        return self._decode(opening + text) if opening == b"[" else self._decode_document(opening + text)
-
-    def _decode_document(self, text: bytes) -> list[E] | None:
-        """Like `_decode`, for a document: its other fields are the header's."""
-        try:
-            document = self.form.document.decode(text)
-        except (ValueError, RecursionError):
-            return self._repair_document(repaired(text))
-        self.header = _merged(self.header, document)
-        events: list[E] = document.traceEvents
-        return events
-
-    def _repair_document(self, text: bytes) -> list[E] | None:
-        try:
-            raws = _undecoded.decode(text).traceEvents
-        except (ValueError, RecursionError):
+        if opening == b"[":
+            return self._decode(opening + text)
+        if (document := _sound(self.form.document.decode, opening + text)) is not None:
+            self.header = _merged(self.header, document)  # its other fields are the header's
+            events: list[E] = document.traceEvents
+            return events
+        text = repaired(opening + text)
+        if (undecoded := _sound(_undecoded.decode, text)) is None:
             return None
         self._note(_REPAIRED)
         self._read_header(text)
-        return self._event_by_event(raws)
+        return self._event_by_event(undecoded.traceEvents)
 
     def _salvage(self, text: bytes, opening: bytes) -> list[E]:
         """Every event of a broken stretch that can be decoded on its own; the one cut in two is no loss to count."""
@@ -270,25 +256,16 @@ class Trace(Generic[E, H]):
 
     def _decode_event(self, text: bytes | msgspec.Raw) -> E | None:
         """The event; of its `args` those that are of the type that they should be."""
-        with suppress(ValueError, RecursionError):
-            return self.form.event.decode(text)
-        with suppress(ValueError, RecursionError):
-            return self.form.event.decode(self._with_sound_args(text))
-        return None
+        decode = self.form.event.decode
+        return _sound(decode, text) or _sound(lambda odd: decode(self._with_sound_args(odd)), text)
 
     def _with_sound_args(self, text: bytes | msgspec.Raw) -> bytes:
         fields = msgspec.json.decode(text, type=_Fields)
         args = msgspec.json.decode(fields["args"], type=_Fields) if "args" in fields else {}
-        sound = {name: value for name, value in args.items() if self._is_sound({"args": {name: value}})}
+        alone = {name: msgspec.json.encode({"args": {name: value}}) for name, value in args.items()}
+        sound = {name: args[name] for name, event in alone.items() if _sound(self.form.event.decode, event)}
+        self.odd += len(args) - len(sound)
         return msgspec.json.encode(fields | {"args": sound})
-
-    def _is_sound(self, event: object) -> bool:
-        try:
-            self.form.event.decode(msgspec.json.encode(event))
-        except (ValueError, RecursionError):
-            self.odd += 1
-            return False
-        return True
 
     def _what_is_it(self, text: bytes) -> str:
         if not text.strip():
@@ -298,6 +275,13 @@ class Trace(Generic[E, H]):
         if text.lstrip().startswith(b"{"):
             return 'no "traceEvents" in it: not a profile, or cut off before its events; record the profile again'
         return f"not {self.form.what}"
+
+
+def _sound(decode: Callable[[Any], _T], text: bytes | bytearray | msgspec.Raw) -> _T | None:
+    """What is in the text; None where it is broken."""
+    with suppress(ValueError, RecursionError):
+        return decode(text)
+    return None
 
 
 def _merged(before: H, after: H) -> H:

@@ -99,9 +99,8 @@ _MOST: Final = 3
 
 
 def _unknown_threads(view: DeviceView) -> Missing | None:
-    if view.process.get("threads") is None:
-        return no_frames(view) or Missing("few_stack_samples", samples=0)
-    return None
+    is_known = view.process.get("threads") is not None
+    return None if is_known else no_frames(view) or Missing("few_stack_samples", samples=0)
 
 
 def _sleep(view: DeviceView) -> float:

@@ -42,7 +42,8 @@ class Counted:
 def watch_functions(jax: Any, tick: Tick) -> None:
     """Count the calls of every function that goes through `jax.jit` from now on."""
     original = jax.jit
-    idle = _no_trace()
+    core = sys.modules.get("jax._src.core")  # its place differs by version
+    idle = getattr(core, "trace_state_clean", None) or (lambda: True)  # whether JAX traces nothing just now
 
     @functools.wraps(original)
     def jit(*args: Any, **kwargs: Any) -> Any:
@@ -65,12 +66,6 @@ def _counted_maker(original: Callable[..., Any], tick: Tick, idle: Callable[[], 
         return Counted(original(*args, **kwargs), tick, idle, "gradient", getattr(function, "__code__", None))
 
     return maker
-
-
-def _no_trace() -> Callable[[], bool]:
-    """Whether JAX traces nothing just now; its place differs by version."""
-    core = sys.modules.get("jax._src.core")
-    return getattr(core, "trace_state_clean", None) or (lambda: True)
 
 
 class JaxProfiler(XplaneProfiler):

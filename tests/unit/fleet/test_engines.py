@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from advisor.errors import UsageError
-from advisor.fleet.engines import Failure, Killed, Local, engine, outcomes_of
+from advisor.fleet.engines import Failure, Killed, engine, local, outcomes_of
 from tests.fleet import add_or_die
 
 
 def test_every_task_once_whatever_the_others_do():
-    outcomes = dict(outcomes_of(Local(2), add_or_die, range(10, 18)))
+    outcomes = dict(outcomes_of(local(2), add_or_die, range(10, 18)))
     assert sorted(outcomes) == list(range(10, 18))
     assert isinstance(outcomes.pop(13), Killed)
     assert str(outcomes.pop(14)) == "advisor failed on it (ValueError); please report this"  # its text may quote a file
@@ -19,7 +19,7 @@ def test_every_task_once_whatever_the_others_do():
 
 
 def test_nothing_to_do():
-    assert list(outcomes_of(Local(1), add_or_die, [])) == []
+    assert list(outcomes_of(local(1), add_or_die, [])) == []
 
 
 @pytest.mark.parametrize(

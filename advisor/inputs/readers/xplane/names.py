@@ -43,7 +43,7 @@ RECORDER_HOOK: Final = r"^\$hook\.py:\d+ _advance$"
 RECORDER: Final = (
     r"^\$(?:hook\.py:\d+ (?:_tick|_advance|_phases)|marker\.py:\d+ (?:ends_step|_[a-z]\w+)"
     r"|phases\.py:\d+ (?:step|is_over|_\w+)|profilers\.py:\d+ (?:mark|_?end_mark|stop|clock|watched|__\w+__)"
-    r"|clock\.py:\d+ (?:add|steps|__\w+__)|(?:jax|tf)_steps\.py:\d+ \w+)$"
+    r"|clock\.py:\d+ (?:add|steps|__\w+__)|(?:(?:jax|tf)_steps|xplane)\.py:\d+ \w+)$"
 )
 
 # Python's side of compilation in JAX; then what XLA, JAX and tf.function call it.
