@@ -103,7 +103,7 @@ def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | Not
 
 def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: MeasuredRun) -> Outcome:
     """What comes of one rule on the rows of its scope, whose settings are in the same order."""
-    fits = [not any(_unmet(rule.applies, setting, run.format)) for setting in settings]
+    fits = [not _unmet(rule.applies, setting, run.format) for setting in settings]
     if not any(fits):
         return "not_applicable"
     applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
@@ -190,25 +190,21 @@ def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
     return next(iter(lacking), ()) if all(lacking) else ()
 
 
-def _unmet(applies: Applies, setting: _Setting, file_format: str) -> Iterator[str]:
+def _unmet(applies: Applies, setting: _Setting, file_format: str) -> list[str]:
     """The conditions, by key, that do not hold there; an unknown capability is left to the rule."""
-    if applies.framework and setting.framework not in applies.framework:
-        yield "framework"
-    if applies.format and file_format not in applies.format:
-        yield "format"
-    if applies.device is not None and applies.device != setting.on_device:
-        yield "device"
-    if applies.tpu is not None and applies.tpu != setting.on_tpu:
-        yield "tpu"
-    if applies.distributed is not None and applies.distributed != setting.distributed:
-        yield "distributed"
-    yield from (note for note in _NOTES if getattr(applies, note) and note not in setting.notes)
-    if setting.workloads.isdisjoint(applies.workload):
-        yield "workload"
-    if applies.phase and not _has_phase(applies, setting):
-        yield "phase"
-    if applies.min_capability is not None and (setting.capability or applies.min_capability) < applies.min_capability:
-        yield "min_capability"
+    least = applies.min_capability or 0.0
+    unmet = {
+        "framework": applies.framework and setting.framework not in applies.framework,
+        "format": applies.format and file_format not in applies.format,
+        "device": applies.device not in {None, setting.on_device},
+        "tpu": applies.tpu not in {None, setting.on_tpu},
+        "distributed": applies.distributed not in {None, setting.distributed},
+        **{note: getattr(applies, note) and note not in setting.notes for note in _NOTES},
+        "workload": setting.workloads.isdisjoint(applies.workload),
+        "phase": applies.phase and not _has_phase(applies, setting),
+        "min_capability": (setting.capability or least) < least,
+    }
+    return [key for key, is_unmet in unmet.items() if is_unmet]
 
 
 def _has_phase(applies: Applies, setting: _Setting) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside.batches import Batches, noted
+from advisor.recording.inside.job import Batches, noted
 
 torch = pytest.importorskip("torch")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Dict, List, Type
 
 from .data import Loader, RepeatedInput, TfData
-from .ddp import Ddp
 from .jit import Jit
-from .modules import Autocast, ChannelsLast, Compile
+from .modules import Autocast, ChannelsLast, Compile, Ddp
 from .optimizer import Optimizer
 from .patch import Patch as Patch
 from .switches import Cudnn, DebugAids, Environment, Garbage, Matmul, Threads
