@@ -35,16 +35,26 @@ class Times:
         self.run_delay_ms, self.own_delay_ms, self.cpu_ms = run_delay_ms, own_delay_ms, cpu_ms
 
 
-class DeviceClock:
-    """Marks on a device's queue."""
+class CudaClock:
+    """Marks on a device's queue: CUDA events on the current stream."""
 
-    def event(self) -> object:
-        """A mark behind all work queued so far."""
-        raise NotImplementedError
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
 
-    def steps_ms(self, events: list[object]) -> list[float] | None:
+    def event(self) -> Any:
+        """A mark behind all work queued so far; None while a graph is captured, which admits no event."""
+        if self.cuda.is_current_stream_capturing():
+            return None
+        event = self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def steps_ms(self, events: List[Any]) -> Optional[List[float]]:
         """Milliseconds between consecutive marks; None where the device does not say."""
-        raise NotImplementedError
+        if any(event is None for event in events):
+            return None
+        self.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in zip(events, events[1:])]
 
 
 class RunDelay:
@@ -73,10 +83,10 @@ class RunDelay:
 class Lap:
     """Ends of consecutive steps on the host's clock; on a device's, where a device works behind the host."""
 
-    def __init__(self, device: DeviceClock | None = None) -> None:
+    def __init__(self, device: CudaClock | None = None) -> None:
         self.run_delay = RunDelay()
         self.device = device
-        self.events: list[object] = []
+        self.events: list[Any] = []
         self.ends: list[tuple[int, int | None]] = []
         self.own_delay_ms: float | None = None  # known once the lap has ended, as is the next
         self.cpu_ms: float | None = None

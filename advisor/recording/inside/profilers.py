@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-from .clock import DeviceClock
+from .clock import CudaClock
 from .job import cpus
 
 
@@ -65,7 +65,7 @@ class Profiler:
         """Write the recording with the block of measured times; its path."""
         raise NotImplementedError
 
-    def clock(self) -> DeviceClock | None:
+    def clock(self) -> CudaClock | None:
         """The clock of a device that works behind the host; None without one."""
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable
 
-from .clock import DeviceClock
+from .clock import CudaClock
 from .files import compressed, process_name
 from .job import LoaderWatch
 from .profilers import OURS, Profiler, watch
@@ -57,7 +57,7 @@ class TorchProfiler(Profiler):
         looked = {"batches": batches.notes} if batches.looked else {}
         return {**super().job(), "loader_workers": self.loaders.workers, **looked}
 
-    def clock(self) -> DeviceClock | None:
+    def clock(self) -> CudaClock | None:
         """As `Profiler.clock`: a CUDA stream's, where CUDA is in use."""
         cuda = sys.modules["torch"].cuda
         return CudaClock(cuda) if cuda.is_available() and cuda.is_initialized() else None
@@ -73,27 +73,6 @@ class _WithoutInductor:
 
     def __exit__(self, *_: object) -> None:
         self.lazy.update(self.hidden)
-
-
-class CudaClock(DeviceClock):
-    """CUDA events on the current stream."""
-
-    def __init__(self, cuda: Any) -> None:
-        self.cuda = cuda
-
-    def event(self) -> object:
-        """As `DeviceClock.event`; None while a graph is captured, which admits no event."""
-        if self.cuda.is_current_stream_capturing():
-            return None
-        event = self.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def steps_ms(self, events: list[Any]) -> list[float] | None:
-        if any(event is None for event in events):
-            return None
-        self.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in zip(events, events[1:])]
 
 
 def watch_profilers(on_other: Callable[[], None]) -> None:
