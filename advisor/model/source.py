@@ -33,7 +33,7 @@ class Steps(Frozen):
 
     `whole_mean_ms` is the mean with uneven steps, null where these hardly add to it; savings and accounting are of it.
     `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
-    are of that step, with the shares of the recorded one.
+    are of that step, with the shares of the recorded one, or of `unprofiled_whole_ms`, its mean with uneven steps.
     `unprofiled_steps_ms` are the steps that it is typical of, `unprofiled_delay_ms` what one of them waited for a CPU
     because of other programs, on average, and is without.
     `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
@@ -49,6 +49,7 @@ class Steps(Frozen):
     step_mean_ms: float | None
     whole_mean_ms: float | None = None
     unprofiled_ms: float | None = None
+    unprofiled_whole_ms: float | None = None
     unprofiled_steps_ms: tuple[float, ...] = ()
     unprofiled_delay_ms: float | None = None
     left_out: tuple[LeftOutStep, ...]
@@ -63,7 +64,8 @@ class Steps(Frozen):
     @property
     def length_ms(self) -> float | None:
         """The step that all times of a report are of: without the profiler where that was timed, else as recorded."""
-        return self.usual_ms if self.whole_mean_ms is None or self.unprofiled_ms is not None else self.whole_mean_ms
+        whole_ms = self.whole_mean_ms if self.unprofiled_ms is None else self.unprofiled_whole_ms
+        return self.usual_ms if whole_ms is None else whole_ms
 
     @property
     def usual_ms(self) -> float | None:

@@ -75,8 +75,8 @@ class Candidate:
     @property
     def severity(self) -> Severity:
         """The severity if no other finding saves of the same time."""
-        step_ms, middle_ms = self.step_ms(self.pool), ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
-        return self.severity_of(middle_ms / step_ms if step_ms else 0.0)
+        part, middle_ms = self.part_of_recorded(self.pool), ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
+        return self.severity_of(middle_ms * (1.0 if part is None else part) / self.step_ms if self.step_ms else 0.0)
 
     def severity_of(self, saved_share: float) -> Severity:
         """The level that the rule states; else that of the middle of the saving, as a share of the step.
@@ -146,15 +146,21 @@ class Candidate:
         value = self.row.get(metric)
         return value if isinstance(value, float) else None
 
-    def step_ms(self, of: str | None) -> float | None:
-        """The recorded step that a saving in this part is held against: the first of these means that is known."""
-        if of == OUTLIERS:
-            means = ["complete_step_mean_ms", "step_mean_ms"]
-        elif self.known("unprofiled_step_ms") is None:
-            means = ["whole_step_mean_ms", "step_mean_ms"]
-        else:
-            means = ["step_mean_ms"]
-        return next(filter(None, map(self.known, means)), None)
+    @property
+    def step_ms(self) -> float | None:
+        """The step of the report, with uneven ones if these add to it: as the program takes it alone, else as recorded."""
+        kind = "{}step_mean_ms" if self.known("unprofiled_step_ms") is None else "unprofiled_{}step_ms"
+        return self.known(kind.format("whole_")) or self.known(kind.format(""))
+
+    def part_of_recorded(self, of: str | None) -> float | None:
+        """What a recorded millisecond of this part takes without the profiler; None where that step was not timed."""
+        unprofiled_ms, usual_ms = self.known("unprofiled_step_ms"), self.known("step_mean_ms")
+        if unprofiled_ms is None or not usual_ms:
+            return None
+        if of != OUTLIERS:
+            return unprofiled_ms / usual_ms
+        recorded_ms = (self.known("complete_step_mean_ms") or 0.0) - usual_ms
+        return min(1.0, (self.known("unprofiled_long_ms") or 0.0) / recorded_ms) if recorded_ms > 0 else 1.0
 
     def pool_ms(self, pool: str) -> float:
         """Milliseconds per step in that part of the step: of copies what no kernel covers, as in the accounting."""

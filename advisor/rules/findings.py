@@ -81,27 +81,24 @@ def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
 
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
-    """What is saved of a step; of the mean with the uneven ones, if it is they that get shorter."""
-    rule = candidate.rule
-    if share is None or rule.saving is None:
+    """What is saved of the step that all times of a report are of."""
+    rule, step_ms = candidate.rule, candidate.step_ms
+    if share is None or rule.saving is None or not step_ms:
         return None
     is_of_outliers = share.parts.get(OUTLIERS, 0.0) > share.high_ms / 2
     of = OUTLIERS if is_of_outliers else candidate.pool or rule.saving.of
-    step_ms, unprofiled_ms = candidate.step_ms(of), candidate.known("unprofiled_step_ms")
-    if not step_ms:
-        return None
-    # the recorded step has the profiler's cost, and what a job saves has not
-    scale = 1.0 if of == OUTLIERS or unprofiled_ms is None else unprofiled_ms / step_ms
+    part = candidate.part_of_recorded(of)  # the recorded step has the profiler's cost, and what a job saves has not
     # waits for other programs need not go with the work that they lengthen
-    waits = candidate.known("run_delay_share") if unprofiled_ms is None else None
-    low_share, high_share = (min(ms / step_ms, 1.0) for ms in (share.low_ms * (1 - (waits or 0.0)), share.high_ms))
+    waits = candidate.known("run_delay_share") if part is None else None
+    scale = 1.0 if part is None else part
+    low_ms, high_ms = (min(scale * ms, step_ms) for ms in (share.low_ms * (1 - (waits or 0.0)), share.high_ms))
     return Saving(
-        low_ms=scale * low_share * step_ms,
-        high_ms=scale * high_share * step_ms,
-        low_share=low_share,
-        high_share=high_share,
+        low_ms=low_ms,
+        high_ms=high_ms,
+        low_share=low_ms / step_ms,
+        high_share=high_ms / step_ms,
         of=of,
-        parts={pool: scale * part for pool, part in share.parts.items()},
+        parts={pool: scale * ms for pool, ms in share.parts.items()},
         shared_ms=scale * share.shared_ms,
         after=_INPUT if candidate.row.get("loader_sets_pace") and of not in {_INPUT, OUTLIERS} else None,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),

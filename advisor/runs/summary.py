@@ -349,6 +349,7 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         step_mean_ms=row["step_mean_ms"],
         whole_mean_ms=row.get("whole_step_mean_ms"),
         unprofiled_ms=row.get("unprofiled_step_ms"),
+        unprofiled_whole_ms=row.get("unprofiled_whole_step_ms"),
         unprofiled_steps_ms=unprofiled_steps_ms(view),
         unprofiled_delay_ms=view.process.get("unprofiled_delay_ms"),
         left_out=tuple(_left_out(selection.steps.filter(pl.col("left_out").is_not_null()))),

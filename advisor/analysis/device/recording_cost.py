@@ -7,6 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
+from advisor.vocabulary.limits import THREE_SIGMA
 
 OP_NS: Final = 1_000
 """What recording an op with its shapes costs where it was not measured."""
@@ -14,6 +15,9 @@ OP_NS: Final = 1_000
 _MOST_OP_NS: Final = 10_000
 _STEADY: Final = 1.5
 """Medians of steps that did not change differ by less, on a busy machine too."""
+
+_LEAST_EXCESS: Final = 0.1
+"""Of the median: a step that takes less beyond it is even, as among recorded ones."""
 
 _MOST_WAITING: Final = 10
 """A recorded step takes at most so many times what it takes without its waits for a CPU: else nothing is known."""
@@ -46,6 +50,28 @@ def unprofiled_steps_ms(view: DeviceView) -> tuple[float, ...]:
         return ()
     names = ["before_steps_ms"] if view.device is not None else ["before_steps_ms", "after_steps_ms"]
     return tuple(step for name in names for step in view.process.get(name) or ())
+
+
+def unprofiled_long_ms(view: DeviceView) -> float | Missing:
+    """What uneven steps add to the mean step without the profiler, in ms.
+
+    Recorded steps are few, and the recorder may be what lengthens them. So where at least as many were timed without
+    it, it is the mean over both.
+    """
+    typical = unprofiled_ms(view)
+    if isinstance(typical, Missing):
+        return typical
+    recorded_ms, count = max(0.0, _mean_ms(view.lasting) - _mean_ms(view.steps)), view.lasting.height
+    timed = np.array(unprofiled_steps_ms(view))
+    if len(timed) < count:
+        return recorded_ms
+    median = np.median(timed)
+    limit = median + max(THREE_SIGMA * float(np.median(np.abs(timed - median))), _LEAST_EXCESS * median)
+    return float((count * recorded_ms + (timed[timed > limit] - median).sum()) / (count + len(timed)))
+
+
+def _mean_ms(steps: pl.DataFrame) -> float:
+    return float(steps["dur_ns"].to_numpy().mean()) / 1e6
 
 
 def slowdown(view: DeviceView) -> float:

@@ -5,9 +5,11 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import places
-from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_ms
+from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_long_ms, unprofiled_ms
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
+from advisor.metrics.steps.step_times import whole_ms
+from advisor.model.missing import Missing
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 
@@ -23,6 +25,13 @@ def _tracing_share(view: DeviceView) -> float:
     share, kinds = measured_share(view), view.once(recorded)
     cost = _FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
     return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
+
+
+def _unprofiled_whole_ms(view: DeviceView) -> float | Missing | None:
+    typical, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
+    if isinstance(typical, Missing) or isinstance(long_ms, Missing):
+        return typical
+    return typical + long_ms if whole_ms(view) is not None else None
 
 
 measure(
@@ -54,6 +63,16 @@ measure("unprofiled_step_ms", unprofiled_ms).says(
     "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
     "recorded ones 1.5 times, or those before and after differ by as much",
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
+)
+measure("unprofiled_long_ms", unprofiled_long_ms).says(
+    "What uneven steps add to the mean step without the profiler.",
+    "of the recorded steps, and of those timed without the profiler if they are as many: sum over the uneven ones of "
+    "(step - median) / all of them; uneven above median + 3 x 1.4826 x MAD and 1.1 x the median",
+    "own choice, as for the recorded steps",
+)
+measure("unprofiled_whole_step_ms", _unprofiled_whole_ms).says(
+    "The step without the profiler with the uneven ones, if these add 5 % or more to the recorded mean.",
+    "unprofiled_step_ms + unprofiled_long_ms",
 )
 measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height).says(
     "Python calls recorded per step.", "python and module ranges / steps"

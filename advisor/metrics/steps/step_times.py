@@ -16,9 +16,10 @@ def _step_cv(view: DeviceView) -> Value:
     return float(times.std(ddof=1) / times.mean()) if len(times) > 1 else None
 
 
-def _whole_ms(view: DeviceView) -> float | None:
-    whole_ms, used_ms = (float(of["dur_ns"].to_numpy().mean()) / 1e6 for of in (view.lasting, view.steps))
-    return whole_ms if whole_ms >= (1 + _LONG_SHARE) * used_ms else None
+def whole_ms(view: DeviceView) -> float | None:
+    """The mean step with the uneven ones, in ms; None where these hardly add to it."""
+    mean_ms, used_ms = (float(of["dur_ns"].to_numpy().mean()) / 1e6 for of in (view.lasting, view.steps))
+    return mean_ms if mean_ms >= (1 + _LONG_SHARE) * used_ms else None
 
 
 @tabulates("recorded_step")
@@ -48,7 +49,7 @@ measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_n
     "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
     "sum of the complete steps / their number",
 )
-measure("whole_step_mean_ms", _whole_ms).says(
+measure("whole_step_mean_ms", whole_ms).says(
     "Mean step time with the uneven steps, if these add 5 % or more to it: shares and savings are parts of it then.",
     "sum of the used and uneven steps, without a first one that starts up, / their number",
 )
