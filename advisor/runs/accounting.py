@@ -35,9 +35,9 @@ def account(
     worker, step_ms, usual_ms = steps.worker, steps.length_ms, steps.usual_ms
     if not rows or not step_ms or not usual_ms:
         return None
-    rows = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows]
-    if step_ms > usual_ms:
-        rows.append({"part": LONG, "share": 1 - usual_ms / step_ms})
+    usual = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows if row["part"] != LONG]
+    long = next((row for row in rows if row["part"] == LONG), {"part": LONG})
+    rows = [*usual, {**long, "share": 1 - usual_ms / step_ms}] if step_ms > usual_ms else usual
     of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
     by_part = {str(row["part"]): row for row in rows}

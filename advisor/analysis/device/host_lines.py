@@ -3,7 +3,7 @@
 import builtins
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -48,10 +48,12 @@ _SOME: Final = 0.2  # of the calls of an op
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     """The stacks of the main thread, or of the loader's workers, with `kind`: what the line calls, as it decides.
 
+    `excess_ns` is what the line takes more in uneven steps than in the others; 0 where steps were not told apart.
     Where the main thread's lines were not sampled, the functions of a native program stand for it, sampled or recorded.
     """
     if view.process.get("stacks") is None and not of_loader:
-        return _native(view) if view.host_samples.height else _recorded(view)
+        rows = _native(view) if view.host_samples.height else _recorded(view)
+        return rows.with_columns(excess_ns=pl.lit(0, pl.Int64))
     stacks = pl.DataFrame({"stack": view.process.get("stacks") or []}, schema={"stack": STACKS}).unnest("stack")
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(_NAME)).then("call").otherwise(pl.lit(""))
@@ -62,7 +64,9 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     is_op = (pl.col("below").list.len() == 0) & _called(view.once(_ops)["name"])
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
     kind = pl.when(pl.col("above").str.contains(_LOADS)).then(pl.lit("loading")).otherwise(kind)
-    return stacks.with_columns(kind=kind)
+    part = view.process.get("uneven_part") or 0.0  # a line of every step is in the uneven ones too
+    even = (pl.col("ns") - pl.col("uneven_ns")) / (1 - part)
+    return stacks.with_columns(kind=kind, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
 
 
 def _native(view: DeviceView) -> pl.DataFrame:
@@ -166,10 +170,14 @@ def losses(view: DeviceView) -> list[Loss]:
     holds four fifths of it, or by a line of that. `share` is no more than what the recording holds of such time:
     outside of the framework's ops that train, or with a device while that idles.
     """
+    return _losses(view, pl.col("ns"), view.once(_outside))
+
+
+def _losses(view: DeviceView, time: pl.Expr, most: float) -> list[Loss]:
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
-    rows = stacks.with_columns(is_aside=is_aside).filter(pl.col("line").is_not_null()).to_dicts()
-    tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
+    rows = stacks.with_columns(is_aside=is_aside, ns=time).filter(pl.col("line").is_not_null()).to_dicts()
+    tree, total = Node(""), max(1, int(stacks["ns"].sum()))
     own_ns: Counter[tuple[str, str]] = Counter()
     for row in rows:
         counts, frames = row["kind"] in {*rare, OWN} or row["is_aside"], [*(row.get("callers") or []), row]
@@ -191,9 +199,19 @@ def host_lines(view: DeviceView) -> str | None:
     if int(view.once(sampled)["samples"].sum()) < FEW_SAMPLES:
         return None
     largest = view.once(losses)
-    if sum(loss.share for loss in largest) < _HALF * view.once(_outside):
-        return ""
-    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in largest[:_MOST_LINES])
+    return _in_words(largest) if sum(loss.share for loss in largest) >= _HALF * view.once(_outside) else ""
+
+
+def uneven_lines(view: DeviceView) -> str | None:
+    """The lines in which half of what uneven steps take more or more passes; None where no such lines were sampled."""
+    stacks = view.once(sampled)
+    excess = int(stacks["excess_ns"].sum()) / max(1, int(stacks["ns"].sum()))
+    largest = _losses(view, pl.col("excess_ns"), 1.0) if excess else []
+    return _in_words(largest) if largest and sum(loss.share for loss in largest) >= _HALF * excess else None
+
+
+def _in_words(largest: Sequence[Loss]) -> str:
+    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in largest[:_MOST_LINES] if loss.share)
 
 
 def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]]) -> Loss:

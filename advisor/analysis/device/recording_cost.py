@@ -7,7 +7,6 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
-from advisor.vocabulary.limits import THREE_SIGMA
 
 OP_NS: Final = 1_000
 """What recording an op with its shapes costs where it was not measured."""
@@ -15,9 +14,6 @@ OP_NS: Final = 1_000
 _MOST_OP_NS: Final = 10_000
 _STEADY: Final = 1.5
 """Medians of steps that did not change differ by less, on a busy machine too."""
-
-_LEAST_EXCESS: Final = 0.1
-"""Of the median: a step that takes less beyond it is even, as among recorded ones."""
 
 _MOST_WAITING: Final = 10
 """A recorded step takes at most so many times what it takes without its waits for a CPU: else nothing is known."""
@@ -53,25 +49,18 @@ def unprofiled_steps_ms(view: DeviceView) -> tuple[float, ...]:
 
 
 def unprofiled_long_ms(view: DeviceView) -> float | Missing:
-    """What uneven steps add to the mean step without the profiler, in ms.
-
-    Recorded steps are few, and the recorder may be what lengthens them. So where at least as many were timed without
-    it, it is the mean over both.
-    """
-    typical = unprofiled_ms(view)
+    """What uneven steps add to the mean step without the profiler, in ms; as recorded where nobody noted that."""
+    typical, timed_ms = unprofiled_ms(view), view.process.get("uneven_ms")
     if isinstance(typical, Missing):
         return typical
-    recorded_ms, count = max(0.0, _mean_ms(view.lasting) - _mean_ms(view.steps)), view.lasting.height
-    timed = np.array(unprofiled_steps_ms(view))
-    if len(timed) < count:
-        return recorded_ms
-    median = np.median(timed)
-    limit = median + max(THREE_SIGMA * float(np.median(np.abs(timed - median))), _LEAST_EXCESS * median)
-    return float((count * recorded_ms + (timed[timed > limit] - median).sum()) / (count + len(timed)))
+    recorded_ns = view.lasting["dur_ns"].to_numpy().mean() - view.steps["dur_ns"].to_numpy().mean()
+    return max(0.0, float(recorded_ns) / 1e6) if timed_ms is None else float(timed_ms)
 
 
-def _mean_ms(steps: pl.DataFrame) -> float:
-    return float(steps["dur_ns"].to_numpy().mean()) / 1e6
+def with_uneven(view: DeviceView) -> float:
+    """The mean step with the uneven ones over the typical one, both without the profiler: stacks are of all of them."""
+    typical, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
+    return 1.0 if isinstance(typical, Missing) or isinstance(long_ms, Missing) else 1 + long_ms / typical
 
 
 def slowdown(view: DeviceView) -> float:

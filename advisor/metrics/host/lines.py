@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_lines import FEW_SAMPLES, WAITS, Loss, losses, outside_ops, place_of, sampled
+from advisor.analysis.device.recording_cost import with_uneven
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.host_calls import Kind, kinds
@@ -46,7 +47,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
     To record Python's calls makes them longer.
     """
-    share, step_ms = view.once(_share), view.per_step_ms(view.total_ns)
+    share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * with_uneven(view)
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms
@@ -89,8 +90,9 @@ measure("other_lines", _others, unit="text").says(
 )
 measure.saving("line", lambda view: view.once(_ends_ms)).says(
     "a step without that line",
-    "(line_share - twice its standard error) x step_mean_ms; without samples half of line_share x step_mean_ms",
-    "(line_share + twice its standard error) x step_mean_ms",
+    "(line_share - twice its standard error) x step_mean_ms x (1 + what uneven steps add); without samples half of "
+    "line_share x step_mean_ms",
+    "(line_share + twice its standard error) x step_mean_ms x (1 + what uneven steps add)",
     "standard error of a share of n samples: sqrt(share x (1 - share) / n)",
 )
 

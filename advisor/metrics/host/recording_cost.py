@@ -5,10 +5,18 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.places import places
-from advisor.analysis.device.recording_cost import OP_NS, RECORDED, measured_share, recorded, slowdown, unprofiled_long_ms, unprofiled_ms
+from advisor.analysis.device.recording_cost import (
+    OP_NS,
+    RECORDED,
+    measured_share,
+    recorded,
+    slowdown,
+    unprofiled_long_ms,
+    unprofiled_ms,
+)
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
-from advisor.metrics.steps.step_times import whole_ms
+from advisor.metrics.steps.step_times import LONG_SHARE
 from advisor.model.missing import Missing
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
@@ -31,7 +39,7 @@ def _unprofiled_whole_ms(view: DeviceView) -> float | Missing | None:
     typical, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
     if isinstance(typical, Missing) or isinstance(long_ms, Missing):
         return typical
-    return typical + long_ms if whole_ms(view) is not None else None
+    return typical + long_ms if long_ms >= LONG_SHARE * typical else None
 
 
 measure(
@@ -66,12 +74,12 @@ measure("unprofiled_step_ms", unprofiled_ms).says(
 )
 measure("unprofiled_long_ms", unprofiled_long_ms).says(
     "What uneven steps add to the mean step without the profiler.",
-    "of the recorded steps, and of those timed without the profiler if they are as many: sum over the uneven ones of "
-    "(step - median) / all of them; uneven above median + 3 x 1.4826 x MAD and 1.1 x the median",
+    "sum over the uneven ones of (step - median) / all steps timed without the profiler; uneven above median + 3 x "
+    "1.4826 x MAD and 1.1 x the median; where that was not noted, whole_step_mean_ms - step_mean_ms of the recording",
     "own choice, as for the recorded steps",
 )
 measure("unprofiled_whole_step_ms", _unprofiled_whole_ms).says(
-    "The step without the profiler with the uneven ones, if these add 5 % or more to the recorded mean.",
+    "The mean step without the profiler with the uneven ones, if these add 5 % or more to it.",
     "unprofiled_step_ms + unprofiled_long_ms",
 )
 measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height).says(

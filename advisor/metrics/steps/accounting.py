@@ -15,7 +15,7 @@ import polars as pl
 from advisor.analysis.device.categories import owned_spans
 from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
-from advisor.analysis.device.host_lines import host_lines
+from advisor.analysis.device.host_lines import host_lines, uneven_lines
 from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
 from advisor.analysis.device.own_ranges import holder
@@ -29,7 +29,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.vocabulary.parts import DELAYED, PARTS
+from advisor.vocabulary.parts import DELAYED, LONG, PARTS
 
 _LEAST_RECORDED: Final = 0.05
 """Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
@@ -67,7 +67,8 @@ def accounting(view: DeviceView) -> pl.DataFrame:
     The times add up to the used steps to the nanosecond. `range` is that of the program's own ranges in which most of
     the part lies, `range_share` how much of the part; null where there is none, or where host ranges say nothing of it.
     `lines` are those of the program with half of the host's own time or more, empty where that is around the ops of the
-    training; null where no stacks were sampled, and for other parts.
+    training; null where no stacks were sampled, and for other parts. Where lines that run in some steps only make
+    these long, there is a row of that part, without time of the used steps.
     """
     times = {part: int(time.sum()) for part, time in view.once(_parts).items()}
     when = view.once(_on_cpu_spans) if view.device is None else view.once(_idle_spans)
@@ -82,6 +83,8 @@ def accounting(view: DeviceView) -> pl.DataFrame:
         )
         for code in sorted((code for code, time in times.items() if time), key=[*PARTS].index)  # each has an entry
     ]
+    if rows and (lines := view.once(uneven_lines)):
+        rows.append((LONG, 0, 0.0, None, None, lines))
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
 
 

@@ -8,7 +8,8 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value, of_devices, tabulates
 
-_LONG_SHARE: Final = 0.05  # of the used steps: what leaves out more is shown with them
+LONG_SHARE: Final = 0.05
+"""Of the usual step: what uneven steps add is a part of the mean from here on."""
 
 
 def _step_cv(view: DeviceView) -> Value:
@@ -16,10 +17,9 @@ def _step_cv(view: DeviceView) -> Value:
     return float(times.std(ddof=1) / times.mean()) if len(times) > 1 else None
 
 
-def whole_ms(view: DeviceView) -> float | None:
-    """The mean step with the uneven ones, in ms; None where these hardly add to it."""
+def _whole_ms(view: DeviceView) -> float | None:
     mean_ms, used_ms = (float(of["dur_ns"].to_numpy().mean()) / 1e6 for of in (view.lasting, view.steps))
-    return mean_ms if mean_ms >= (1 + _LONG_SHARE) * used_ms else None
+    return mean_ms if mean_ms >= (1 + LONG_SHARE) * used_ms else None
 
 
 @tabulates("recorded_step")
@@ -49,7 +49,7 @@ measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_n
     "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
     "sum of the complete steps / their number",
 )
-measure("whole_step_mean_ms", whole_ms).says(
+measure("whole_step_mean_ms", _whole_ms).says(
     "Mean step time with the uneven steps, if these add 5 % or more to it: shares and savings are parts of it then.",
     "sum of the used and uneven steps, without a first one that starts up, / their number",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from .job import cpus
 from .threads import others_part, work
@@ -12,6 +12,7 @@ from .threads import others_part, work
 now_ns = time.perf_counter_ns
 _DIGITS = 6  # of milliseconds: nanoseconds
 _LEAST_MS = 1e-6
+_THREE_SIGMA, _LEAST_EXCESS = 3 * 1.4826, 0.1  # of the median absolute deviation; of the median
 _PIECES, _LEAST_PIECE = 20, 5  # steps
 
 
@@ -133,6 +134,23 @@ class Lap:
             for ((start, _), (end, _)), wait in zip(steps, waits)
         ]
         return host_ms, run_delay_ms
+
+
+def uneven_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:
+    """The numbers of the steps that are far longer than the median of their lap, and what they take beyond it, in ms.
+
+    Far longer is by three standard deviations, robustly, and by a tenth.
+    """
+    numbers: Set[int] = set()
+    first, excess_ms = 0, 0.0
+    for steps_ms in laps:
+        median = _median(steps_ms) or 0.0
+        spread = _median([abs(step - median) for step in steps_ms]) or 0.0
+        limit = median + max(_THREE_SIGMA * spread, _LEAST_EXCESS * median)
+        longer = {at: step - median for at, step in enumerate(steps_ms, first) if step > limit}
+        numbers.update(longer)
+        first, excess_ms = first + len(steps_ms), excess_ms + sum(longer.values())
+    return numbers, excess_ms
 
 
 def thinned(steps_ms: Sequence[float]) -> list[float]:

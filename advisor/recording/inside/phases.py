@@ -6,7 +6,7 @@ import gc
 import sys
 from typing import Any, Dict, List, Optional
 
-from .clock import Lap, Times, thinned
+from .clock import Lap, Times, thinned, uneven_steps
 from .lines import call_of
 from .profilers import Profiler
 from .software import software
@@ -181,7 +181,7 @@ class Phases(Steps):
         self.stacks.resume()
 
     def _before(self, result: object) -> None:
-        self.stacks.steps += 1
+        self.stacks.end_step()
         if self._is_lap_over(result):
             self.stacks.pause()
             self.before = self._close()
@@ -215,7 +215,7 @@ class Phases(Steps):
             self.stacks.resume()
 
     def _after(self, result: object) -> None:
-        self.stacks.steps += 1
+        self.stacks.end_step()
         if self._is_lap_over(result):
             self.after = self._close()
             self.phase, self.lap = "sample", Lap()
@@ -223,7 +223,7 @@ class Phases(Steps):
             self._export_if_sampled()
 
     def _sample(self, result: object) -> None:
-        self.stacks.steps += 1
+        self.stacks.end_step()
         if self.lap:
             self.lap.add()
         self._export_if_sampled()
@@ -242,6 +242,9 @@ class Phases(Steps):
     def block(self, ended: str) -> dict[str, Any]:
         """What the trace tells of the recording: no argument, no host, of the environment a closed list."""
         waits = [t.run_delay_ms for t in (self.before, self.after) if t.run_delay_ms is not None]
+        laps = [times.steps_ms for times in (self.before, self.after, self.sampled)]
+        uneven, excess_ms = uneven_steps(laps)
+        steps = max(1, sum(map(len, laps)))
         return {
             "format": FORMAT,
             "unprofiled": {
@@ -250,6 +253,8 @@ class Phases(Steps):
                 "before_steps_ms": self.before.steps_ms,
                 "after_steps_ms": self.after.steps_ms,
                 "run_delay_ms": sum(waits) / len(waits) if waits else None,
+                "uneven_ms": excess_ms / steps,
+                "uneven_part": len(uneven) / steps,
             },
             "profiled": {
                 "step_ms": self.profiled.step_ms,
@@ -262,7 +267,7 @@ class Phases(Steps):
                 "size": len(self.sampled.steps_ms),
                 "steps_ms": thinned(self.sampled.steps_ms),
             },
-            "stacks": self.stacks.block(),
+            "stacks": self.stacks.block(uneven),
             "marker": self.marker,
             "job": self.profiler.job(),
             "software": software(),

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
 from .lines import Stack, described, is_own
 from .threads import Threads
@@ -41,6 +41,7 @@ class Sampler:
         visit: Gets each stack's innermost frame, and the time that the sample stands for.
 
     Attributes:
+        step: The number of the step that goes on; its owner counts.
         samples: Number of samples so far.
         span_ns: How long it has sampled.
         threads: The process's threads meanwhile.
@@ -49,8 +50,8 @@ class Sampler:
     def __init__(self, visit: Callable[[Any, int], None] = lambda *_: None) -> None:
         self.visit = visit
         self.threads = Threads(is_own)
-        self.samples, self.span_ns = 0, 0
-        self._weights: Dict[Stack, List[int]] = {}
+        self.step = self.samples = self.span_ns = 0
+        self._weights: Dict[Tuple[Stack, int], List[int]] = {}
         self._random = random.Random(0)  # noqa: S311 - the program's own generator stays as it is
         self._due_ns = self._since_ns = 0
         self._originals: List[Tuple[Any, str, Any]] = []
@@ -90,14 +91,18 @@ class Sampler:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(_ALARM) == self._sample:
             signal.signal(_ALARM, signal.SIG_DFL)
 
-    def stacks(self) -> List[Dict[str, Any]]:
-        """What was sampled: each line with the calls below it, its samples and what they weigh in ns."""
+    def stacks(self, uneven: Collection[int] = ()) -> List[Dict[str, Any]]:
+        """What was sampled: each line with the calls below it, its samples and what they weigh in ns.
+
+        `uneven_ns` is that weight in the steps with these numbers.
+        """
         merged: Dict[str, Dict[str, Any]] = {}
-        for stack, (samples, ns) in list(self._weights.items()):
+        for (stack, step), (samples, ns) in list(self._weights.items()):
             names = described(stack)
-            of = merged.setdefault(repr(names), dict(names, samples=0, ns=0))
+            of = merged.setdefault(repr(names), dict(names, samples=0, ns=0, uneven_ns=0))
             of["samples"] += samples
             of["ns"] += ns
+            of["uneven_ns"] += ns if step in uneven else 0
         return sorted(merged.values(), key=lambda each: -int(each["ns"]))
 
     def _arm(self, now_ns: int) -> None:
@@ -115,7 +120,7 @@ class Sampler:
         while frame is not None and depth:
             stack.append((frame.f_code, frame.f_lasti))
             frame, depth = frame.f_back, depth - 1
-        weight = self._weights.setdefault(tuple(stack), [0, 0])
+        weight = self._weights.setdefault((tuple(stack), self.step), [0, 0])
         weight[0] += 1
         weight[1] += ns
         self.samples += 1

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Collection, Dict, List, Optional
 
 from .lines import described
 from .loading import Loading, counted
@@ -71,15 +71,23 @@ class Stacks:
         self.sampler.stop()
         self.folder = None
 
-    def block(self) -> Optional[Dict[str, Any]]:
-        """What was sampled, over how many steps and how long; None where no samples are wanted."""
+    def end_step(self) -> None:
+        """A step ends, and the next one begins."""
+        self.steps += 1
+        self.sampler.step = self.steps
+
+    def block(self, uneven: Collection[int] = ()) -> Optional[Dict[str, Any]]:
+        """What was sampled, over how many steps and how long; None where no samples are wanted.
+
+        `uneven` are the numbers of the sampled steps that took far longer than the others.
+        """
         if not self.has_samples:
             return None
         return {
             "steps": self.steps,
             "span_ns": self.sampler.span_ns,
             "samples": self.sampler.samples,
-            "main": self.sampler.stacks(),
+            "main": self.sampler.stacks(uneven),
             "threads": self.sampler.threads.block(self.sampler.span_ns, lambda place: described((place,))),
             "loading": LOADING.facts(),
             "workers": _read(self.folder) if self.folder else [],

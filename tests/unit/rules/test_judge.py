@@ -324,15 +324,15 @@ def test_a_fix_that_is_made_already_is_left_out():
 
 
 def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
-    found = measured({"input_share": 0.5, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
+    found = measured({"input_share": 0.5, "outliers_share": 0.5, "whole_step_mean_ms": 150.0})
     won = judged(found, rule("a", **saving(15, 30, of="outliers"))).findings[0].saving
     assert (won.low_share, won.high_share) == (0.1, 0.2)
 
 
-@pytest.mark.parametrize(("pauses_ms", "of", "share"), [(61, "outliers", 61 / 150), (60, "input", 0.6)])
-def test_a_saving_that_is_mostly_of_uneven_steps_is_of_the_mean_with_them(pauses_ms: int, of: str, share: float):
+@pytest.mark.parametrize(("pauses_ms", "of", "share"), [(61, "outliers", 61 / 150), (60, "input", 60 / 150)])
+def test_every_saving_is_of_the_mean_with_uneven_steps_if_these_add_to_it(pauses_ms: int, of: str, share: float):
     """Of each step of 100 ms, 30 ms wait for input; of 150 ms, outlier steps included, they add 50."""
-    found = measured({"input_share": 0.3, "outliers_share": 0.5, "complete_step_mean_ms": 150.0})
+    found = measured({"input_share": 0.3, "outliers_share": 0.5, "whole_step_mean_ms": 150.0})
     spread = {"of": "input", "then_from": ["outliers"], "low_ms": 20, "high_ms": pauses_ms, "method": "m"}
     (finding,) = judged(found, rule("slow", saving=spread)).findings
     assert (finding.saving.of, finding.saving.high_share) == (of, pytest.approx(share))
@@ -344,6 +344,16 @@ def test_what_waits_for_other_programs_is_not_sure_to_be_saved(unprofiled, low_s
     row = {"input_share": 0.4, "run_delay_share": 0.4, "unprofiled_step_ms": unprofiled}
     (finding,) = judged(measured(row), rule("slow", **saving(10, 20))).findings
     assert (finding.saving.low_share, finding.saving.high_share) == (pytest.approx(low_share), pytest.approx(0.20))
+
+
+@pytest.mark.parametrize(("of", "ends_ms"), [("input", (5, 10)), ("outliers", (2.5, 5))])
+def test_savings_are_of_the_mean_step_without_the_profiler(of: str, ends_ms: tuple[float, float]):
+    """100 ms recorded are 50 without it; uneven steps add 40 ms to what was recorded, and 10 without the profiler."""
+    row = {"input_share": 0.4, "outliers_share": 0.4, "complete_step_mean_ms": 140.0, "whole_step_mean_ms": 140.0}
+    without = {"unprofiled_step_ms": 50.0, "unprofiled_long_ms": 10.0, "unprofiled_whole_step_ms": 60.0}
+    won = judged(measured(row | without), rule("a", **saving(10, 20, of=of))).findings[0].saving
+    assert (won.low_ms, won.high_ms) == pytest.approx(ends_ms)
+    assert (won.low_share, won.high_share) == pytest.approx([ms / 60 for ms in ends_ms])
 
 
 def test_no_saving_is_more_than_the_step():

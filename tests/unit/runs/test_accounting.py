@@ -46,6 +46,18 @@ def test_each_part_has_the_findings_that_save_of_it():
     }
 
 
+def test_lines_that_only_some_steps_run_explain_what_long_steps_add():
+    steps = changed(STEPS, unprofiled_ms=80.0, unprofiled_whole_ms=100.0)
+    lines = {"part": "long_steps", "share": 0.0, "lines": "train.py:12 `torch.save(...)` (20 %)"}
+    for rows, is_explained in ((ROWS, False), ([*ROWS, lines], True)):
+        of = account(rows, steps, (), ())
+        assert of
+        times = {part.part: (part.ms, part.is_explained) for part in of.parts}
+        assert times["compute"] == (pytest.approx(40), False)
+        assert times["long_steps"] == (pytest.approx(20), is_explained)
+        assert sum(part.ms for part in of.parts) == pytest.approx(of.step_ms)
+
+
 def test_of_a_step_without_its_waits_for_other_programs_the_work_has_their_time():
     shares = {"input": 0.1, "other_programs": 0.6, "own_processes": 0.06, "between": 0.04, "operators": 0.2}
     rows = [{"part": part, "share": share, "range": "f"} for part, share in shares.items()]
