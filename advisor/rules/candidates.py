@@ -148,7 +148,7 @@ class Candidate:
 
     @property
     def step_ms(self) -> float | None:
-        """The step of the report, with uneven ones if these add to it: as the program takes it alone, else as recorded."""
+        """The step of the report, with uneven ones if these add to it: without the profiler, else as recorded."""
         kind = "{}step_mean_ms" if self.known("unprofiled_step_ms") is None else "unprofiled_{}step_ms"
         return self.known(kind.format("whole_")) or self.known(kind.format(""))
 
