@@ -74,3 +74,7 @@ def with_limits(text: str) -> str:
     for name, limit in _WORDS.items() if "{" in text else ():
         text = text.replace(name, limit)
     return text
+
+
+LONG_SHARE: Final = 0.05
+"""Of the usual step: what uneven steps add is a part of the mean from here on."""

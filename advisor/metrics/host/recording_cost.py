@@ -16,8 +16,8 @@ from advisor.analysis.device.recording_cost import (
 )
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
-from advisor.metrics.steps.step_times import LONG_SHARE
 from advisor.model.missing import Missing
+from advisor.vocabulary.limits import LONG_SHARE
 
 _FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 

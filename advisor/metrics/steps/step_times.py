@@ -1,15 +1,11 @@
 """How long the steps take, and how even they are."""
 
-from typing import Final
-
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import Value, of_devices, tabulates
-
-LONG_SHARE: Final = 0.05
-"""Of the usual step: what uneven steps add is a part of the mean from here on."""
+from advisor.vocabulary.limits import LONG_SHARE
 
 
 def _step_cv(view: DeviceView) -> Value:
