@@ -23,8 +23,8 @@ class Noted(NamedTuple):
     `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
     it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
     `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
-    other programs; `uneven_ms` what steps far longer than the median add to the mean of all steps without the
-    profiler, `uneven_part` which part of the steps they are. `stacks` are rows of `STACKS`, sampled in steps without
+    other programs; `long_ms` what steps far longer than the median add to the mean of all steps without the
+    profiler, `long_part` which part of the steps they are. `stacks` are rows of `STACKS`, sampled in steps without
     the profiler; `batches` rows of `BATCHES`, none of them where a batch holds no sequences. `sleep_share` is the part
     of the sampled time, without waits for a CPU, in which the main thread did not run; `threads` are rows of `THREADS`.
     `pace_ms` are medians of equal pieces of the steps that were sampled last, `pace_steps` the numbers of the first of
@@ -43,8 +43,8 @@ class Noted(NamedTuple):
     before_steps_ms: list[float] | None = None
     after_steps_ms: list[float] | None = None
     unprofiled_delay_ms: float | None = None
-    uneven_ms: float | None = None
-    uneven_part: float | None = None
+    long_ms: float | None = None
+    long_part: float | None = None
     stacks: list[dict[str, Any]] | None = None
     batches: list[dict[str, Any]] | None = None
     sleep_share: float | None = None
@@ -62,8 +62,8 @@ class _Unprofiled(msgspec.Struct):
     before_steps_ms: Steps | None = None
     after_steps_ms: Steps | None = None
     run_delay_ms: Wait | None = None
-    uneven_ms: Wait | None = None
-    uneven_part: Annotated[float, msgspec.Meta(ge=0, le=0.5)] | None = None
+    long_ms: Wait | None = None
+    long_part: Annotated[float, msgspec.Meta(ge=0, le=0.5)] | None = None
 
 
 class _Profiled(msgspec.Struct):
@@ -89,7 +89,7 @@ class _Line(msgspec.Struct, kw_only=True):
 class _Stack(_Line, kw_only=True):
     samples: Count
     ns: Ns
-    uneven_ns: Ns = 0
+    long_ns: Ns = 0
     callers: Annotated[list[_Line], msgspec.Meta(max_length=64)] = []
     above: Text | None = None
     above_call: Text | None = None
@@ -196,8 +196,8 @@ def noted(block: object) -> Noted:
         before_steps_ms=free.before_steps_ms,
         after_steps_ms=free.after_steps_ms,
         unprofiled_delay_ms=free.run_delay_ms,
-        uneven_ms=free.uneven_ms,
-        uneven_part=free.uneven_part,
+        long_ms=free.long_ms,
+        long_part=free.long_part,
         stacks=_rows(of.stacks) if of.stacks else None,
         loading=_loading(of.stacks) if of.stacks else None,
         **_shares(of.stacks),

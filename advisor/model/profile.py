@@ -78,7 +78,7 @@ STACKS: Final = pl.Struct(
         "above_call": pl.String,  # what that function calls
         "below": pl.List(pl.String),  # functions of libraries that the line is in, the outermost first
         "ns": pl.Int64,  # the time that its samples stand for
-        "uneven_ns": pl.Int64,  # of that in steps far longer than the median
+        "long_ns": pl.Int64,  # of that in steps far longer than the median
         "samples": pl.Int64,
         "of_loader": pl.Boolean,  # of a worker process of the data loader
     }
@@ -148,8 +148,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "before_steps_ms": pl.List(pl.Float64),
         "after_steps_ms": pl.List(pl.Float64),
         "unprofiled_delay_ms": pl.Float64,
-        "uneven_ms": pl.Float64,  # what steps far longer than the median add to the mean one without the profiler
-        "uneven_part": pl.Float64,  # of these steps
+        "long_ms": pl.Float64,  # what steps far longer than the median add to the mean one without the profiler
+        "long_part": pl.Float64,  # of these steps
         "stacks": pl.List(STACKS),  # sampled in these steps; null: none were
         "sleep_share": pl.Float64,  # of the sampled time without waits for a CPU: the main thread did not run
         "threads": pl.List(THREADS),  # beside the main thread meanwhile; null: not noted

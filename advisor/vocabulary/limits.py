@@ -37,6 +37,9 @@ QUEUED_GAP_NS: Final = 5_000
 SLOW_CALL_NS: Final = 50_000
 """A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)."""
 
+LONG_SHARE: Final = 0.05
+"""Of the usual step: what uneven steps add is a part of the mean from here on."""
+
 THREE_SIGMA: Final = 3 * 1.4826
 """Median absolute deviations in three standard deviations of a normal distribution: beyond them a step is uneven."""
 
@@ -74,7 +77,3 @@ def with_limits(text: str) -> str:
     for name, limit in _WORDS.items() if "{" in text else ():
         text = text.replace(name, limit)
     return text
-
-
-LONG_SHARE: Final = 0.05
-"""Of the usual step: what uneven steps add is a part of the mean from here on."""

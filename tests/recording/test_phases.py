@@ -105,8 +105,8 @@ def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[i
             "before_steps_ms": [10.0] * 3,
             "after_steps_ms": [13.0] * 3,
             "run_delay_ms": 1.0,
-            "uneven_ms": 0.0,
-            "uneven_part": 0.0,
+            "long_ms": 0.0,
+            "long_part": 0.0,
         },
         "profiled": {"step_ms": 25.0, "run_delay_ms": 5.0, "own_delay_ms": 0.0, "cpu_ms": 60.0},
         "pace": {"step": 14, "size": 0, "steps_ms": []},
@@ -201,4 +201,4 @@ def test_a_long_run_of_steps_has_the_medians_of_twenty_pieces():
 def test_steps_far_beyond_the_median_of_their_lap_are_uneven():
     """Medians 10 and 20; of the first lap the third step takes 20 ms beyond it, of the second the fourth 40 ms."""
     laps = [[10.0, 10.5, 30.0, 9.5, 10.0], [], [20.0, 21.0, 19.0, 60.0, 20.0]]
-    assert clock.uneven_steps(laps) == ({2, 8}, 60.0)
+    assert clock.long_steps(laps) == ({2, 8}, 60.0)

@@ -64,8 +64,8 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     is_op = (pl.col("below").list.len() == 0) & _called(view.once(_ops)["name"])
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
     kind = pl.when(pl.col("above").str.contains(_LOADS)).then(pl.lit("loading")).otherwise(kind)
-    part = view.process.get("uneven_part") or 0.0  # a line of every step is in the uneven ones too
-    even = (pl.col("ns") - pl.col("uneven_ns")) / (1 - part)
+    part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
+    even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
     return stacks.with_columns(kind=kind, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
 
 
@@ -202,7 +202,7 @@ def host_lines(view: DeviceView) -> str | None:
     return _in_words(largest) if sum(loss.share for loss in largest) >= _HALF * view.once(_outside) else ""
 
 
-def uneven_lines(view: DeviceView) -> str | None:
+def long_lines(view: DeviceView) -> str | None:
     """The lines in which half of what uneven steps take more or more passes; None where no such lines were sampled."""
     stacks = view.once(sampled)
     excess = int(stacks["excess_ns"].sum()) / max(1, int(stacks["ns"].sum()))

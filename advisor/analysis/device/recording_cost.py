@@ -50,14 +50,14 @@ def unprofiled_steps_ms(view: DeviceView) -> tuple[float, ...]:
 
 def unprofiled_long_ms(view: DeviceView) -> float | Missing:
     """What uneven steps add to the mean step without the profiler, in ms; as recorded where nobody noted that."""
-    typical, timed_ms = unprofiled_ms(view), view.process.get("uneven_ms")
+    typical, timed_ms = unprofiled_ms(view), view.process.get("long_ms")
     if isinstance(typical, Missing):
         return typical
     recorded_ns = view.lasting["dur_ns"].to_numpy().mean() - view.steps["dur_ns"].to_numpy().mean()
     return max(0.0, float(recorded_ns) / 1e6) if timed_ms is None else float(timed_ms)
 
 
-def with_uneven(view: DeviceView) -> float:
+def long_factor(view: DeviceView) -> float:
     """The mean step with the uneven ones over the typical one, both without the profiler: stacks are of all of them."""
     typical, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
     return 1.0 if isinstance(typical, Missing) or isinstance(long_ms, Missing) else 1 + long_ms / typical

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_lines import FEW_SAMPLES, WAITS, Loss, losses, outside_ops, place_of, sampled
-from advisor.analysis.device.recording_cost import with_uneven
+from advisor.analysis.device.recording_cost import long_factor
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.host_calls import Kind, kinds
@@ -47,7 +47,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
     To record Python's calls makes them longer.
     """
-    share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * with_uneven(view)
+    share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * long_factor(view)
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms

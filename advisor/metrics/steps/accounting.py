@@ -15,7 +15,7 @@ import polars as pl
 from advisor.analysis.device.categories import owned_spans
 from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
-from advisor.analysis.device.host_lines import host_lines, uneven_lines
+from advisor.analysis.device.host_lines import host_lines, long_lines
 from advisor.analysis.device.host_work import callbacks, running
 from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
 from advisor.analysis.device.own_ranges import holder
@@ -83,7 +83,7 @@ def accounting(view: DeviceView) -> pl.DataFrame:
         )
         for code in sorted((code for code, time in times.items() if time), key=[*PARTS].index)  # each has an entry
     ]
-    if rows and (lines := view.once(uneven_lines)):
+    if rows and (lines := view.once(long_lines)):
         rows.append((LONG, 0, 0.0, None, None, lines))
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
 

@@ -136,7 +136,7 @@ class Lap:
         return host_ms, run_delay_ms
 
 
-def uneven_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:
+def long_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:
     """The numbers of the steps that are far longer than the median of their lap, and what they take beyond it, in ms.
 
     Far longer is by three standard deviations, robustly, and by a tenth.

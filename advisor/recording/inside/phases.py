@@ -6,7 +6,7 @@ import gc
 import sys
 from typing import Any, Dict, List, Optional
 
-from .clock import Lap, Times, thinned, uneven_steps
+from .clock import Lap, Times, long_steps, thinned
 from .lines import call_of
 from .profilers import Profiler
 from .software import software
@@ -243,7 +243,7 @@ class Phases(Steps):
         """What the trace tells of the recording: no argument, no host, of the environment a closed list."""
         waits = [t.run_delay_ms for t in (self.before, self.after) if t.run_delay_ms is not None]
         laps = [times.steps_ms for times in (self.before, self.after, self.sampled)]
-        uneven, excess_ms = uneven_steps(laps)
+        long, excess_ms = long_steps(laps)
         steps = max(1, sum(map(len, laps)))
         return {
             "format": FORMAT,
@@ -253,8 +253,8 @@ class Phases(Steps):
                 "before_steps_ms": self.before.steps_ms,
                 "after_steps_ms": self.after.steps_ms,
                 "run_delay_ms": sum(waits) / len(waits) if waits else None,
-                "uneven_ms": excess_ms / steps,
-                "uneven_part": len(uneven) / steps,
+                "long_ms": excess_ms / steps,
+                "long_part": len(long) / steps,
             },
             "profiled": {
                 "step_ms": self.profiled.step_ms,
@@ -267,7 +267,7 @@ class Phases(Steps):
                 "size": len(self.sampled.steps_ms),
                 "steps_ms": thinned(self.sampled.steps_ms),
             },
-            "stacks": self.stacks.block(uneven),
+            "stacks": self.stacks.block(long),
             "marker": self.marker,
             "job": self.profiler.job(),
             "software": software(),

@@ -91,18 +91,18 @@ class Sampler:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(_ALARM) == self._sample:
             signal.signal(_ALARM, signal.SIG_DFL)
 
-    def stacks(self, uneven: Collection[int] = ()) -> List[Dict[str, Any]]:
+    def stacks(self, long: Collection[int] = ()) -> List[Dict[str, Any]]:
         """What was sampled: each line with the calls below it, its samples and what they weigh in ns.
 
-        `uneven_ns` is that weight in the steps with these numbers.
+        `long_ns` is that weight in the steps with these numbers.
         """
         merged: Dict[str, Dict[str, Any]] = {}
         for (stack, step), (samples, ns) in list(self._weights.items()):
             names = described(stack)
-            of = merged.setdefault(repr(names), dict(names, samples=0, ns=0, uneven_ns=0))
+            of = merged.setdefault(repr(names), dict(names, samples=0, ns=0, long_ns=0))
             of["samples"] += samples
             of["ns"] += ns
-            of["uneven_ns"] += ns if step in uneven else 0
+            of["long_ns"] += ns if step in long else 0
         return sorted(merged.values(), key=lambda each: -int(each["ns"]))
 
     def _arm(self, now_ns: int) -> None:

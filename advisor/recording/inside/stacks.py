@@ -76,10 +76,10 @@ class Stacks:
         self.steps += 1
         self.sampler.step = self.steps
 
-    def block(self, uneven: Collection[int] = ()) -> Optional[Dict[str, Any]]:
+    def block(self, long: Collection[int] = ()) -> Optional[Dict[str, Any]]:
         """What was sampled, over how many steps and how long; None where no samples are wanted.
 
-        `uneven` are the numbers of the sampled steps that took far longer than the others.
+        `long` are the numbers of the sampled steps that took far longer than the others.
         """
         if not self.has_samples:
             return None
@@ -87,7 +87,7 @@ class Stacks:
             "steps": self.steps,
             "span_ns": self.sampler.span_ns,
             "samples": self.sampler.samples,
-            "main": self.sampler.stacks(uneven),
+            "main": self.sampler.stacks(long),
             "threads": self.sampler.threads.block(self.sampler.span_ns, lambda place: described((place,))),
             "loading": LOADING.facts(),
             "workers": _read(self.folder) if self.folder else [],

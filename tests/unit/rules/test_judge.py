@@ -323,14 +323,14 @@ def test_a_fix_that_is_made_already_is_left_out():
     assert [fix.do for fix in finding.fixes] == ["not made", "unknown"]
 
 
-def test_what_uneven_steps_cost_is_a_part_of_the_mean_with_them():
+def test_what_long_steps_cost_is_a_part_of_the_mean_with_them():
     found = measured({"input_share": 0.5, "outliers_share": 0.5, "whole_step_mean_ms": 150.0})
     won = judged(found, rule("a", **saving(15, 30, of="outliers"))).findings[0].saving
     assert (won.low_share, won.high_share) == (0.1, 0.2)
 
 
 @pytest.mark.parametrize(("pauses_ms", "of", "share"), [(61, "outliers", 61 / 150), (60, "input", 60 / 150)])
-def test_every_saving_is_of_the_mean_with_uneven_steps_if_these_add_to_it(pauses_ms: int, of: str, share: float):
+def test_every_saving_is_of_the_mean_with_long_steps_if_these_add_to_it(pauses_ms: int, of: str, share: float):
     """Of each step of 100 ms, 30 ms wait for input; of 150 ms, outlier steps included, they add 50."""
     found = measured({"input_share": 0.3, "outliers_share": 0.5, "whole_step_mean_ms": 150.0})
     spread = {"of": "input", "then_from": ["outliers"], "low_ms": 20, "high_ms": pauses_ms, "method": "m"}

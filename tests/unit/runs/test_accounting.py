@@ -146,7 +146,7 @@ def test_without_time_there_is_nothing_to_account_for():
     assert account(ROWS, changed(STEPS, step_mean_ms=None), (), ()) is None
 
 
-def test_what_uneven_steps_add_is_a_part_of_the_mean_step():
+def test_what_long_steps_add_is_a_part_of_the_mean_step():
     """100 ms a usual step, 125 ms with the uneven ones, which a finding shortens by 20."""
     whole = account(ROWS, changed(STEPS, whole_mean_ms=125.0), [finding("a", "outliers", outliers=20)], ())
     assert whole

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.analysis.device.host_lines import losses, sampled, uneven_lines
+from advisor.analysis.device.host_lines import long_lines, losses, sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.host_calls import kinds
 from advisor.model.missing import Missing
@@ -44,11 +44,11 @@ def test_a_line_that_saves_a_file_has_its_share_and_the_advice_for_it():
 
 def test_lines_that_only_some_steps_run_are_why_these_are_long():
     """A tenth of the steps is uneven; of 100 ms a line of every step has 10 in them, one that saves a file has all."""
-    even = BACKWARD | {"ns": 900_000_000, "uneven_ns": 90_000_000}
-    saves = stack("train.py:12", "torch.save", "torch/serialization.py: save", samples=10) | {"uneven_ns": 100_000_000}
+    even = BACKWARD | {"ns": 900_000_000, "long_ns": 90_000_000}
+    saves = stack("train.py:12", "torch.save", "torch/serialization.py: save", samples=10) | {"long_ns": 100_000_000}
     of = trace(even, saves)
-    of.process["uneven_part"] = 0.1  # type: ignore[index]
-    assert uneven_lines(of) == "train.py:12 `torch.save(...)` in `main` (10 %)"
+    of.process["long_part"] = 0.1  # type: ignore[index]
+    assert long_lines(of) == "train.py:12 `torch.save(...)` in `main` (10 %)"
 
 
 def test_a_line_of_python_takes_no_more_than_the_time_outside_of_ops():
