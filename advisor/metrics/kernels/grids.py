@@ -32,6 +32,9 @@ _PERSISTENT: Final = r"(?i)persist|stream_?k|_SK\d|^nvjet|deep_gemm|megakernel"
 _SIZES: Final = 3  # inputs of so many sizes on one grid
 _FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid by chance
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
+_BUSY_THREADS: Final = 1_024  # that a multiprocessor of every generation runs at once
+_BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: parts of a block meet and wait
+_SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
 _NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
 
@@ -66,6 +69,23 @@ def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
     return rows.join(pl.concat(covered), on="row", how="left", maintain_order="left")["others"].fill_null(value=False)
 
 
+def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
+    """Those of the program's own kernels: the grids of libraries are the libraries'."""
+    return view.once(_few_blocks).filter(pl.col("library").is_null())
+
+
+def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
+    """Longest and shortest time of a kernel whose work is split over all multiprocessors."""
+    threads = pl.col("blocks_per_sm") * pl.col("block") / _BUSY_THREADS
+    shares = (_BLOCK_AGAIN * pl.col("blocks_per_sm"), pl.min_horizontal(threads, "blocks_per_sm"))
+    now = pl.col("dur_ns")
+    slow, fast = (
+        pl.min_horizontal(now, pl.max_horizontal(now * part, pl.lit(shortest)))
+        for part, shortest in zip(shares, _SHORTEST_NS, strict=True)
+    )
+    return slow, fast
+
+
 def _tails(view: DeviceView) -> pl.DataFrame:
     """Tiled kernels of more than one wave, with `unused`: the part of their time that the last wave wastes."""
     waves = pl.col("blocks_per_sm") / _resident(view)
@@ -92,8 +112,7 @@ def _resident(view: DeviceView) -> pl.Expr:
     return pl.when(known & (fits >= 1)).then(fits)
 
 
-def _fill(view: DeviceView) -> float:
-    few = view.once(_few_blocks)
+def _fill(few: pl.DataFrame) -> float:
     total_ns, full_ns = few.select(pl.sum("dur_ns"), full=(pl.col("blocks_per_sm") * pl.col("dur_ns")).sum()).row(0)
     return float(full_ns / total_ns) if total_ns else 1.0
 
@@ -118,7 +137,7 @@ measure_waves = of_devices(__name__, needs=_NEEDS, unknown=_unknown_waves)
 
 measure(
     "few_blocks_lost_share",
-    lambda view: (1 - view.once(_fill)) * (view.share(spans(view.once(_few_blocks))) or 0.0),
+    lambda view: (1 - _fill(view.once(_few_blocks))) * (view.share(spans(view.once(_few_blocks))) or 0.0),
     where=lambda view: longest(view.once(_few_blocks)),
 ).says(
     "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
@@ -132,9 +151,27 @@ measure.kernels("few_blocks", _few_blocks, gives=("share", "ops")).says(
     "kernels as in few_blocks_lost_share",
     "launch dimensions",
 )
-measure("few_blocks_fill", lambda view: view.once(_fill), unit="share").says(
+measure("few_blocks_fill", lambda view: _fill(view.once(_few_blocks)), unit="share").says(
     "Part of the multiprocessors that kernels with too few blocks have a block for.",
     "mean of blocks / multiprocessors, weighted by the kernels' time",
+)
+measure.kernels("own_few_blocks", _own_few_blocks, gives=("share", "ops")).says(
+    "in the program's own kernels with fewer blocks than the device has multiprocessors",
+    "kernels as in few_blocks_lost_share that are of no known library",
+    "launch dimensions; kernel names",
+)
+measure("own_few_blocks_fill", lambda view: _fill(view.once(_own_few_blocks)), unit="share").says(
+    "Part of the multiprocessors that the program's own kernels with too few blocks have a block for.",
+    "mean of blocks / multiprocessors, weighted by the kernels' time",
+)
+measure.faster("more_blocks", _own_few_blocks, _split).says(
+    "launching the program's own kernels with blocks for all multiprocessors",
+    "kernels as in few_blocks_lost_share that are of no known library at 2 x blocks / multiprocessors of their time, "
+    "not under 5 µs",
+    "these kernels at the smaller of blocks / multiprocessors and threads / (multiprocessors x 1,024) of their time, "
+    "not under 2 µs",
+    "own choice: work that is split evenly; 1,024 threads fit on a multiprocessor of every generation",
+    "the same",
 )
 measure_waves(
     "tail_wave_share",

@@ -141,6 +141,12 @@ def test_a_replay_that_is_off_by_more_than_a_twentieth_is_not_trusted():
     assert saved(late, without(host=GAP, bound_ns=20_000)) == about(0, 0.020)
 
 
+def test_without_a_replay_kernels_save_at_least_what_they_lose_while_the_host_waits_for_them():
+    steps = untrusted(timelines.view(*SYNC, step=(0, 122)))
+    # the host waits during the first kernel of 50 us, not during the second
+    assert saved(steps, faster(steps.used_ops, HALF, HALF)) == about(0.025, 0.050)
+
+
 def test_without_its_wait_the_second_kernel_follows_the_first():
     # the call takes 2 us of its own: launch at 7, kernel at 61.2-111.2 instead of 72-122
     steps = timelines.view(*SYNC, step=(0, 122))

@@ -21,6 +21,17 @@ def test_kernels_with_fewer_blocks_than_multiprocessors_leave_the_others_unused(
     assert values["few_blocks_ops"] == "aten::mm (0.4 ms), aten::add (0.2 ms)"
 
 
+def test_own_kernels_of_few_blocks_could_be_split_over_all_multiprocessors():
+    """An A100 has 108: a block of 256 threads is 1/108 of them, and 1/432 of the 1,024 threads that each runs."""
+    values = metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 1 / 108, "block": 256})))
+    assert values["more_blocks_least_gain_ms"] == pytest.approx(0.98 * (1 - 2 / 108), abs=1e-6)
+    assert values["more_blocks_gain_ms"] == pytest.approx(0.98 * (1 - 1 / 432), abs=1e-6)
+    assert metrics_of(queued((ADD, 980, {"blocks_per_sm": 1 / 108, "block": 256})))["more_blocks_gain_ms"] == 0
+    short = metrics_of(queued(*[("mine(int)", 4, {"blocks_per_sm": 1 / 108, "block": 256})] * 100))
+    assert short["more_blocks_least_gain_ms"] == 0
+    assert short["more_blocks_gain_ms"] == pytest.approx(0.2)  # to 2 us each
+
+
 def test_the_optimizer_s_kernels_are_left_out_as_a_larger_batch_does_not_fill_them():
     update = on_host("annotation", 0, 9, name="Optimizer.step#SGD.step")
     assert metrics_of(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))["few_blocks_share"] == 0
