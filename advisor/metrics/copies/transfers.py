@@ -4,13 +4,13 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.links import at_link, pcie_gbs, unhidden_ns
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.missing import Missing
 from advisor.whatif import WORDS, faster, saved
 
-_PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 _LEAST_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
 
 
@@ -41,23 +41,8 @@ def _gbs(view: DeviceView) -> Value:
     return total if isinstance(total, Missing) else total / max(1, int(view.once(_pageable)["dur_ns"].sum()))
 
 
-def _pcie_gbs(view: DeviceView) -> float | Missing:
-    return view.gpu.pcie_gbs if view.gpu and view.gpu.pcie_gbs else Missing("pcie_rate_unknown")
-
-
-def _at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
-    """The copies with `link_ns`: what each takes from or to pinned memory, if the link gives what the device can."""
-    rate = _pcie_gbs(view)
-    if isinstance(rate, Missing):
-        return rate if copies.height else copies.with_columns(link_ns="dur_ns")
-    if copies["bytes"].null_count():
-        return Missing("no_copy_sizes")
-    at_rate = pl.col("bytes") / (_PCIE_EFFICIENCY * rate)  # GB/s is bytes per ns
-    return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
-
-
 def _pageable_at_link(view: DeviceView) -> pl.DataFrame | Missing:
-    return _at_link(view, view.once(_pageable))
+    return at_link(view, view.once(_pageable))
 
 
 def _pinned_ms(view: DeviceView) -> Value:
@@ -69,13 +54,10 @@ def _pinned_ms(view: DeviceView) -> Value:
 
 
 def _unhidden_ms(view: DeviceView) -> Value:
-    """The link has a way for each direction, and pinned copies run beside kernels: the longest of the three remains."""
     copies = view.once(_pageable_at_link)
     if isinstance(copies, Missing):
         return copies
-    ways = copies.group_by("copy_kind").agg(pl.sum("link_ns"))["link_ns"]
-    computing_ns = view.device_spans("kernel", "collective").within(view.starts, view.ends).sum()
-    return view.per_step_ms(min(view.once(_exposed_ns), max([0.0, *(ways - computing_ns)])))
+    return view.per_step_ms(min(view.once(_exposed_ns), unhidden_ns(view, copies)))
 
 
 def _to_host_part(view: DeviceView) -> float:
@@ -107,7 +89,7 @@ def _large(view: DeviceView) -> pl.DataFrame:
 
 
 def _full_link_gain_ms(view: DeviceView) -> Value:
-    copies = _at_link(view, view.once(_large))
+    copies = at_link(view, view.once(_large))
     if isinstance(copies, Missing):
         return copies
     return saved(view, faster(copies, pl.col("dur_ns"), pl.col("link_ns"))).most_ms
@@ -159,7 +141,7 @@ measure("pageable_round_trip_part", _round_trip_part).says(
 measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
     "Copy time per step, hidden or not.", "union of the copies / steps"
 )
-measure("pcie_gbs", _pcie_gbs, unit="number").says(
+measure("pcie_gbs", pcie_gbs, unit="number").says(
     "Rate of the device's PCIe link in one direction with 16 lanes, in GB/s.", "from the table of GPUs"
 )
 measure("full_link_gain_ms", _full_link_gain_ms).says(

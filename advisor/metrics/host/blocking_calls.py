@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.links import at_link, unhidden_ns
 from advisor.analysis.device.places import device_places
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
@@ -18,6 +19,7 @@ from advisor.whatif import ELSE, Change, between, saved, without
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
+_FLAG_BYTES: Final = 64  # what is no larger is read to decide what comes next: the call is there to wait
 _STAGED_BYTES: Final = 65_536  # the driver takes a pageable copy of up to this size over at once, and the call returns
 
 
@@ -32,11 +34,12 @@ def _launched_by(view: DeviceView, ops: pl.DataFrame, pattern: str) -> pl.DataFr
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
-    """Copies that block the host: not those within the device, nor small ones from pageable memory."""
+    """Copies that block the host: not flags it reads, those in the device, nor small pageable ones."""
     way = pl.col("copy_kind").cast(pl.String)
     staged = (way == "HtoD") & (pl.col("source_memory") == "pageable") & (pl.col("bytes") <= _STAGED_BYTES)
+    flag = (way == "DtoH") & (pl.col("bytes") <= _FLAG_BYTES)
     copies = view.used_ops.filter(pl.col("kind") == "memcpy", (way != "DtoD").fill_null(value=True))
-    return _launched_by(view, copies.filter(~staged.fill_null(value=False)), _COPY)
+    return _launched_by(view, copies.filter(~(staged | flag).fill_null(value=False)), _COPY)
 
 
 def _memsets(view: DeviceView) -> pl.DataFrame:
@@ -75,8 +78,12 @@ def _returning(view: DeviceView, ops: pl.DataFrame, cost: Intervals, hidden: pl.
 
 
 def _asynchronous(view: DeviceView) -> Change:
+    """They return at once, and kernels hide them as far as there are kernels."""
     copies, cost = view.once(_copies), view.once(_copy_cost)
-    return between(_returning(view, copies, cost), _returning(view, copies, cost, hidden=copies))
+    change = between(_returning(view, copies, cost), _returning(view, copies, cost, hidden=copies))
+    linked = at_link(view, copies)
+    rest_ns = 0.0 if isinstance(linked, Missing) else unhidden_ns(view, linked)
+    return change.at_most(max(0.0, change.limit_ns - rest_ns))
 
 
 def _bytes_per_step(view: DeviceView) -> Value:
@@ -96,8 +103,8 @@ measure = of_devices(
 )
 measure("sync_copies_per_step", lambda view: view.once(_copies).height / view.steps.height).says(
     "Copies between host and device per step whose call returns only when they are done.",
-    "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device and those of up to "
-    "64 KiB from pageable memory / steps",
+    "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device, those of up to 64 B to "
+    "the host and those of up to 64 KiB from pageable memory / steps",
 )
 measure(
     "sync_copy_cost_share",
@@ -117,7 +124,8 @@ measure("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies))
 measure.saving("sync_copy", lambda view: saved(view, _asynchronous(view))).says(
     "the use of asynchronous calls for copies that block their thread",
     f"replay in which copies take no time of the host and wait for nothing, up to their cost{ELSE}0",
-    f"the same with copies that take no time, up to their cost{ELSE}sync_copy_cost_share x step_mean_ms",
+    "the same with copies that take no time, up to their cost less what no kernel can hide of them at 88 % of the "
+    f"link's rate{ELSE}sync_copy_cost_share x step_mean_ms",
     "advisor.whatif.replay",
     "advisor.whatif.replay",
 )

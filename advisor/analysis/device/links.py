@@ -1,0 +1,33 @@
+"""What copies between host and device take at the rate of the link between them."""
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.view import DeviceView
+from advisor.model.missing import Missing
+
+_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
+
+
+def pcie_gbs(view: DeviceView) -> float | Missing:
+    """The rate of the device's link in one direction, in GB/s."""
+    return view.gpu.pcie_gbs if view.gpu and view.gpu.pcie_gbs else Missing("pcie_rate_unknown")
+
+
+def at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
+    """The copies with `link_ns`: what each takes from or to pinned memory, if the link gives what the device can."""
+    rate = pcie_gbs(view)
+    if isinstance(rate, Missing):
+        return rate if copies.height else copies.with_columns(link_ns="dur_ns")
+    if copies["bytes"].null_count():
+        return Missing("no_copy_sizes")
+    at_rate = pl.col("bytes") / (_EFFICIENCY * rate)  # GB/s is bytes per ns
+    return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
+
+
+def unhidden_ns(view: DeviceView, copies: pl.DataFrame) -> float:
+    """What no kernel can hide of copies with `link_ns`, all steps: the link has a way for each direction."""
+    ways: list[float] = copies.group_by("copy_kind").agg(pl.sum("link_ns"))["link_ns"].to_list()
+    computing_ns = int(view.device_spans("kernel", "collective").within(view.starts, view.ends).sum())
+    return max([0.0, *(way - computing_ns for way in ways)])
