@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -75,6 +76,13 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     sources: tuple[str, ...] = ()
     unsourced: tuple[str, ...] = ()
     """Fields that rest on general knowledge alone."""
+
+    @property
+    def adds_slowly(self) -> bool:
+        """Whether Tensor Cores add in fp32 at half of their rate, as on GeForce boards: int8 then has four times it."""
+        peak = self.peak_tflops
+        return peak.get("int8", 0.0) > 3 * peak.get("fp16", math.inf)
+
     variants: tuple[Gpu, ...] = ()
 
     @property

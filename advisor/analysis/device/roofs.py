@@ -1,6 +1,6 @@
 """What ops take against the least time that the device's peaks allow for their work: the roof."""
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import polars as pl
 
@@ -14,6 +14,14 @@ from advisor.text import ms, percent
 Ends: TypeAlias = tuple[float, float]
 """Of a change, at least and at most helpful."""
 _BANDWIDTH: Final[Ends] = (0.8, 1.0)
+# Parts of the peak that library kernels reach in a whole job. GeForce boards add in fp32 at half the rate of their
+# Tensor Cores, so that all other limits bind half as much there.
+_RATES: Final[dict[str, Ends]] = {"tf32": (0.35, 0.875), "bf16": (0.3, 0.55), "fp16": (0.3, 0.55)}
+_MOST_RATE: Final = 0.9
+# fp32 to TF32 on an A100 (8 times the peak) up to 7 times as fast, to 16 bits on V100 and T4 (8) 2.8 to 6, TF32 to 16
+# bits (2) 1.4 to 2.2, fp32 to 16 bits on GeForce boards (2) 1.4 to 2.6
+_LEAST_POWER: Final = 0.45
+_MOST_FACTOR, _MOST_POWER = 1.75, 2 / 3
 _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", "gemm"], "attention": ["attention"]}
 # More of the roof than this was not reached: another thing ran than the op's name says (a sparse product), or on
 # another device. Winograd multiplies a 3 x 3 filter with a quarter of the products; caches feed small ops.
@@ -53,37 +61,42 @@ def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
     return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
 
 
-class Format(NamedTuple):
-    """A number format that products could be multiplied in.
+def speed_ups(ratio: float) -> Ends:
+    """How many times as fast products get whose format has `ratio` times the peak, at the least and at the most.
 
-    `ratio` is the peak for it over the present one; `factors` are parts of that which are reached, and `rates` parts of
-    the peak, at the least and at the most helpful end. Without `rates`, FLOPs are not asked.
+    The higher the ratio, the less of it is reached: memory, shapes and launches do not get faster.
     """
-
-    dtype: str
-    ratio: float
-    factors: Ends
-    rates: Ends | None = None
+    return (ratio**_LEAST_POWER, _MOST_FACTOR * ratio**_MOST_POWER) if ratio > 1 else (1.0, 1.0)
 
 
-def in_format(view: DeviceView, to: Format, end: int) -> pl.Expr:
+def in_format(view: DeviceView, dtype: str, times: Ends, end: int) -> pl.Expr:
     """Longest (end 0) or shortest (end 1) time of products that are multiplied in another format; never more than now.
 
-    Where the sides of the matrices are known: their FLOPs at `rates` of the peak. Else `factors` of the `ratio` as
-    fast, which is also the most that is believed of FLOPs. In no case faster than memory supplies the matrices; where
-    the bandwidth is not known, it may supply nothing (end 0) or everything.
+    Where the sides of the matrices are known: their FLOPs at a part of its peak. Else as many `times` as fast, at least
+    and at most, which is also the most that is believed of FLOPs. In no case faster than memory supplies the matrices;
+    where the bandwidth is not known, it may supply nothing (end 0) or everything.
     """
     chip, now = view.chip, pl.col("dur_ns")
     if end == 0 and (chip is None or chip.memory_bandwidth_gbs is None):
         return now
     m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
-    by_ratio, shortest = (now / max(1.0, to.ratio * to.factors[of]) for of in (end, 1))
-    peak = chip.peak_tflops.get(to.dtype) if chip and to.rates else None
-    per_ns = to.rates[end] * peak * 1e3 if to.rates and peak else None  # 1e3 per TFLOP/s
-    flops_ns = 2 * pl.col("count") * m * n * k / pl.lit(per_ns, pl.Float64)
-    takes = pl.when(flops_ns.is_null()).then(by_ratio).otherwise(pl.max_horizontal(flops_ns, shortest))
-    nbytes = pl.col("count") * (m * k + k * n + m * n) * TYPE_BYTES.get(to.dtype, 4)
+    slow, fast = (now / max(1.0, of) for of in times)
+    per_ns = _reached_tflops(chip, dtype)[end] * 1e3  # 1e3 per TFLOP/s
+    takes = pl.max_horizontal(2 * pl.col("count") * m * n * k / per_ns, fast) if per_ns else pl.lit(None, pl.Float64)
+    nbytes = pl.col("count") * (m * k + k * n + m * n) * TYPE_BYTES.get(dtype, 4)
+    unshaped = pl.col("count").is_null()
+    by_ratio = slow if end == 0 else fast
+    takes = pl.when(unshaped | takes.is_null()).then(by_ratio).otherwise(takes)
     return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(nbytes, chip, _BANDWIDTH[end])))
+
+
+def _reached_tflops(chip: Gpu | None, dtype: str) -> Ends:
+    """What a whole job's products reach at least and at most; 0 where that is not known."""
+    peak = chip.peak_tflops.get(dtype, 0.0) if chip else 0.0
+    least, most = _RATES.get(dtype, (0.0, 0.0))
+    if chip and chip.adds_slowly and dtype != "tf32":
+        least, most = 2 * least, min(2 * most, _MOST_RATE)
+    return least * peak, most * peak
 
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str | None:

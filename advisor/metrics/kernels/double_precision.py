@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernels import kernels, largest
-from advisor.analysis.device.roofs import Format, in_format
+from advisor.analysis.device.roofs import in_format
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import of_devices
@@ -71,10 +71,10 @@ def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
     now, is_product = pl.col("dur_ns"), _is_product()
     if view.device is None:
         return now * pl.when(is_product).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
-    ratio = view.chip.fp64_ratio if view.chip else None
+    ratio = (view.chip.fp64_ratio if view.chip else None) or 1.0
     least, most = _RATES
-    halved = 1 / _HALF / (ratio or 1.0)
-    product = in_format(view, Format("fp32", ratio or 1.0, (least, max(most, halved))), end)
+    times = (least * ratio, max(most * ratio, 1 / _HALF))
+    product = in_format(view, "fp32", times, end)
     return pl.when(is_product).then(product).otherwise(now * _MOVING[end])
 
 

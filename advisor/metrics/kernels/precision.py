@@ -6,18 +6,14 @@ import polars as pl
 
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.matmuls import candidates
-from advisor.analysis.device.roofs import Ends, Format, in_format, no_peaks
+from advisor.analysis.device.roofs import in_format, no_peaks, speed_ups
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
-_TO_TF32: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most: see _TF32_SOURCE
-_TO_SIXTEEN_BITS: Final = (0.35, 0.75)
-_FROM_TF32: Final = (0.7, 1.1)
-_FROM_3XTF32: Final = (0.7, 1.3)  # it becomes FlashAttention
-_PRODUCTS_OF_3XTF32: Final = 3
-_RATES: Final = (0.3, 0.55)  # of the 16-bit peak, where FLOPs are known
+_FROM_TF32: Final = (0.7, 1.1)  # of the ratio of the peaks, at least and at most: see _SOURCE
+_FROM_3XTF32: Final = (3 * 0.7, 3 * 1.3)  # three products become one, and the kernel FlashAttention
 _IN_3D: Final = (1.0, 2.5)  # times as fast
 _REST: Final = (0.95, 1.05)  # times as fast, all other kernels together: what elementwise ones save, casts cost
 _COMMAS_OF_2D, _COMMAS_OF_3D = 3, 4  # of `[batch, channels, height, width]`, and with a depth
@@ -25,14 +21,11 @@ _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw|vol2col|col2vol"
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
-_TF32_SOURCE: Final = (
-    "0.35: whole training steps reach 38 to 57 % of the Tensor Cores' peak (Llama 3 report, Megatron-LM), ordinary "
-    "cores all of theirs; 0.875: PyTorch's note on TF32 measures 7 times of a ratio of 8"
-)
-_SIXTEEN_SOURCE: Final = (
-    "pairs of public recordings on A100, T4 and V100: products from TF32 1.4 to 2.2 times as fast, from fp32 2.8 to 6, "
-    "fp32 attention in one kernel 4 to 8, convolutions in three dimensions 1 to 2.5, all other kernels together 0.95 "
-    "to 1.05; whole training steps reach 38 to 57 % of the peak (Llama 3 report, Megatron-LM)"
+_SOURCE: Final = (
+    "pairs of public recordings on A100, T4, V100 and GeForce: products from TF32 1.4 to 2.2 times as fast, from "
+    "fp32 2.8 to 6 (GeForce 1.4 to 2.6), fp32 attention in one kernel 4 to 8, convolutions in three dimensions 1 to "
+    "2.5, all other kernels together 0.95 to 1.05; PyTorch's note on TF32 measures 7 times of a ratio of 8; whole "
+    "training steps reach 38 to 57 % of the peak (Llama 3 report, Megatron-LM)"
 )
 
 
@@ -87,10 +80,7 @@ def _in_sixteen_bits(view: DeviceView, end: int) -> pl.Expr:
     """Longest (end 0) or shortest (end 1) time of products, and of the other kernels, which have no verdict."""
     half = _half(view) or "fp16"
     ordinary, tensor = (_ratio(view, dtype, half) for dtype in ("fp32", "tf32"))
-
-    def product(ratio: float, factors: Ends) -> pl.Expr:
-        return in_format(view, Format(half, ratio, factors, _RATES), end)
-
+    from_tf32, from_3xtf32 = ((tensor * least, tensor * most) for least, most in (_FROM_TF32, _FROM_3XTF32))
     is_tf32 = (pl.col("dtype") == "tf32") | ((pl.col("verdict") != "unused") & pl.lit(_is_nvidia(view)))
     is_3d = (pl.col("family") == "convolution") & (
         (pl.col("shape").str.count_matches(",") == _COMMAS_OF_3D) | matches(_VOLUMES)
@@ -101,10 +91,10 @@ def _in_sixteen_bits(view: DeviceView, end: int) -> pl.Expr:
         .when(is_3d)
         .then(pl.col("dur_ns") / min(_IN_3D[end], ordinary))
         .when(pl.col("dtype") == "3xtf32")
-        .then(product(_PRODUCTS_OF_3XTF32 * tensor, _FROM_3XTF32))
+        .then(in_format(view, half, from_3xtf32, end))
         .when(is_tf32)
-        .then(product(tensor, _FROM_TF32))
-        .otherwise(product(ordinary, _TO_SIXTEEN_BITS))
+        .then(in_format(view, half, from_tf32, end))
+        .otherwise(in_format(view, half, speed_ups(ordinary), end))
     )
 
 
@@ -114,9 +104,8 @@ def _switches(view: DeviceView) -> str | None:
 
 
 def _in_tf32(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
-    ratio = _ratio(view, "fp32", "tf32")
-    slow, fast = (in_format(view, Format("tf32", ratio, _TO_TF32, _TO_TF32), end) for end in (0, 1))
-    return slow, fast
+    times = speed_ups(_ratio(view, "fp32", "tf32"))
+    return in_format(view, "tf32", times, 0), in_format(view, "tf32", times, 1)
 
 
 def _narrowed(view: DeviceView) -> pl.DataFrame:
@@ -147,12 +136,11 @@ measure("tf32_off_switches", _switches, unit="text").says(
 )
 measure.faster("tf32", _tf32_off, _in_tf32).says(
     "allowing TF32",
-    "those kernels at 35 % of the TF32 peak, or where their FLOPs are not known 0.35 x the ratio of the peaks as fast, "
-    "at up to 80 % of the memory bandwidth",
-    "those kernels at 87.5 % of the TF32 peak, or 0.875 x the ratio of the peaks as fast, at up to the full memory "
-    "bandwidth",
-    _TF32_SOURCE,
-    _TF32_SOURCE,
+    "those kernels at 35 % of the TF32 peak, or where their FLOPs are not known ratio^0.45 times as fast (the ratio of "
+    "the peaks), at up to 80 % of the memory bandwidth",
+    "those kernels at 87.5 % of the TF32 peak, or 1.75 x ratio^(2/3) times as fast, at up to the full memory bandwidth",
+    _SOURCE,
+    _SOURCE,
 )
 measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", "ops")).says(
     "in matrix kernels on 32-bit inputs, without those of tf32_off_share",
@@ -163,12 +151,13 @@ measure_halves.faster(
     "sixteen_bit", _narrowed, lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1))
 ).says(
     "mixed precision",
-    "those kernels at 30 % of the 16-bit peak, or where their FLOPs are not known 0.35 (0.7 from TF32, 2.1 from three "
-    "TF32 products) x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth; convolutions in three "
-    "dimensions as slow as now; all other kernels on fp32 1/20 slower, because of casts",
-    "those kernels at 55 % of the 16-bit peak, or 0.75 (1.1 from TF32, 3.9 from three TF32 products) x the ratio of "
-    "the peaks as fast, at up to the full memory bandwidth; convolutions in three dimensions 2.5 times as fast; all "
-    "other kernels on fp32 1/20 faster",
-    _SIXTEEN_SOURCE,
-    _SIXTEEN_SOURCE,
+    "those kernels at 30 % of the 16-bit peak (60 % on GeForce boards, which add in fp32 at half the rate), or where "
+    "their FLOPs are not known ratio^0.45 times as fast (the ratio of the peaks; from TF32 0.7 and from three TF32 "
+    "products 2.1 x the ratio), at up to 80 % of the memory bandwidth; convolutions in three dimensions as slow as "
+    "now; all other kernels on fp32 1/20 slower, because of casts",
+    "those kernels at 55 % of the 16-bit peak (GeForce 90 %), or 1.75 x ratio^(2/3) times as fast (1.1 and 3.9 x the "
+    "ratio), at up to the full memory bandwidth; convolutions in three dimensions 2.5 times as fast; all other kernels "
+    "on fp32 1/20 faster",
+    _SOURCE,
+    _SOURCE,
 )
