@@ -18,6 +18,7 @@ _BANDWIDTH: Final[Ends] = (0.8, 1.0)
 # Tensor Cores, so that all other limits bind half as much there.
 _RATES: Final[dict[str, Ends]] = {"tf32": (0.35, 0.875), "bf16": (0.3, 0.55), "fp16": (0.3, 0.55)}
 _MOST_RATE: Final = 0.9
+_OF_CONVOLUTIONS: Final = 0.5  # of those at the least: layouts are converted, and some shapes have no good kernel
 # fp32 to TF32 on an A100 (8 times the peak) up to 7 times as fast, to 16 bits on V100 and T4 (8) 2.8 to 6, TF32 to 16
 # bits (2) 1.4 to 2.2, fp32 to 16 bits on GeForce boards (2) 1.4 to 2.6
 _LEAST_POWER: Final = 0.45
@@ -72,22 +73,40 @@ def speed_ups(ratio: float) -> Ends:
 def in_format(view: DeviceView, dtype: str, times: Ends, end: int) -> pl.Expr:
     """Longest (end 0) or shortest (end 1) time of products that are multiplied in another format; never more than now.
 
-    Where the sides of the matrices are known: their FLOPs at a part of its peak. Else as many `times` as fast, at least
-    and at most, which is also the most that is believed of FLOPs. In no case faster than memory supplies the matrices;
-    where the bandwidth is not known, it may supply nothing (end 0) or everything.
+    Where shapes tell their FLOPs: these at a part of its peak. Else as many `times` as fast, at least and at most,
+    which is also the most that is believed of FLOPs. In no case faster than memory supplies the matrices; where the
+    bandwidth is not known, it may supply nothing (end 0) or everything.
     """
     chip, now = view.chip, pl.col("dur_ns")
     if end == 0 and (chip is None or chip.memory_bandwidth_gbs is None):
         return now
-    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
     slow, fast = (now / max(1.0, of) for of in times)
-    per_ns = _reached_tflops(chip, dtype)[end] * 1e3  # 1e3 per TFLOP/s
-    takes = pl.max_horizontal(2 * pl.col("count") * m * n * k / per_ns, fast) if per_ns else pl.lit(None, pl.Float64)
-    nbytes = pl.col("count") * (m * k + k * n + m * n) * TYPE_BYTES.get(dtype, 4)
-    unshaped = pl.col("count").is_null()
-    by_ratio = slow if end == 0 else fast
-    takes = pl.when(unshaped | takes.is_null()).then(by_ratio).otherwise(takes)
-    return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(nbytes, chip, _BANDWIDTH[end])))
+    per_ns = 1e3 * _reached_tflops(chip, dtype)[end]  # 1e3 FLOP/ns are a TFLOP/s
+    slower = _OF_CONVOLUTIONS if end == 0 else 1.0
+    rate = per_ns * pl.when(pl.col("family") == "convolution").then(slower).otherwise(1.0)
+    by_flops = pl.max_horizontal(_flops() / rate, fast) if per_ns else pl.lit(None, pl.Float64)
+    takes = pl.coalesce(pl.when(_flops().is_not_null()).then(by_flops), slow if end == 0 else fast)
+    return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(_bytes(dtype), chip, _BANDWIDTH[end])))
+
+
+def _flops() -> pl.Expr:
+    """Of one kernel: the product that it computes, or its part of what its op has to do, by the time that it takes."""
+    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
+    return pl.coalesce(2 * pl.col("count") * m * n * k, pl.col("flops") * _part_of_op())
+
+
+def _bytes(dtype: str) -> pl.Expr:
+    """What the kernel has to read and write, where values have this format."""
+    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
+    size = TYPE_BYTES.get(dtype, 4)
+    now = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=4, return_dtype=pl.Float64)
+    of_op = pl.col("least_bytes") * _part_of_op() * size / now
+    return pl.coalesce(pl.col("count") * (m * k + k * n + m * n) * size, of_op)
+
+
+def _part_of_op() -> pl.Expr:
+    is_of = pl.col("op").is_not_null() & pl.col("work").is_in(["convolution", "attention"])
+    return pl.when(is_of).then(pl.col("dur_ns") / pl.col("dur_ns").sum().over("op"))
 
 
 def _reached_tflops(chip: Gpu | None, dtype: str) -> Ends:
