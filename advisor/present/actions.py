@@ -113,6 +113,21 @@ def _then(so_far: Sequence[Action], run: Run) -> str:
     return f"{listing([str(number) for number in known])} together: {change}."
 
 
+def sequence(run: Run) -> list[dict[str, float | str]]:
+    """The step now and after each listed action and all before it, in words and in ms; empty where nobody knows."""
+    listed = [*enumerate(worthwhile(run)[:MOST], 1)]
+    known = [(number, action) for number, action in listed if action.high_ms and action.then_high_ms is not None]
+    now_ms = max((action.step_ms or 0.0 for _, action in known), default=0.0)
+    if not now_ms:
+        return []
+    rows: list[dict[str, float | str]] = [{"step": f"now: {ms(now_ms)}", "low_ms": now_ms, "high_ms": now_ms}]
+    for at, (_, action) in enumerate(known, 1):
+        low, high = action.then_low_ms or 0.0, action.then_high_ms or 0.0
+        numbers = listing([str(number) for number, _ in known[:at]])
+        rows.append({"step": f"after {numbers}: {_change(now_ms, low, high, run)}", "low_ms": low, "high_ms": high})
+    return rows
+
+
 def _change(before: float, least: float, most: float, run: Run) -> str:
     """`71 → 35-42 ms a step`; with one end where the other says nothing: nearly no change, or nearly no time left."""
     per = " a step" if run.source.steps.marked else ""

@@ -1,4 +1,4 @@
-"""The longest step as a picture: what the device runs, its gaps with cause, length and action, the step after one."""
+"""The longest step as a picture: what the device runs, its gaps with cause, length and action."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
 from advisor.present.actions import MOST, worthwhile
-from advisor.text import ns, percents
+from advisor.text import ns
 from advisor.vocabulary.idle_causes import idle_part
 from advisor.vocabulary.parts import part_short
 
@@ -23,8 +23,7 @@ Stretch = tuple[float, float, str]
 def annotated_step(run: Run) -> Mapping[str, Any] | None:
     """What the picture is drawn from; None where no device's work was recorded.
 
-    `bars` are what runs and what does not, `gaps` the longest gaps with their labels, `after` how long the step is
-    after the first action, of 1 and in words; None where that is not known.
+    `bars` are what runs and what does not, `gaps` the longest gaps with their labels.
     """
     line = run.timeline
     streams = {at for at, track in enumerate(line.tracks) if track.kind == "stream"} if line else set()
@@ -35,7 +34,7 @@ def annotated_step(run: Run) -> Mapping[str, Any] | None:
     if not busy:
         return None
     rows = [{"start": start, "end": end, "part": part} for start, end, part in (*idle, *busy)]
-    return {"bars": rows, "gaps": _gaps(run, line), "after": _after(run)}
+    return {"bars": rows, "gaps": _gaps(run, line)}
 
 
 def _events(line: Timeline, streams: set[int]) -> Iterable[Stretch]:
@@ -90,11 +89,3 @@ def _actions(run: Run) -> dict[str, int]:
     parts = run.accounting.parts if run.accounting else ()
     first = {part.part: min((numbers[key] for key in part.findings if key in numbers), default=0) for part in parts}
     return {part: number for part, number in first.items() if number}
-
-
-def _after(run: Run) -> tuple[float, float, str] | None:
-    action = next(iter(worthwhile(run)), None)
-    if action is None or not action.high_ms:
-        return None
-    low, high = action.shares
-    return 1 - high, 1 - low, f"after action 1: {percents(low, high)} shorter"

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from advisor.errors import contained
 from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
+from advisor.present.actions import sequence
 from advisor.present.annotated_step import annotated_step
 from advisor.present.ranks import most_awaited, slowest_link
 from advisor.present.source import owner, place_name, rank_name, whose
@@ -45,9 +46,14 @@ def _step(run: Run) -> Chart | None:
     if data is None or line is None:
         return None
     what = f"The longest step used, {ns(line.dur_ns)}" if run.source.steps.marked else f"All {ns(line.dur_ns)} used"
-    after = " Below it the step after action 1: pale is what may remain." if data["after"] else ""
-    says = f"{what}. Each long gap has its cause, its length, and the action that shortens it.{after}"
+    says = f"{what}. Each long gap has its cause, its length, and the action that shortens it."
     return Chart("step", "What the device runs, and why it waits", says, data)
+
+
+def _sequence(run: Run) -> Chart | None:
+    rows = sequence(run)
+    says = "Grey remains. Full colour is saved for certain, pale may be."
+    return Chart("sequence", "What the actions leave", says, {"bars": rows}) if rows else None
 
 
 def _parts(rows: Iterable[Row], whole_ms: float) -> Iterable[dict[str, Any]]:
@@ -319,6 +325,7 @@ def _called(run: Run, position: Value, name: Value) -> str:
 
 _CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (
     _step,
+    _sequence,
     _steps,
     _ranks,
     _heat,

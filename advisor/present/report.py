@@ -139,7 +139,11 @@ def _article(run: Run, number: int) -> doc.Article:
 
 def _actions(run: Run) -> doc.Section | None:
     block = actions(run)
-    return doc.Section("What to do", (block,), id="actions", is_titled=False, is_lead=True) if block else None
+    if block is None:
+        return None
+    return doc.Section(
+        "What to do", (block, *_widgets(run, ("sequence",))), id="actions", is_titled=False, is_lead=True
+    )
 
 
 def _trust(run: Run) -> doc.Section:
@@ -230,12 +234,12 @@ def track_label(track: Track) -> str:
 
 def _charts(run: Run) -> Iterator[doc.Section]:
     """The charts of ranks, communication and memory, with what memory was in use for."""
-    names = [chart.name for chart in charts(run) if chart.name not in {"step", "steps", "loading"}]
-    if not names:
-        return
     many = f"{whose(run.source)}s"
     about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication"}
     about |= {"roof": "kernels", "use": "use over time", "memory": "memory"}
+    names = [chart.name for chart in charts(run) if chart.name in about]
+    if not names:
+        return
     topics = listing(list(dict.fromkeys(about[name] for name in names)))
     memory = peak(run) if "memory" in names else None
     blocks = (*_widgets(run, names), *((memory,) if memory else ()))

@@ -18,11 +18,14 @@ from advisor.vocabulary.parts import PARTS, variable
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
+_KINDS: Final = {"named ": {"ranks", "heat", "waits", "use"}, "plain ": {"step", "sequence"}}
+"""Styles of drawings: with names at their left, or without any axis."""
 _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
 _MOST_LABELS: Final = 12
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
 _STEP: Final = 44  # pixels of the annotated step
+_AFTER: Final = 42  # pixels of the step after an action, with its words
 _ROW: Final = (6, 22)  # pixels of a rank, at least and at most
 _ROWS: Final = 640  # pixels of all ranks
 _SHADES: Final = 10
@@ -34,7 +37,13 @@ _MARKS: Final = "●■◆▲▼★"
 def drawing(chart: Chart, article: str) -> str:
     """The chart as one element; `article` is the id of its run on the page."""
     height, elements = _DRAWS[chart.name]({**chart.data, "article": article})
-    kind = "named " if chart.name in {"ranks", "heat", "waits", "use"} else "plain " if chart.name == "step" else ""
+    kind = (
+        "named "
+        if chart.name in {"ranks", "heat", "waits", "use"}
+        else "plain "
+        if chart.name in {"step", "sequence"}
+        else ""
+    )
     return f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
 
 
@@ -68,22 +77,26 @@ def _ticks(most: float, amount: int = 4) -> list[float]:
 
 
 def _annotated(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
-    """What the device runs over the step; below it a label for each long gap, then the step after the first action."""
-    gaps, after = data["gaps"], data["after"]
-    below = _STEP + 18 * len(gaps) + 12
+    """What the device runs over the step; below it a label for each long gap."""
+    rows = (_rect(row["start"], 0, row["end"] - row["start"], _STEP, row["part"]) for row in data["bars"])
+    return _STEP + 18 * len(data["gaps"]) + 12, (*rows, *_labels(data["gaps"]))
+
+
+def _sequence(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """A waterfall: the step now, and below it the step after each action and all before it."""
+    rows = data["bars"]
+    now_ms = rows[0]["high_ms"]
 
     def elements() -> Iterator[str]:
-        for row in data["bars"]:
-            yield _rect(row["start"], 0, row["end"] - row["start"], _STEP, row["part"])
-        yield from _labels(gaps)
-        if after:
-            least, most, words = after
-            size = f'y="{below}" height="{_STEP // 2}"'
-            yield f'<rect class="certain" width="{_percent(least)}" {size}/>'
+        for at, row in enumerate(rows):
+            least, most = row["low_ms"] / now_ms, row["high_ms"] / now_ms
+            size = f'y="{_AFTER * at + 20}" height="{_AFTER - 26}"'
+            yield _text("0", _AFTER * at + 14, row["step"], "dark")
+            yield f'<rect class="remains" width="{_percent(least)}" {size}/>'
             yield f'<rect class="possible" x="{_percent(least)}" width="{_percent(most - least)}" {size}/>'
-            yield _text("0", below + _STEP // 2 + 14, words, "dark")
+            yield f'<rect class="certain" x="{_percent(most)}" width="{_percent(1 - most)}" {size}/>'
 
-    return below + (_STEP // 2 + 20 if after else 0), elements()
+    return _AFTER * len(rows), elements()
 
 
 def _labels(gaps: Rows) -> Iterator[str]:
@@ -415,6 +428,7 @@ def _memory(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
 
 _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]]] = {
     "step": _annotated,
+    "sequence": _sequence,
     "steps": _steps,
     "ranks": _ranks,
     "heat": _heat,

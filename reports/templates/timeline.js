@@ -194,12 +194,12 @@ const drawTimeline = section => {
     else { held.hit = [start, dur, plan.idle.top]; tellIdle(longestIdle[held.at]); }
   };
 
-  const choose = key => {
+  const choose = (key, isNear = true) => {
     const found = line.shows.find(one => one.key === key);
     select.value = found ? key : "";
     [held.spans, held.at, held.hit] = [[...found?.spans ?? []].sort((a, b) => a[0] - b[0]), -1, null];
     show(0, line.dur);
-    if (found) step(1);
+    if (found && isNear) step(1);
     else readout.textContent = "Point at anything to read what it is.";
   };
 
@@ -265,7 +265,7 @@ const drawTimeline = section => {
 
   themed.add(() => { color = colors(); repaint(); });
   new ResizeObserver(() => { if (canvas.clientWidth !== width) repaint(); }).observe(canvas);
-  show(0, line.dur);
+  choose(line.shows[0]?.key, false);
 };
 
 document.querySelectorAll(".timeline").forEach(drawTimeline);

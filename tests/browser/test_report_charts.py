@@ -56,11 +56,11 @@ def window(made: Visit) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("sample", "amount"),
     [
-        ("resnet", 3),
-        ("many-workers", 7),
-        pytest.param("hostile", 10, marks=pytest.mark.soak),
-        pytest.param("large", 7, marks=pytest.mark.soak),
-        pytest.param("hostile-script", 10, marks=pytest.mark.soak),
+        ("resnet", 4),
+        ("many-workers", 8),
+        pytest.param("hostile", 11, marks=pytest.mark.soak),
+        pytest.param("large", 8, marks=pytest.mark.soak),
+        pytest.param("hostile-script", 11, marks=pytest.mark.soak),
     ],
 )
 def test_every_chart_is_drawn_and_the_page_stays_quiet(opened: Open, sample: str, amount: int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.finding import Place
-from advisor.present.actions import actions, becomes
+from advisor.present.actions import actions, becomes, sequence
 from tests.render_samples import INPUT_BOUND, RESNET, THIRTY_TWO_BIT, changed
 from tests.render_samples import saving as won
 
@@ -79,3 +79,16 @@ def test_what_waits_for_the_loader_says_so():
     assert becomes(run.actions[0], run) == (
         f"This saves nothing until the data loader keeps up; then 178 \N{RIGHTWARDS ARROW} 119{DASH}148 ms a step."
     )
+
+
+def test_the_sequence_of_the_actions_is_a_waterfall():
+    """30-59 of 177.6 ms from the input and 5-20 ms of kernels: 118.6-147.6 ms, then 98.6-142.6 ms."""
+    second = changed(THIRTY_TWO_BIT, saving=won(5, 20, "compute", ""))
+    now, first, both = sequence(
+        changed(RESNET, findings=(changed(INPUT_BOUND, saving=won(30, 59, "input", "")), second))
+    )
+    assert (now["step"], now["low_ms"]) == ("now: 178 ms", pytest.approx(177.6, abs=0.1))
+    assert (first["low_ms"], first["high_ms"]) == pytest.approx((118.6, 147.6), abs=0.1)
+    assert (both["low_ms"], both["high_ms"]) == pytest.approx((98.6, 142.6), abs=0.1)
+    assert both["step"] == "after 1 and 2: 178 \N{RIGHTWARDS ARROW} 99\N{EN DASH}143 ms a step"
+    assert sequence(changed(RESNET, findings=())) == []

@@ -1,4 +1,4 @@
-"""The longest step as a picture: what runs, the gaps with cause, length and action, and the step after the first."""
+"""The longest step as a picture: what runs, the gaps with cause, length and action."""
 
 from __future__ import annotations
 
@@ -58,9 +58,6 @@ def test_a_gap_has_its_cause_its_length_and_the_action_that_shortens_it():
     data = drawn(line(("kernel",), (0,), idle), accounting=account, findings=(finding,))
     assert [gap["label"] for gap in data["gaps"]] == ["input 40 ms, action 1", "synchronising 3 ms"]
     assert (data["gaps"][0]["start"], data["gaps"][0]["end"]) == pytest.approx((0.1, 0.4))  # the longest of the two
-    least, most, words = data["after"]
-    assert (least, most) == pytest.approx((1 - 59 / 177.6, 1 - 30 / 177.6), abs=1e-2)
-    assert words == "after action 1: 17\N{EN DASH}33 % shorter"
 
 
 def test_without_work_of_a_device_there_is_no_picture():
