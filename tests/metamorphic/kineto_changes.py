@@ -13,12 +13,12 @@ from typing import Any, Final
 sys.path.append(str(Path(__file__).parents[2] / "fixtures" / "make"))
 
 from simulator import styles
-from simulator.styles import Change, Document
+from simulator.styles import Document
 
 from advisor.inputs.readers import kineto
 from advisor.model.profile import Profile
 
-KEPT: Final[dict[str, Change]] = {
+KEPT: Final[dict[str, Callable[[Document], Document | None]]] = {
     "other numbers of threads and streams": styles.permuted_ids,
     "the device's clock 300 ms ahead": styles.clock_of_device(300_000),
     "the device's clock 300 ms behind": styles.clock_of_device(-300_000),
@@ -26,6 +26,10 @@ KEPT: Final[dict[str, Change]] = {
     "narrower marks": styles.marks(0.9),
     "wider marks": styles.marks(1.5),
     "an idle process beside": styles.idle_process,
+    "10 s of start-up in front": styles.start_up_in_front,
+    "5 s of teardown behind": styles.teardown_behind,
+    "ranges on another thread": styles.ranges_beside,
+    "layers called steps": styles.layers_within,
     "times x 0.95": styles.scaled(0.95),
     "times x 1.05": styles.scaled(1.05),
 }

@@ -199,6 +199,60 @@ def _idle_process(connection: sqlite3.Connection) -> None:
         )
 
 
+def _calls_of_cuda(*spans: tuple[float, float], behind: bool = False) -> _Edit:
+    """More calls of `cudaFree` by the busiest thread: start in s from the first event, or the last, and length."""
+
+    def edit(connection: sqlite3.Connection) -> None:
+        if not any(_tables(connection, f"^{_CALLS}$")):
+            raise _DoesNotApplyError
+        zero = _bounds(connection)[behind]
+        thread = f"(select globalTid from {_CALLS} group by 1 order by count(*) desc limit 1)"
+        name = 1 + connection.execute("select max(id) from StringIds").fetchone()[0]
+        connection.execute("insert into StringIds (id, value) values (?, 'cudaFree_v3020')", (name,))
+        known = {"eventClass", "returnValue", "correlationId"} & {
+            column for _, columns in _tables(connection, f"^{_CALLS}$") for column in columns
+        }
+        columns = ", ".join(['start, "end", globalTid, nameId', *sorted(known)])
+        for start, length in spans:
+            at = zero + int(start * 1e9)
+            zeros = ", 0" * len(known)
+            connection.execute(
+                f"insert into {_CALLS} ({columns}) values (?, ?, {thread}, ?{zeros})",
+                (at, at + int(length * 1e9), name),
+            )
+
+    return edit
+
+
+def _ranges(connection: sqlite3.Connection, thread: int | None, spans: list[tuple[str, int, int]]) -> None:
+    """More ranges, by the process that calls most."""
+    if not any(_tables(connection, f"^{_MARKS}$")):
+        raise _DoesNotApplyError
+    of_calls = f"select globalTid from {_CALLS} group by 1 order by count(*) desc limit 1"
+    launching = connection.execute(of_calls).fetchone()[0]
+    owner = launching if thread is None else (launching & ~_THREAD) | thread
+    connection.executemany(
+        f'insert into {_MARKS} (start, "end", eventType, text, globalTid) values (?, ?, 59, ?, {owner})',
+        [(start, end, name) for name, start, end in spans],
+    )
+
+
+def _beside(connection: sqlite3.Connection) -> None:
+    """A second thread with ranges, whose names count layers or are a loader's, all over the recording."""
+    first, last = _bounds(connection)
+    part = (last - first) // 20
+    names = (f"layer {n}" if n % 2 else f"[DALI][Executor] RunCPU {n}" for n in range(20))
+    spans = [(name, first + n * part, first + n * part + part * 9 // 10) for n, name in enumerate(names)]
+    _ranges(connection, 4242, spans)
+
+
+def _layers(connection: sqlite3.Connection) -> None:
+    """Four ranges in each step, which are called steps of layers."""
+    parts = [(start, (end - start) // 4) for _, _, start, end in _marks(connection)]
+    spans = [(f"layer_step {n}", at + n * part + 1, at + (n + 1) * part - 1) for at, part in parts for n in range(4)]
+    _ranges(connection, None, spans)
+
+
 def _between(begin: float, end: float) -> _Edit:
     """What begins in that time; a device op goes with the call that launched it."""
 
@@ -251,6 +305,10 @@ KEPT: Final[dict[str, Callable[[Database], Database | None]]] = {
     "narrower marks": _edited(_narrow),
     "wider marks": _edited(_widen),
     "an idle process beside": _edited(_idle_process),
+    "10 s of start-up in front": _edited(_calls_of_cuda((-10.2, 10))),
+    "5 s of teardown behind": _edited(_calls_of_cuda(*((n, 1) for n in range(5)), behind=True)),
+    "ranges on another thread": _edited(_beside),
+    "layers called steps": _edited(_layers),
     "times x 0.95": _edited(_scaled(0.95)),
     "times x 1.05": _edited(_scaled(1.05)),
 }

@@ -116,7 +116,8 @@ def _together(form: str, sources: list[Any]) -> Run | None:
 def _of(run: Run | None) -> Verdict:
     if run is None:
         return Verdict("unreadable", *[frozenset[str]()] * 3)
-    weighty = [finding for finding in run.findings if finding.severity != "low"]
+    # what happens once is told beside the verdict on the part that repeats
+    weighty = [finding for finding in run.findings if finding.severity != "low" and finding.rule != "one-time-work"]
     worth = {f.rule: _worth(f) for f in weighty}
     peers = frozenset(rule for rule, ms in worth.items() if ms and ms >= PEER * worth[weighty[0].rule])
     every = {f.rule for f in run.findings} | {s.rule for f in run.findings for s in f.symptoms}

@@ -173,7 +173,7 @@ def _recordings(profile: Profile) -> pl.DataFrame:
             dur_ns=stop - start,
             host_start_ns=pl.when(of_host).then("host_start").otherwise(start),
             host_dur_ns=pl.when(of_host)
-            .then(pl.min_horizontal(op_end, "host_end") - pl.col("host_start"))
+            .then((pl.min_horizontal(op_end, "host_end", "work_end_ns") - pl.col("host_start")).clip(0))
             .otherwise(stop - start),
             mark_ns=pl.lit(None, pl.Int64),
             pause_ns=pl.lit(0, pl.Int64),

@@ -562,6 +562,13 @@ def test_what_could_be_any_worker_s_is_in_every_lane_and_gone_once_emptied():
         assert not any(table.height for table in (small.os_calls, small.off_cpu, small.threads, small.gpu_samples))
 
 
+def test_what_the_host_does_after_the_work_is_in_no_window():
+    host = [on_host("allocator", 60, 70, name="cudaFree"), on_host("allocator", 110, 900, name="cudaFree")]
+    workers = [{"worker": 0, "work_end_ns": 100_000}]
+    made = view(profile([kernel(50, 100, 40)], host, workers=workers))
+    assert made.used_host.collect()["start_ns"].to_list() == [60_000, 39_000]
+
+
 # ------------------------------------------------------------------------------------ many devices
 
 
