@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from advisor import __version__, excerpts, metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
+from advisor.inputs import ncu
 from advisor.inputs.discover import Recording, Rejected, discover, is_report
 from advisor.inputs.storage import tidy
-from advisor.metrics import Measurements, Metric
+from advisor.metrics import Measurements, Metric, Part
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, join
 from advisor.model.reason import Reason
@@ -100,10 +101,12 @@ def measured(
     """
     parts, broken = files.parts(recording, options or Options(), more)
     choice = options or Options()
-    return [
-        (name, metrics.conclude(job).of_kind(choice.workload).of_flops(choice.flops_per_step), notes)
-        for name, job, notes in files.jobs(recording, parts)
-    ], broken
+    counters = None if choice.ncu is None else ncu.read(choice.ncu)
+
+    def concluded(job: list[Part]) -> Measurements:
+        return metrics.conclude(job).of_kind(choice.workload).of_flops(choice.flops_per_step).of_counters(counters)
+
+    return [(name, concluded(job), notes) for name, job, notes in files.jobs(recording, parts)], broken
 
 
 def measured_runs(

@@ -31,6 +31,7 @@ class Options:
         step_range: Regular expression of the host's ranges that are steps, in place of those that the profile marks.
         workload: The kind of work, in place of what the recording shows.
         flops_per_step: FLOPs that the model needs in a step of one device: what its share of the peak is then of.
+        ncu: A file with what `ncu --csv --page raw` printed of the same kernels.
         run: Of the runs in one TensorFlow or JAX log folder, the one to check instead of the newest.
         all_runs: Check all of them.
         baseline: A report saved as JSON; findings say whether they are new against it.
@@ -47,6 +48,7 @@ class Options:
     step_range: str | None = None
     workload: Workload | None = None
     flops_per_step: float | None = None
+    ncu: str | None = None
     run: str | None = None
     all_runs: bool = False
     baseline: str | None = None

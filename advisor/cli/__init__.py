@@ -120,6 +120,10 @@ def check(
             help="FLOPs of the model in a step of one device, such as 6 x parameters x tokens; else counted by shapes.",
         ),
     ] = None,
+    ncu: Annotated[
+        str | None,
+        typer.Option("--ncu", metavar="CSV", help="Counters of the same kernels: ncu --set full --csv --page raw."),
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option("--run", metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest."),
@@ -150,6 +154,7 @@ def check(
             step_range=step_range,
             workload=chosen("--workload", workload, get_args(Workload)) if workload else None,
             flops_per_step=flops_per_step,
+            ncu=ncu,
             run=run,
             all_runs=all_runs,
             baseline=baseline,

@@ -17,6 +17,8 @@ from advisor.analysis.device.view import DeviceView, Selection
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
 from advisor.errors import contained
+from advisor.inputs.ncu import Counters
+from advisor.metrics.kernels import ncu
 from advisor.metrics.metric import JOB_TABLES, METRICS, TABLES, WHOLE_NUMBERS, Metric, Scope, Subject, Value, dtypes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT
@@ -139,12 +141,20 @@ class Measurements:
         """The same, of a model that needs so many FLOPs in a step of one device; unchanged where that is None."""
         if flops is None:
             return self
-        known = {"flops_of_peak_share": flops / pl.col("peak_work_per_step")}
-        frames = {
-            scope: rows.with_columns(**known)
-            for scope, rows in self.frames.items()
-            if "peak_work_per_step" in rows.columns
-        }
+        return self._with("peak_work_per_step", flops_of_peak_share=flops / pl.col("peak_work_per_step"))
+
+    def of_counters(self, counters: Mapping[str, Counters] | None) -> Measurements:
+        """The same, with what Nsight Compute shows of its kernels; unchanged where that is None."""
+        kernels, view = self.frames.get("kernel"), self.selection.of(self.pace)
+        if counters is None or kernels is None or not view.total_ns:
+            return self
+        ran = kernels.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
+        known = ncu.values(ran, counters, max(1, view.steps.height), view.total_ns / 1e6)
+        return self._with("ncu_share", **{name: pl.lit(value) for name, value in known.items()})
+
+    def _with(self, column: str, **known: pl.Expr) -> Measurements:
+        """The same with these values in every table that has the column."""
+        frames = {scope: rows.with_columns(**known) for scope, rows in self.frames.items() if column in rows.columns}
         return replace(self, frames={**self.frames, **frames})
 
     def framework(self, worker: int) -> str | None:

@@ -111,6 +111,7 @@ REASONS: Final = {
     "device_nameless": "the profile does not name the device",
     "no_capability": "the profile does not give the device's capability",
     "gpu_unknown": "it is unknown which GPU this is, and so its peak rates",
+    "no_ncu": "no counters of Nsight Compute were given (--ncu)",
     "nothing_published": "nothing is published of such a job on this device",
     "peaks_unknown": "the table of GPUs has no peak rates of {name}",
     "no_sixteen_bit_tensor_cores": "the device has no Tensor Cores for 16-bit types",

@@ -148,7 +148,7 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
     return (*_findings([c for c in candidates if c.rule.id not in names], run), *failures)
 
 
-_NOTES: Final = {"threads": "main_sleep_share", "settings": "slow_settings"}
+_NOTES: Final = {"threads": "main_sleep_share", "settings": "slow_settings", "counters": "ncu_share"}
 """What only some recordings note, with a metric that is known where they do."""
 
 

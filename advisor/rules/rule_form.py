@@ -51,7 +51,8 @@ class Applies(Strict):
     CUDA or HIP, streams, multiprocessors, pinned memory. `workload` are kinds of work; of a job that mixes several,
     one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot be
     judged, and it does not apply to other inference. `threads: true` is for recordings that note what each thread runs,
-    `settings: true` for those that note variables of the environment.
+    `settings: true` for those that note variables of the environment, `counters: true` for those beside which counters
+    of Nsight Compute were given.
     """
 
     framework: tuple[Framework, ...] = ()
@@ -64,6 +65,7 @@ class Applies(Strict):
     phase: tuple[Phase, ...] = ()
     threads: bool | None = None
     settings: bool | None = None
+    counters: bool | None = None
 
 
 class Ends(Strict):

@@ -1,0 +1,124 @@
+"""Counters of kernels as `ncu --csv --page raw` prints them: what limits each."""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import dropwhile
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from advisor.errors import ReadError
+from advisor.inputs.names.kernel_words import kernel_name
+
+Numbers: TypeAlias = Mapping[str, float]
+
+_HEAD: Final = '"ID"'
+_NAME: Final = "Kernel Name"
+_TIME: Final = "gpu__time_duration.sum"
+_STALL: Final = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
+_CYCLES: Final = "smsp__average_warp_latency_per_inst_issued.ratio"
+_ISSUED: Final = "smsp__issue_active.avg.per_cycle_active"
+_OCCUPANCY: Final = "sm__maximum_warps_per_active_cycle_pct"
+_LIMITS: Final = {
+    "launch__occupancy_limit_registers": "registers",
+    "launch__occupancy_limit_shared_mem": "shared memory",
+    "launch__occupancy_limit_warps": "block size",
+    "launch__occupancy_limit_blocks": "blocks",
+}
+# Parts that more is moved than asked for: excess over all. Newer versions of ncu print the first of each.
+_EXCESS: Final = (("derived__memory_l2_theoretical_sectors_global_excessive", "memory_l2_theoretical_sectors_global"),)
+_CONFLICTS: Final = (
+    ("derived__memory_l1_wavefronts_shared_excessive", "memory_l1_wavefronts_shared"),
+    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
+)
+_WORK: Final = frozenset({"selected", "not_selected"})  # warps that could go on
+_HOW: Final = "write it with `ncu --set full --csv --page raw`"
+
+
+class Counters(NamedTuple):
+    """What limits a kernel, the mean over its launches by their time; None where the CSV does not have it.
+
+    Attributes:
+        issued: Instructions per cycle and scheduler, 0..1.
+        stall: What warps wait for most: long_scoreboard, barrier, ...
+        stalled: Part of the cycles between two instructions of a warp that it waits so.
+        excess: Part of the sectors of global memory that are moved beside those that the threads ask for.
+        conflicts: Part of the accesses of shared memory that conflicts of banks add.
+        occupancy: Part of a multiprocessor's warps that the launch allows, 0..1.
+        limit: What allows no more.
+    """
+
+    issued: float | None = None
+    stall: str | None = None
+    stalled: float | None = None
+    excess: float | None = None
+    conflicts: float | None = None
+    occupancy: float | None = None
+    limit: str | None = None
+
+
+def read(path: str) -> dict[str, Counters]:
+    """The counters of each kernel, by what people call it.
+
+    Raises:
+        ReadError: the file cannot be read, or is no such CSV.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            rows = [*csv.DictReader(dropwhile(lambda line: not line.startswith(_HEAD), file))]
+    except (OSError, csv.Error) as error:
+        raise ReadError(f"{getattr(error, 'strerror', None) or error}; {_HOW}", path) from error
+    launches: dict[str, list[Numbers]] = defaultdict(list)
+    for row in rows:
+        if name := row.get(_NAME):  # the second row has the units
+            launches[kernel_name(name)].append(_numbers(row))
+    if not launches or not any(_TIME in launch for of in launches.values() for launch in of):
+        raise ReadError(f"no table of kernels with their time and counters; {_HOW}", path)
+    return {name: _counters(_mean(of)) for name, of in launches.items()}
+
+
+def _numbers(row: Mapping[str | None, str | list[str] | None]) -> Numbers:
+    """The row's numbers; `1,234.5` is one, `n/a` is none."""
+    known = {}
+    for name, text in row.items():
+        if isinstance(name, str) and isinstance(text, str):
+            try:
+                known[name] = float(text.replace(",", ""))
+            except ValueError:
+                continue
+    return known
+
+
+def _mean(launches: Iterable[Numbers]) -> Numbers:
+    sums: dict[str, float] = defaultdict(float)
+    weights: dict[str, float] = defaultdict(float)
+    for launch in launches:
+        weight = max(launch.get(_TIME, 0.0), 1e-9)
+        for name, value in launch.items():
+            sums[name] += weight * value
+            weights[name] += weight
+    return {name: total / weights[name] for name, total in sums.items()}
+
+
+def _counters(of: Numbers) -> Counters:
+    stalls = {match[1]: value for name, value in of.items() if (match := _STALL.fullmatch(name))}
+    waits = {name: value for name, value in stalls.items() if name not in _WORK}
+    stall = max(waits, key=lambda name: waits[name], default=None)
+    cycles = of.get(_CYCLES) or sum(stalls.values())
+    limits = {what: of[name] for name, what in _LIMITS.items() if name in of}
+    occupancy = of.get(_OCCUPANCY)
+    return Counters(
+        issued=of.get(_ISSUED),
+        stall=stall,
+        stalled=min(1.0, waits[stall] / cycles) if stall and cycles else None,
+        excess=_part(of, _EXCESS),
+        conflicts=_part(of, _CONFLICTS),
+        occupancy=None if occupancy is None else occupancy / 100,
+        limit=min(limits, key=lambda what: limits[what], default=None),
+    )
+
+
+def _part(of: Numbers, ratios: Iterable[tuple[str, str]]) -> float | None:
+    known = (of[excess] / of[total] for excess, total in ratios if excess in of and of.get(total))
+    return next((max(0.0, min(1.0, part)) for part in known), None)

@@ -1,0 +1,112 @@
+"""What `ncu --csv --page raw` prints, and what is said of it beside a recording."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from advisor.engine import check
+from advisor.errors import ReadError
+from advisor.inputs.ncu import Counters, read
+from advisor.options import Options
+from tests import profiles
+from tests.command import advisor
+
+HEAD = ("ID", "Process ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
+TIME, ISSUED = "gpu__time_duration.sum", "smsp__issue_active.avg.per_cycle_active"
+CYCLES = "smsp__average_warp_latency_per_inst_issued.ratio"
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+SECTORS = "derived__memory_l2_theoretical_sectors_global_excessive", "memory_l2_theoretical_sectors_global"
+BANKS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
+REGISTERS, SHARED = "launch__occupancy_limit_registers", "launch__occupancy_limit_shared_mem"
+
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"  # a quarter of fixtures/simulated-healthy-a100
+STRIDED = {TIME: "1,200.5", ISSUED: "0.2", SECTORS[0]: "3,000", SECTORS[1]: "4,000"}
+TRANSPOSED = {TIME: "10", BANKS[0]: "31", BANKS[1]: "32", OCCUPANCY: "100"}
+MANY_REGISTERS = {TIME: "10", ISSUED: "0.4", CYCLES: "20", STALL.format("long_scoreboard"): "12"}
+MANY_REGISTERS |= {STALL.format("selected"): "18", OCCUPANCY: "50", REGISTERS: "2", SHARED: "5"}
+
+
+def printed(*launches: tuple[str, dict[str, str]]) -> str:
+    """The output, with what ncu says of itself around the table."""
+    names = [*dict.fromkeys(name for _, counters in launches for name in counters)]
+    file = io.StringIO()
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+    writer.writerows([[*HEAD, *names], ["" for _ in HEAD] + ["" for _ in names]])
+    for at, (kernel, counters) in enumerate(launches):
+        writer.writerow(
+            [at, 1, kernel, 1, 7, "(128, 1, 1)", "(4, 1, 1)", 0, "8.0", *(counters.get(n, "n/a") for n in names)]
+        )
+    return f"==PROF== Connected to process 1\n{file.getvalue()}==PROF== Disconnected from process 1\n"
+
+
+def saved(folder: Path, *launches: tuple[str, dict[str, str]]) -> str:
+    path = folder / "counters.csv"
+    path.write_text(printed(*launches), "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("counters", "expected"),
+    [
+        (STRIDED, Counters(issued=0.2, excess=0.75)),
+        (TRANSPOSED, Counters(conflicts=31 / 32, occupancy=1.0)),
+        (
+            MANY_REGISTERS,
+            Counters(issued=0.4, stall="long_scoreboard", stalled=0.6, occupancy=0.5, limit="registers"),
+        ),
+    ],
+    ids=["strided", "transposed", "many registers"],
+)
+def test_the_limits_of_a_kernel_are_read(tmp_path: Path, counters: dict[str, str], expected: Counters):
+    assert read(saved(tmp_path, ("void copy<float>(float*, int)", counters))) == {"copy": expected}
+
+
+def test_launches_count_by_their_time(tmp_path: Path):
+    long, short = ({TIME: time, OCCUPANCY: part} for time, part in (("30", "40"), ("10", "80")))
+    assert read(saved(tmp_path, ("copy(int)", long), ("copy(int)", short)))["copy"].occupancy == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", '"ID","Kernel Name","Metric Name"\n"0","k","x"\n', "\x00\xff"])
+def test_what_is_no_such_table_is_an_error_in_one_line(tmp_path: Path, text: str):
+    (tmp_path / "wrong.csv").write_text(text, "utf-8")
+    done = advisor("check", profiles.ROOT / "fixtures/simulated-healthy-a100", "--ncu", "wrong.csv", cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith("advisor: wrong.csv: ")
+    assert done.stderr.count("\n") == 1
+    assert "ncu --set full --csv --page raw" in done.stderr
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
+    with pytest.raises(ReadError, match="No such file"):
+        read(str(tmp_path / "none.csv"))
+
+
+@pytest.mark.parametrize(
+    ("counters", "fix", "words"),
+    [
+        (STRIDED, "Let neighbouring threads", "75 % in excess"),
+        (TRANSPOSED, "Pad arrays", "97 % by conflicts"),
+        (MANY_REGISTERS, "Let the kernel use less", "long scoreboard 60 %"),
+    ],
+    ids=["strided", "transposed", "many registers"],
+)
+def test_a_kernel_of_the_step_has_its_limits_and_their_fix(
+    tmp_path: Path, counters: dict[str, str], fix: str, words: str
+):
+    options = Options(ncu=saved(tmp_path, (GEMM, counters), ("of_another_program", STRIDED)))
+    (run,) = check([str(profiles.ROOT / "fixtures/simulated-healthy-a100")], options).runs
+    (finding,) = [each for each in run.findings if each.rule == "kernel-counters"]
+    assert finding.fixes[0].do.startswith(fix)
+    assert words in finding.says
+    assert GEMM in finding.says
+    assert "of_another_program" not in finding.says
+
+
+def test_without_counters_nothing_is_asked():
+    run = profiles.check(profiles.ROOT / "fixtures/simulated-healthy-a100").runs[0]
+    assert "kernel-counters" in run.not_applicable
