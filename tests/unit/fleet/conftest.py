@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from advisor.fleet import engines, examine
 from tests.fleet import Here, context_of, judged, measured
 
 
-@pytest.fixture(autouse=True)
-def _each_content_is_measured_and_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examine, "measured", measured)
-    monkeypatch.setattr(examine, "judge", judged)
-    monkeypatch.setattr(examine, "context_of", context_of)
+@pytest.fixture(autouse=True, scope="module")
+def _each_content_is_measured_and_judged_once() -> Iterator[None]:
+    """Also for stores that a module's tests share: what one test measured tells where its own files lay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examine, "measured", measured)
+        patch.setattr(examine, "judge", judged)
+        patch.setattr(examine, "context_of", context_of)
+        yield
 
 
 @pytest.fixture(autouse=True)
