@@ -275,6 +275,13 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     of_job = _values(_about("job"), reasons, selection, job)
     device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)
     device = _with_metrics(device, of_ranks, _about("rank"))
+    selection, parts = (
+        _paced(selection, device),
+        [
+            part if part.place_rows is not None else replace(part, selection=_paced(part.selection, device))
+            for part in parts
+        ],
+    )
     pacing = {(view.worker, view.device) for view in selection.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
@@ -287,6 +294,13 @@ def conclude(parts: Sequence[Part]) -> Measurements:
     run = _with_metrics(slowest, [of_job], _about("job"))
     frames = {"run": run, "worker": worker, "device": device, **tables}
     return Measurements(selection, frames, reasons, tuple(parts), of_job)
+
+
+def _paced(selection: Selection, device: pl.DataFrame) -> Selection:
+    """The selection of which each worker is seen by the device whose step takes longest without waits."""
+    own = device.filter(pl.col("own_step_ms").is_not_null()).sort("own_step_ms", descending=True, maintain_order=True)
+    paced = dict(own.unique("worker", keep="first", maintain_order=True).select("worker", "device").iter_rows())
+    return replace(selection, paced=paced)
 
 
 def _tables(functions: Mapping[str, Callable[[_Of], pl.DataFrame]], of: _Of) -> dict[str, pl.DataFrame]:

@@ -24,6 +24,7 @@ _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs a
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 
 _EVENTS: Final = (
+    "beside",
     "ops",
     "host",
     "allocations",
@@ -76,6 +77,7 @@ class DeviceView:
     used: tuple[int, ...]  # the worker's devices that ran anything, copies too
     working: tuple[int, ...]  # the worker's devices that ran kernels
     ops: pl.DataFrame
+    beside: pl.DataFrame  # when ops of the worker's other devices ran: start_ns, dur_ns
     host: pl.DataFrame
     allocations: pl.DataFrame
     collectives: pl.DataFrame
@@ -266,21 +268,26 @@ class Selection:
     """A profile seen over some of its steps.
 
     `steps` are the profile's steps with `left_out`: why a step is not used, null where it is. A worker that marks no
-    steps has one that spans its whole recording. `views` are every worker's devices, in order.
+    steps has one that spans its whole recording. `views` are every worker's devices, in order. `paced` says by worker
+    which of its devices sets its pace, where that is known.
     """
 
     profile: Profile
     steps: pl.DataFrame
     views: tuple[DeviceView, ...]
+    paced: Mapping[int, int | None] = field(default_factory=dict)
 
     @cached_property
     def critical(self) -> list[DeviceView]:
-        """Per worker, the device whose used steps take longest on average: it sets the worker's pace."""
+        """Per worker, the device that sets its pace; where nobody knows, that whose used steps take longest."""
         longest: dict[int, DeviceView] = {}
         for view in self.views:
             rival = longest.get(view.worker, view)
-            longest[view.worker] = max(rival, view, key=lambda view_: view_.per_step_ms(view_.total_ns))
+            longest[view.worker] = max(rival, view, key=self._pace)
         return list(longest.values())
+
+    def _pace(self, view: DeviceView) -> tuple[bool, float]:
+        return self.paced.get(view.worker, -1) == view.device, view.per_step_ms(view.total_ns)
 
     def of(self, worker: int) -> DeviceView:
         """The view that sets this worker's pace."""
@@ -288,7 +295,7 @@ class Selection:
 
     def emptied(self) -> Selection:
         """The same without the tables of single events: what a report still needs once everything is measured."""
-        return Selection(self.profile.emptied(), self.steps, tuple(view.emptied() for view in self.views))
+        return Selection(self.profile.emptied(), self.steps, tuple(view.emptied() for view in self.views), self.paced)
 
 
 def classes(view: DeviceView) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from advisor import text
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.arrays import Ints
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
@@ -34,6 +34,7 @@ _CLOSE_LONGEST: Final = 0.01  # or by this part of its longest: no call of a ran
 _CLOSE_ON_HOST: Final = 0.25  # the same of calls on the host: threads wait for a CPU
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
+_TOGETHER: Final = 0.5  # of the work of the device that has the next to most, at the same time as the one with most
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
 _SITTING_NS: Final = 60_000_000_000  # hosts of one job whose clocks are set at all differ by less
 
@@ -220,14 +221,26 @@ class Job:
         return here if size and self.world_size and size >= self.world_size else listed or ()
 
     @cached_property
+    def peers(self) -> bool:
+        """Whether the members are devices of one process that compute at the same time and wait for each other.
+
+        Devices that compute in turn are the stages of one model: how long each takes by itself says nothing.
+        """
+        members = [self.ranks[position] for position in self.members]
+        if len({rank.worker for rank in members}) != 1 or not any(rank.peer_waits.total for rank in members):
+            return False
+        *_, less, most = sorted((rank.work for rank in members), key=lambda work: work.total)
+        return (less & most).total >= _TOGETHER * less.total
+
+    @cached_property
     def missing(self) -> Missing | None:
         """Why nothing can be said of who waits for whom; None where it can."""
         here, all_ = len(self.members), self.world_size
         if here <= 1:
             return Missing("ranks_missing", **({"world": all_} if all_ else {}))
-        if self.matched_share is None:
+        if self.matched_share is None and not self.peers:
             return Missing("no_shared_collective")
-        if self.matched_share < _BELIEVED_SHARE:
+        if self.matched_share is not None and self.matched_share < _BELIEVED_SHARE:
             code = "groups_never_meet" if self.mixed else "collectives_unmatched"
             return Missing(code, share=1 - self.matched_share)
         return None if self.steps else Missing("no_common_step")
@@ -379,13 +392,15 @@ def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
     matched = calls.filter("trusted")
     paired = matched.filter(pl.col("op").is_in(POINT_TO_POINT))
     exposed = (inside - work).within(start, end)
-    wait = (_waiting(matched) - work).within(start, end)
+    among_calls = (_waiting(matched) - work).within(start, end)
+    for_peers = rank.peer_waits.shifted(-int(job.clock.offsets_ns[position])) if job.peers else EMPTY
+    wait = ((_waiting(matched) | for_peers) - work).within(start, end)
     return steps.select(
         "step", "dur_ns", "work_ns", "ops_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
     ).with_columns(
         wait_ns=pl.Series(wait),
         paired_ns=pl.Series((_waiting(paired) - work).within(start, end)),
-        transfer_ns=pl.Series(exposed - wait),
+        transfer_ns=pl.Series(exposed - among_calls),
         own_ns=pl.col("dur_ns") - pl.Series(wait),
     )
 

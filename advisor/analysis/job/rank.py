@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import NO_SAMPLE, Workless, workless
@@ -32,6 +33,9 @@ CALLS: Final = {
     "end_ns": pl.Int64,
 }
 
+_EVENT_NS: Final = 10_000  # an op that starts so soon after another device's ended had waited for it
+_NEVER: Final = 1 << 62
+
 
 @dataclass(frozen=True, eq=False)
 class Rank:
@@ -56,6 +60,7 @@ class Rank:
     calls: pl.DataFrame
     work: Intervals
     kernels: pl.DataFrame
+    peer_waits: Intervals = EMPTY  # when its device waits for another of its process
     used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
     workless: Workless = NO_SAMPLE  # ops that show whether its threads had a CPU
     trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
@@ -82,6 +87,7 @@ def rank_of(view: DeviceView) -> Rank:
         calls=_calls(view),
         work=work,
         kernels=_kernels(view),
+        peer_waits=_peer_waits(view),
         workless=view.once(workless),
         trains=trains(view),
     )
@@ -101,6 +107,24 @@ def _steps(view: DeviceView, work: Intervals) -> pl.DataFrame:
         first_ns=first,
         called_ns=called,
     )
+
+
+def _peer_waits(view: DeviceView) -> Intervals:
+    """When the device idles though its next op is launched, which starts just after another device's op has ended.
+
+    Traces seldom say which stream waits for which; see `whatif.dependencies`, which tells it so of one device's.
+    """
+    if not view.beside.height or not view.busy.total:
+        return EMPTY
+    idle, resumes = view.busy.ends[:-1], view.busy.starts[1:]
+    ended = np.sort(view.beside.select(END_NS).to_series().to_numpy())
+    done = np.concatenate(([0], ended))[np.searchsorted(ended, resumes, side="right")]
+    ops = view.with_host(view.ops.sort("start_ns"), "launch", called_ns="start_ns")
+    at = np.searchsorted(ops["start_ns"].to_numpy(), resumes)
+    called = ops["called_ns"].fill_null(_NEVER).to_numpy()[at]
+    since = np.maximum(idle, called)
+    waited = (since < done - _EVENT_NS) & (resumes - done <= _EVENT_NS)
+    return Intervals.of(since[waited], resumes[waited])
 
 
 def _ops(view: DeviceView) -> Intervals:

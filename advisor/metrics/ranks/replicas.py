@@ -91,6 +91,9 @@ def _gains(job: Job, slow: pl.DataFrame) -> tuple[float, float]:
     means = means.join(slow, on="rank", how="left")
     saved = pl.col("work_ns") * (1 - 1 / pl.col("ratio").clip(1.0)).fill_null(0)
     low, high = ((pl.col(time).max() - (pl.col(time) - saved).max()) / 1e6 for time in ("own_ns", "alone_ns"))
+    if job.matched_share is None:  # devices that wait for each other's copies: what they do beside kernels stays
+        beside = (pl.col("own_ns") - pl.col("work_ns")).filter(pl.col("ratio").is_null()).max()
+        low, high = (saved.max() - beside).clip(0) / 1e6, saved.max() / 1e6
     low_ms, high_ms = means.select(low=low, high=high).row(0)
     return low_ms, high_ms
 
@@ -120,11 +123,12 @@ slow("slow_kernels_share", lambda job: job.once(_slowest).share).says(
 )
 slow("slow_kernels_least_ms", lambda job: job.once(_slowest).least_ms).says(
     "What the job's step gets shorter by at least if the slow GPUs' kernels took as long as elsewhere.",
-    "longest step without waiting - the same once each of slow_kernels_ranks has 1 / its ratio of its time in kernels",
+    "longest step without waiting - the same once each of slow_kernels_ranks has 1 / its ratio of its time in kernels; "
+    "of devices without collectives (1 - 1 / ratio) x time in kernels - what the others do beside kernels",
 )
 slow("slow_kernels_most_ms", lambda job: job.once(_slowest).most_ms).says(
     "What the job's step gets shorter by at most if the slow GPUs' kernels took as long as elsewhere.",
-    "the same, of steps without time in collectives that nothing covers",
+    "the same, of steps without time in collectives that nothing covers; of devices without any all of it",
 )
 
 

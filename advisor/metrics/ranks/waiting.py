@@ -152,7 +152,10 @@ def _ratio(part: object, total: object) -> Value:
     return part / total if isinstance(part, float) and isinstance(total, float) and total else None
 
 
-measure = of_jobs(__name__, unknown=lambda job: job.missing)
+measure = of_jobs(
+    __name__,
+    unknown=lambda job: job.missing or (Missing("no_shared_collective") if job.matched_share is None else None),
+)
 measure("waiting_share", _share_of_all("wait_ns")).says(
     "Part of all ranks' time that passes waiting for later ranks.",
     "mean over ranks and common steps of exposed waiting / mean step",
