@@ -28,6 +28,8 @@ _LOADING: Final = r"(?i)data|batch|load|fetch|input|next|wait"
 RANGES: Final = ["annotation", "step"]
 _LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
 _MOST_WORK: Final = 0.8  # of the device ops of a period
+_USUAL: Final = 0.25  # quantile of the steps' waits for their first op: so long most of them wait
+_AS_LONG: Final = 0.5  # of the first step's wait for its first op: where most wait so long, it is no filling of a queue
 _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
 _CUT_OFF_SHARE: Final = (
     0.8  # of the neighbouring step's device work: torch-tb-profiler's rule for a last step cut short
@@ -105,9 +107,9 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
 
     A step begins on a device where its period on the host begins, or later, where the last kernel launched before that
     ends; it lasts until the next one begins there. The first step, and the first after a pause, finds the queue empty:
-    what it fills into the queue is taken off the device's wait for its first op, as far as that is longer than usual.
-    So where the host runs ahead, the step takes as long as the device's work from its first op on; where each step
-    waits for its batch, the first one does too.
+    what it fills into the queue is taken off the device's wait for its first op. So it takes as long as its period on
+    the host or the device's, from its first op on, whichever is longer. Where three of four steps wait for their first
+    op half as long or longer, as for a late batch, that is how the loop is: the wait is the first one's too.
 
     Args:
         periods: As from `host_periods`.
@@ -128,8 +130,9 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
     )
     is_fresh = (pl.col("pause_ns").shift(1) > 0).fill_null(value=True) & (pl.col("start_ns") == of_host)
     wait = (pl.col("first_ns") - pl.col("start_ns")).clip(0)
-    usual = wait.filter(~is_fresh).median().fill_null(0).cast(pl.Int64)
-    ahead = pl.min_horizontal(pl.col("end") - started, wait - usual).clip(0)
+    usual = wait.filter(~is_fresh).quantile(_USUAL, "lower").fill_null(0).cast(pl.Int64)
+    beyond = wait - pl.when(usual >= _AS_LONG * wait).then(usual).otherwise(0)
+    ahead = pl.min_horizontal(pl.col("end") - started, beyond).clip(0)
     start = pl.col("start_ns") + pl.when(is_fresh).then(ahead).otherwise(0).fill_null(0)
     return (
         rows.with_columns(start_ns=start)

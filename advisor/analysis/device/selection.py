@@ -120,7 +120,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         used=tuple(used["device"].drop_nulls().unique().sort()),
         working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
         ops=ops,
-        beside=used.filter(pl.col("device") != device).select("start_ns", "dur_ns"),
+        beside=used.filter(pl.col("device").ne_missing(pl.lit(device, pl.Int32))).select("start_ns", "dur_ns"),
         host=rows_where(profile.host_ops, pl.col("worker") == worker),
         allocations=profile.allocations.filter(of_device),
         collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
