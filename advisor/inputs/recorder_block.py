@@ -120,6 +120,7 @@ class _Loading(msgspec.Struct):
     samples: Ns = 0
     fetch_ns: Ns = 0
     run_ns: Ns = 0
+    awake_ns: Ns = 0
     wait_ns: Ns = 0
     requests: Ns = 0
     request_ns: Ns = 0

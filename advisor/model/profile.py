@@ -96,13 +96,14 @@ LOADING: Final = pl.Struct(
         "of_loader": pl.Boolean,  # a worker process of the data loader, else the process of the steps
         **dict.fromkeys(("steps", "span_ns"), pl.Int64),  # that were sampled
         **dict.fromkeys(("batches", "samples", "fetch_ns"), pl.Int64),  # that it loaded, and how long that took
-        **dict.fromkeys(("run_ns", "wait_ns"), pl.Int64),  # of that its thread ran, and waited for a core
+        "run_ns": pl.Int64,  # of that its thread ran
+        **dict.fromkeys(("awake_ns", "wait_ns"), pl.Int64),  # that thread all the time: ran, and waited for a core
         **dict.fromkeys(("requests", "request_ns", "request_run_ns"), pl.Int64),  # of the loop, for a batch
         "cpu_ns": pl.Int64,  # what all threads of the process ran
         **dict.fromkeys(
             ("send_ns", "pin_ns"), pl.Int64
         ),  # what threads ran that pickle batches, or receive and pin them
-        "threads_ns": pl.Int64,  # what other threads of Python ran
+        "threads_ns": pl.Int64,  # how long other threads of Python ran or waited for a core
         **dict.fromkeys(("files", "faults", "read_bytes", "disk_bytes"), pl.Int64),  # opened, major, read, from a disk
         "slow": pl.List(pl.Struct({"index": pl.Int64, "ns": pl.Int64})),  # the samples that took longest
     }

@@ -125,7 +125,7 @@ def COLLATE(samples): return samples
 LOCK = """
 def item(index):
     total = 0
-    for number in range(20000): total += number
+    for number in range(60000): total += number
     return np.zeros(64, "f4")
 def count():
     number = 0
@@ -140,7 +140,7 @@ FAULTS = (
     (DECODE, 1, "decoding", None),
     (TRANSFORM, 1, "transforming", None),
     (COLLATE, 1, "collating", None),
-    (LOCK, 0, "transforming", "lock"),
+    (LOCK, 0, "", "lock"),
 )
 """A fault, processes that load, the longest stage, and what sets the pace; None where a busy machine may change it."""
 

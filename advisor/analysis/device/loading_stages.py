@@ -129,6 +129,7 @@ def batch(view: DeviceView) -> Batch | None:
 
     rows = with_stages(view, of_loader=workers > 0)
     in_stages, names, fetch_ms = _sums(rows), _names(rows), each("fetch_ns") / _NS
+    run_ms = min(fetch_ms, each("run_ns") / _NS)
     all_ns = sum(in_stages.values())
     request_ms, received = main["request_ns"] / main["requests"] / _NS, _received(view) if workers else {}
     scale = main["span_ns"] / main["requests"] / _NS
@@ -137,8 +138,8 @@ def batch(view: DeviceView) -> Batch | None:
         stages={name: fetch_ms * ns / all_ns for name, ns in in_stages.most_common()} if all_ns else {},
         names={name: fetch_ms * ns / all_ns for name, ns in names.most_common()},
         fetch_ms=fetch_ms,
-        run_ms=each("run_ns") / _NS,
-        delay_ms=each("wait_ns") / _NS,
+        run_ms=run_ms,
+        delay_ms=min(fetch_ms - run_ms, each("wait_ns") * run_ms / max(_NS * run_ms, each("awake_ns"))),
         send_ms=each("send_ns") / _NS if workers else 0.0,
         receive_ms=min(request_ms, received.get(TRANSPORT, 0.0) * scale),
         pin_ms=received.get(PIN, 0.0) * scale + main["pin_ns"] / main["requests"] / _NS,

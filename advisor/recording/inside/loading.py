@@ -12,7 +12,6 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from .clock import RunDelay
 from .threads import thread_work
 
 _HELPERS = {"_feed": "send_ns", "_pin_memory_loop": "pin_ns"}
@@ -32,7 +31,6 @@ class Loading:
         self._visit: Tuple[Optional[int], int] = (None, 0)
         self._hears = False
         self._before: Dict[str, int] = {}
-        self._delay: Optional[RunDelay] = None
 
     def begin(self) -> None:
         """Count from here."""
@@ -51,12 +49,10 @@ class Loading:
         if not self.is_on:
             return call(fetcher, index)
         self._hear()
-        self._delay = self._delay or RunDelay()
-        at_ns, run_ns, wait_ns = time.perf_counter_ns(), time.thread_time_ns(), self._delay() or 0
+        at_ns, run_ns = time.perf_counter_ns(), time.thread_time_ns()
         batch = call(fetcher, index)
         self._add("fetch_ns", time.perf_counter_ns() - at_ns)
         self._add("run_ns", time.thread_time_ns() - run_ns)
-        self._add("wait_ns", (self._delay() or 0) - wait_ns)
         self._add("batches", 1)
         self._add("samples", len(index) if isinstance(index, (list, tuple)) else 1)
         return batch
@@ -114,7 +110,11 @@ def _is_read(path: Any, mode: Any, flags: Any) -> bool:
 
 
 def _of_process() -> Dict[str, int]:
-    """What the process has run and read so far, its waits for pages on a disk, and what its other threads have run."""
+    """What the process has run and read so far, waited for pages on a disk, and how long its other threads were awake.
+
+    A thread of Python that waits for a core has the interpreter's lock all the same. To read any of this gives the lock
+    up, which may take milliseconds to get back: it is not for each batch.
+    """
     import resource  # only Unix has it
 
     sums = {"cpu_ns": time.process_time_ns()}
@@ -127,9 +127,14 @@ def _of_process() -> Dict[str, int]:
         pass  # another system, or a container that hides it
     work = thread_work()
     for thread in threading.enumerate():
-        if thread is not threading.main_thread() and thread.native_id in work:
-            target = getattr(getattr(thread, "_target", None), "__name__", "")
-            sums[_HELPERS.get(target, "threads_ns")] += work[thread.native_id].run_ns
+        run_ns, wait_ns = work.get(thread.native_id or 0, (0, 0))
+        helps = _HELPERS.get(getattr(getattr(thread, "_target", None), "__name__", ""))
+        if thread is threading.main_thread():
+            sums.update(awake_ns=run_ns, wait_ns=wait_ns)
+        elif helps:
+            sums[helps] += run_ns
+        else:
+            sums["threads_ns"] += run_ns + wait_ns
     return sums
 
 

@@ -14,7 +14,18 @@ from advisor.metrics.input.stages import period_ms
 from tests.tables import on_host, profile, step, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
-COUNTS = ("fetch_ns", "run_ns", "wait_ns", "request_ns", "request_run_ns", "send_ns", "pin_ns", "threads_ns", "cpu_ns")
+COUNTS = (
+    "fetch_ns",
+    "run_ns",
+    "awake_ns",
+    "wait_ns",
+    "request_ns",
+    "request_run_ns",
+    "send_ns",
+    "pin_ns",
+    "threads_ns",
+    "cpu_ns",
+)
 MS = 1_000_000
 
 
