@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from advisor import engine
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import UsageError
 from advisor.model import comparison as compared
 from advisor.model import report as reported
@@ -15,7 +16,7 @@ from advisor.model.finding import Finding, Value
 from advisor.options import Options
 from advisor.present import document_of
 from advisor.text import did_you_mean, one_line
-from advisor.whatif.scenario import Scenario
+from advisor.whatif.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
     import polars as pl
@@ -198,7 +199,8 @@ def what_if(path: str | os.PathLike[str], *changes: str, options: Options | None
         >>> round(scenario.step_ms), scenario.stages[0].pace
         (71, 'the GPU')
     """
-    return engine.what_if(os.fspath(path), changes, options)
+    options = options or Options()
+    return scenario(select_steps(engine.read(os.fspath(path), options), options.steps), changes)
 
 
 def measure(  # noqa: PLR0913 - options of a trial

@@ -31,7 +31,6 @@ from advisor.runs.short_recordings import Outcome, last_cycles, without_last_cyc
 from advisor.runs.summary import summarise
 from advisor.system.polars_pool import inside_pool
 from advisor.text import did_you_mean
-from advisor.whatif.scenario import Scenario, scenario
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, Side
@@ -196,22 +195,6 @@ def _steps(ranks: Sequence[Profile], broken: Sequence[Unreadable]) -> int | None
     """The steps that a recording marks; None where it marks none, or files of it are unreadable."""
     steps = [rank.steps.height for rank in ranks]
     return max(steps, default=0) if all(steps) and all(file.is_empty for file in broken) else None
-
-
-def what_if(path: str, changes: Sequence[str], options: Options | None = None) -> Scenario:
-    """The steps of the one run at `path` replayed with changes, one after the other.
-
-    Args:
-        path: A file, a folder or a URL.
-        changes: As `advisor whatif --change` takes them: `input=0`, `kernels:gemm=2x`.
-        options: How to read it, and which steps to use.
-
-    Raises:
-        ReadError: there is no readable run, or more than one.
-        UsageError: a change is none, or cannot be replayed.
-    """
-    options = options or Options()
-    return scenario(select_steps(read(path, options), options.steps), changes)
 
 
 def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, Any]:

@@ -232,12 +232,12 @@ def what_if(
     import json
     from dataclasses import asdict
 
-    from advisor.engine import what_if as replayed
+    from advisor.api import what_if as replayed
     from advisor.options import Options
     from advisor.present.scenario import sentences
 
     options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
-    answer = replayed(path, changes, options)
+    answer = replayed(path, *changes, options=options)
     typer.echo(json.dumps(asdict(answer)) if in_json else "\n".join(sentences(answer)))
 
 
