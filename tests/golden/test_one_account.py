@@ -1,4 +1,6 @@
-"""One account of a run: terminal, page, Markdown, comment and brief say the numbers of the JSON, in its order."""
+"""One account of a run: terminal, page, Markdown, comment and brief say the numbers of the JSON, in its order.
+
+So do a comparison's and a week's."""
 
 from __future__ import annotations
 
@@ -8,12 +10,22 @@ import re
 
 import pytest
 
-from advisor.present import document_of
+from advisor.config import Fleet
+from advisor.fleet.store import Store
+from advisor.fleet.weekly import weekly
+from advisor.present import document_of, shifts
 from advisor.present.actions import MOST, becomes, worthwhile
+from advisor.present.comparison import headline
+from advisor.present.hours import gpu_hours
+from advisor.present.week import headline as title_of
 from advisor.render import markdown
+from advisor.render.json import load_comparison
 from advisor.render.registry import Request, draw
 from advisor.text import percent
 from advisor.vocabulary.parts import part_short
+from tests import profiles
+from tests.fleet import finding_row, run_row, stored
+from tests.golden.figures import path_of
 from tests.golden.test_figures import RECORDINGS, checked
 
 PAGE_BYTES, MOST_CHARACTERS = 300_000, 4_000
@@ -75,3 +87,60 @@ def test_the_parts_of_the_json_add_up_to_what_is_printed(recording):
         assert sum(part["share"] for part in known["parts"]) == pytest.approx(1, abs=1e-4)
         assert sum(part["ms"] for part in known["parts"]) == pytest.approx(known["step_ms"], rel=1e-3)
         assert known["busy_share"] == pytest.approx(sum(p["share"] for p in known["parts"] if p["is_useful"]))
+
+
+PAIRS = (
+    ("fixtures/tutorial/before", "fixtures/tutorial/after"),
+    ("fixtures/simulated-healthy-a100", "fixtures/simulated-input-bound-v100"),
+    ("fixtures/jax-cpu-none", "fixtures/jax-cpu-slow-loader"),
+    ("fixtures/tensorflow-cpu-none", "fixtures/tensorflow-cpu-generator"),
+    ("fixtures/torch-cpu-zero-workers", "fixtures/torch-cpu-none"),
+    ("shared/kineto/resnet50-v100-workers0", "shared/kineto/resnet50-v100-workers4"),
+)
+
+
+@pytest.mark.parametrize(("base", "head"), PAIRS)
+def test_a_change_has_one_number_on_every_surface(base, head):
+    paths = [path_of(base), path_of(head)]
+    if missing := [path for path in paths if not path.exists()]:
+        pytest.skip(f"{missing[0]} is not there")
+    comparison = profiles.compare(*paths)
+    before, after = comparison.times_ms
+    assert sum(shift.base_ms for shift in comparison.breakdown) == pytest.approx(before)
+    assert sum(shift.head_ms for shift in comparison.breakdown) == pytest.approx(after)
+    predictions = [change.prediction for change in comparison.findings if change.prediction]
+    assert all(known.measured_ms == pytest.approx(before - after) for known in predictions)
+    brief = json.loads(draw(Request(comparison), "brief"))["comparison"]
+    assert (brief["base_ms"], brief["head_ms"]) == pytest.approx((before, after), rel=1e-3)
+    stored = load_comparison(draw(Request(comparison), "json"))
+    assert stored == comparison
+    lines = shifts.rows(comparison)
+    for kind in ("terminal", "html", "markdown"):
+        text = squeezed(plain(draw(Request(comparison), kind).decode()))
+        assert squeezed(headline(comparison)) in text, kind
+        places = [text.find(squeezed("".join(shifts.cells(row, lines))).replace("|", "")) for row in lines]
+        if kind == "html":  # a cell of each
+            assert -1 not in places
+            assert places == sorted(places)
+        assert squeezed(shifts.cells(lines[-1], lines)[2]) in text, kind
+
+
+def test_a_week_has_one_account_on_every_surface(tmp_path):
+    """10 and 30 hours, half and a fifth of them busy: 11 of 40, and the savings of both teams are those of all."""
+    runs = [
+        run_row("a", team="vision", gpu_hours=10.0, busy_share=0.5, expected_share=0.2),
+        run_row("b", gpu_hours=30.0, busy_share=0.2, expected_share=0.3),
+    ]
+    findings = [finding_row("a"), finding_row("b", "launch-bound", 0.2, 0.4)]
+    week = weekly(stored(Store(str(tmp_path)), runs=runs, findings=findings), Fleet())
+    total = week.total
+    assert (total.paid, total.busy, total.wasted) == pytest.approx((40, 11, 29))
+    for name in ("paid", "busy", "expected"):
+        assert sum(getattr(team.hours, name) for team in week.teams) == pytest.approx(getattr(total, name))
+    assert sum(rule.expected for rule in week.rules) == pytest.approx(total.expected)
+    known = json.loads(draw(Request(week), "json"))["total"]
+    assert (known["paid"], known["expected"]) == pytest.approx((total.paid, total.expected))
+    for kind in ("terminal", "html", "markdown"):
+        text = squeezed(plain(draw(Request(week), kind).decode()))
+        for words in (title_of(week), *map(gpu_hours, (total.paid, total.busy, total.wasted, total.expected))):
+            assert squeezed(words) in text, (kind, words)
