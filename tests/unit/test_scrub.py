@@ -211,10 +211,10 @@ def test_a_stat_of_an_xplane_file_is_told_by_its_name(tmp_path: Path, kind: str)
     """The name stands in another message than the value, which may be another stat's name; numbers stay."""
     values = {b"WANDB_API_KEY": b"orchid77", b"hostname": b"gpunode18", b"max_token": b"4096", b"note": b"of gpunode18"}
     names = [*values, *(values.values() if kind == "reference" else ())]
-    of = {name: bytes([8, number]) for number, name in enumerate(names, 1)}
+    of = {name: bytes([8, number]) if number else b"" for number, name in enumerate(names)}  # 0 is not written
     plane = b"".join(sized(5, of[name] + sized(2, of[name] + sized(2, name))) for name in names)
     for name, value in values.items():
-        refers = bytes([56, of[value][1]]) if kind == "reference" else sized(6 if kind == "bytes" else 5, value)
+        refers = bytes([56, names.index(value)]) if kind == "reference" else sized(6 if kind == "bytes" else 5, value)
         plane += sized(6, of[name] + refers)
     source = xplane(tmp_path)
     source.write_bytes(source.read_bytes() + sized(1, sized(2, b"/host:more") + plane))

@@ -92,7 +92,7 @@ def _names_of_stats(buffer: Buffer, start: int, end: int) -> Iterator[tuple[int,
     for number, begin, stop in buffer.walk(start, end):
         entry = _spans(buffer, begin, stop) if number == _NAMES_OF_STATS else {}
         stat = _spans(buffer, *entry[_VALUE]) if _VALUE in entry else {}
-        if _ID in stat and _NAME in stat and stat[_NAME][1] >= 0:
+        if _NAME in stat and stat[_NAME][1] >= 0:
             yield stat[_ID][0], stat[_NAME]
 
 
@@ -105,14 +105,14 @@ def _stats(
         if kind is _STAT:
             stat = _spans(buffer, begin, stop)
             texts = [stat.get(_STR), stat.get(_BLOB), names.get(stat[_REF][0]) if _REF in stat else None]
-            yield from ((stat[_ID][0], text) for text in texts if _ID in stat and text and text[1] >= 0)
+            yield from ((stat[_ID][0], text) for text in texts if text and text[1] >= 0)
         elif isinstance(kind, Mapping):
             yield from _stats(buffer, begin, stop, kind, names)
 
 
 def _spans(buffer: Buffer, start: int, end: int) -> dict[int, Span]:
-    """The last field of each number in a message: begin and end, or a number and -1."""
-    return {number: (begin, stop) for number, begin, stop in buffer.walk(start, end)}
+    """The last field of each number in a message: begin and end, or a number and -1; an id that is not there is 0."""
+    return {_ID: (0, -1)} | {number: (begin, stop) for number, begin, stop in buffer.walk(start, end)}
 
 
 def _texts(buffer: Buffer, start: int, end: int, fields: Fields, hits: Sequence[int]) -> Iterator[tuple[int, int, str]]:
