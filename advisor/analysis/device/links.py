@@ -7,7 +7,7 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
 
-_EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
+EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 
 
 def pcie_gbs(view: DeviceView) -> float | Missing:
@@ -22,12 +22,22 @@ def at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
         return rate if copies.height else copies.with_columns(link_ns="dur_ns")
     if copies["bytes"].null_count():
         return Missing("no_copy_sizes")
-    at_rate = pl.col("bytes") / (_EFFICIENCY * rate)  # GB/s is bytes per ns
+    at_rate = pl.col("bytes") / (EFFICIENCY * rate)  # GB/s is bytes per ns
     return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
 
 
+def is_once(view: DeviceView) -> bool:
+    """Whether nothing shows that the work repeats, so that no copy runs beside the kernels of another step."""
+    return view.steps.height == 1 and not view.has_marks
+
+
 def unhidden_ns(view: DeviceView, copies: pl.DataFrame) -> float:
-    """What no kernel can hide of copies with `link_ns`, all steps: the link has a way for each direction."""
+    """What no kernel can hide of copies with `link_ns`, all steps: the link has a way for each direction.
+
+    Of work that is done once, kernels need what is copied before them, and copies what kernels computed: all of it.
+    """
+    if is_once(view):
+        return float(copies["link_ns"].sum())
     ways: list[float] = copies.group_by("copy_kind").agg(pl.sum("link_ns"))["link_ns"].to_list()
     computing_ns = int(view.device_spans("kernel", "collective").within(view.starts, view.ends).sum())
     return max([0.0, *(way - computing_ns for way in ways)])

@@ -109,6 +109,13 @@ def test_without_kernels_pinned_copies_hide_only_behind_those_of_the_other_direc
     assert row["pageable_copy_unhidden_ms"] == pytest.approx(0.020, rel=1e-4)
 
 
+def test_what_is_done_once_hides_no_copy_behind_what_needs_it():
+    there = pageable(0, 40, bytes=round(20_000 * PINNED_NS))
+    row = values(profile([there, kernel(50, 150)]))
+    assert row["pageable_copy_pinned_ms"] == pytest.approx(0.020, rel=1e-3)
+    assert row["pageable_copy_unhidden_ms"] == pytest.approx(0.88 * 0.020, rel=1e-3)
+
+
 @pytest.mark.parametrize(("kernel_us", "left_us"), [(10, 20), (25, 5), (40, 0)])
 def test_pinned_copies_hide_behind_kernels_as_long_as_these_run(kernel_us: float, left_us: float):
     there = pageable(0, 40, bytes=round(30_000 * PINNED_NS))
