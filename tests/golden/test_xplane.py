@@ -479,12 +479,8 @@ def test_of_a_tpu_what_is_generic_is_told_and_what_is_not_is_said(
     assert "a TPU profile: its XLA ops" in " ".join(note.words for note in run.source.salvaged)
 
 
-def test_what_a_tpu_s_ops_reach_of_the_peaks_that_the_profile_states():
-    """300 loops over 3.22 TB in 2.367 s, at 1,638 GB/s: 83 %, less what 18 of them gain by data that is on the chip."""
-    row = judged("tpu-inference").frames["run"].row(0, named=True)
-    assert row["xla_roof_reached"] == pytest.approx(0.7838, abs=0.0001)
-    assert row["xla_flops_of_peak_share"] < 0.001
-    assert row["xla_below_roof_ops"].startswith("loop fusion (78 % of the roof")
+def test_loops_of_a_tpu_use_next_to_nothing_of_the_peak_that_the_profile_states():
+    assert judged("tpu-inference").frames["run"].row(0, named=True)["xla_flops_of_peak_share"] < 0.001
 
 
 def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first():

@@ -17,18 +17,10 @@ def ran(*ops: Row, device: Row = TPU) -> DeviceView:
     return view(profile(rows, steps=[step(1, 0, 100)], devices=[device]))
 
 
-def test_flops_and_bytes_are_held_against_the_peaks_that_the_profile_states():
+def test_flops_are_held_against_the_peak_that_the_profile_states():
+    # 10 us of arithmetic and next to none, of 100 us
     values = metrics_of(ran({**PRODUCT, "xla_flops": 9e9}, LOOP))
-    # 10 us of arithmetic and next to none, of 100 us; both ops take 10 us at their roofs, and 20 each
     assert values["xla_flops_of_peak_share"] == pytest.approx(0.1, rel=1e-3)
-    assert values["xla_roof_reached"] == pytest.approx(0.5)
-    assert values["xla_below_roof_ops"] == (
-        "convolution fusion (50 % of the roof, 20 µs), loop fusion (50 % of the roof, 20 µs)"
-    )
-
-
-def test_an_op_that_needs_less_than_its_roof_has_reached_it():
-    assert metrics_of(ran(PRODUCT))["xla_roof_reached"] == 1
 
 
 @pytest.mark.parametrize(
@@ -41,5 +33,4 @@ def test_an_op_that_needs_less_than_its_roof_has_reached_it():
     ids=["peaks not stated", "half of the costs", "no costs"],
 )
 def test_without_peaks_or_costs_nothing_is_said(step_of: DeviceView):
-    names = ("xla_flops_of_peak_share", "xla_roof_reached", "xla_below_roof_ops")
-    assert all(isinstance(metrics_of(step_of)[name], Missing) for name in names)
+    assert isinstance(metrics_of(step_of)["xla_flops_of_peak_share"], Missing)
