@@ -165,7 +165,7 @@ OF_TIMES = (
     *(f"{category}_share" for category in CATEGORIES),
     *(f"{cause}_idle_share" for cause in CAUSES),
     *("device_busy_share", "idle_share", "launch_gap_share", "launch_gaps_per_step"),
-    *("host_busy_share", "sync_idle_ms", "graph_hole_share", "graph_pause_share", "idle_causes"),
+    *("host_busy_share", "graph_hole_share", "graph_pause_share", "idle_causes"),
     *("kernels_per_step", "kernel_ms", "median_kernel_us", "small_kernel_share"),
     *("gpu_utilization", "sm_efficiency", "occupancy"),
     *("peak_memory_bytes", "peak_memory_share"),

@@ -133,9 +133,6 @@ of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~S
     "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
     "host-bound idle time in gaps of over {launch_gap} / step time",
 )
-of_lateness("sync_idle_ms", lambda view: view.per_step_ms(float(view.once(gaps)["sync_ns"].sum()))).says(
-    "Idle time per step after synchronisation.", "sync_idle_share x step_mean_ms"
-)
 measure("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown")).says(
     "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
     "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",

@@ -20,7 +20,7 @@ tables hold:
 Times are on the wall clock (UTC), so that the files of several machines can be compared.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -344,30 +344,17 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     launched = host.filter(matches(_LAUNCHES), pl.col("details").is_null()).height
     unsound, nameless = recorded["dur_ns"].null_count(), _nameless_share(recorded)
     hides, is_unsound = _hidden_share(recorded) > _FEW_SHARE, unsound > _UNSOUND_SHARE * recorded.height
-    absent = {
-        "steps": not profile.steps.height,
+    holds_no = {
         "device_ops": not device.height or (launched > 0 and not kernels.height),
         "device_ops.name": hides or nameless > _FEW_SHARE,
         "device_ops.start_ns": is_unsound,
         "device_ops.dur_ns": hides or is_unsound,
-        "device_ops.occupancy": True,
         "device_ops.grid": kernels["grid"].null_count() > _FEW_SHARE * kernels.height,
         "device_ops.launch": is_unsound or not device["launch"].count(),
         "device_ops.bytes": device["kind"].is_in(["memcpy", "memset"]).any() and not device["bytes"].count(),
-        "host_ops": not host.height,
-        "host_ops.shapes": not host["shapes"].count(),
-        "host_ops.stack": True,
         "devices": not profile.devices["name"].count(),
-        "syncs": not profile.syncs.height,
-        "allocations": not profile.allocations.height,
-        "allocations.allocated_bytes": True,
-        "collectives.bytes": profile.collectives.height > 0 and not profile.collectives["bytes"].count(),
-        "os_calls": not profile.os_calls.height,
-        "off_cpu": not profile.off_cpu.height,
-        "off_cpu.state": not profile.off_cpu["state"].count(),
-        "host_samples": not profile.host_samples.height,
-        "gpu_samples": not profile.gpu_samples.height,
     }
+    absent = {*profile.empty(_WHY_ABSENT.keys() - holds_no.keys()), *(need for need in holds_no if holds_no[need])}
     reasons = dict(_WHY_ABSENT)
     if not launched:
         reasons["device_ops"] = Missing("no_launches" if host["kind"].is_in(DRIVER_CALLS).any() else "no_cuda_rows")
@@ -378,12 +365,8 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
         reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), why)
     if (profile.workers["framework"] == "pytorch").any():
         reasons |= _OF_PYTORCH
-    return {need: reasons[need] for need in _outermost([need for need, lacking in absent.items() if lacking])}
-
-
-def _outermost(needs: Collection[str]) -> list[str]:
-    """Without the columns of tables that are among them."""
-    return [need for need in needs if "." not in need or need.partition(".")[0] not in needs]
+    outermost = [need for need in reasons if need in absent and need.partition(".")[0] not in absent - {need}]
+    return {need: reasons[need] for need in outermost}
 
 
 _OF_PYTORCH: Final = {"host_ops.shapes": Missing("no_pytorch_range_shapes")}
