@@ -215,7 +215,8 @@ def over_time(view: DeviceView) -> pl.DataFrame:
     schema = {"part": pl.Int64, "at_ms": pl.Float64, "kernels": pl.Float64, "copies": pl.Float64}
     if not len(view.starts) or not view.ops.height or view.ends[-1] - view.starts[0] < _PARTS:
         return pl.DataFrame(schema=schema | {"sm_efficiency": pl.Float64})
-    edges = np.linspace(view.starts[0], view.ends[-1], _PARTS + 1).astype(np.int64)
+    length_ns = view.ends[-1] - view.starts[0]
+    edges = view.starts[0] + np.linspace(0, length_ns, _PARTS + 1).astype(np.int64)  # exact, however late the start is
     length = np.diff(edges)
     kernels, copies = (
         view.device_spans(*kinds).within(edges[:-1], edges[1:]) / length

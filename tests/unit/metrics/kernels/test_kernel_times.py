@@ -144,6 +144,13 @@ def test_use_over_time_adds_up_to_the_shares_of_the_step():
     assert rows["copies"].to_list() == [0] * 30 + [1] * 15 + [0] * 5
 
 
+def test_use_over_time_of_a_short_step_is_exact_however_late_it_is():
+    """Of 1 us, in parts of 20 ns, since 1970."""
+    now = 1_700_000_000_000_000
+    rows = over_time(view(profile([kernel(now, now + 1)], steps=[step(1, now, now + 1)])))
+    assert rows["kernels"].to_list() == [1] * 50
+
+
 def test_use_over_time_is_empty_without_a_device_and_knows_no_blocks_that_none_tells():
     assert over_time(view(profile([], steps=STEP))).is_empty()
     rows = over_time(view(profile([kernel(0, 300, grid=None)], steps=[step(1, 0, 600)])))
