@@ -27,6 +27,7 @@ from advisor.model.report import Report, Run
 from advisor.options import Options
 from advisor.present.next_recording import recipe
 from advisor.present.report import unknowns
+from advisor.present.scenario import sentences
 from advisor.render import brief
 from advisor.text import did_you_mean, one_line, plain, shortened
 
@@ -67,7 +68,7 @@ class _Reports:
 
 
 def server() -> FastMCP:
-    """The server with its six tools; all of them only read."""
+    """The server with its seven tools; all of them only read."""
     tools, reports = FastMCP("gpu-advisor", instructions=_INSTRUCTIONS, log_level="WARNING"), _Reports()
     tools._mcp_server.version = __version__  # noqa: SLF001 - FastMCP takes none, and would show the SDK's
 
@@ -109,6 +110,13 @@ def server() -> FastMCP:
         longest = sorted(events, key=lambda event: -event["dur"])
         rows = [{key: event.get(key) for key in ("name", "cat", "ts", "dur", "pid", "tid")} for event in longest]
         return _answer(finding=id, events=rows)
+
+    @tools.tool(annotations=_READ, structured_output=False)
+    async def what_if(path: str, changes: list[str], client: Client) -> str:
+        """What a step takes with changes in turn (`input=0`, `kernels:gemm=2x`, `link=2x`), and who sets the pace then."""
+        await _allowed(path, client)
+        options = Options(progress=_progress(client))
+        return _answer(says=list(sentences(await _aside(partial(engine.what_if, path, changes, options)))))
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def record_recipe(path: str, client: Client) -> str:

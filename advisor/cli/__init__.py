@@ -397,12 +397,12 @@ def comment(
 
 @app.command()
 def mcp() -> None:
-    """Serve six tools to coding agents.
+    """Serve seven tools to coding agents.
 
     They speak the Model Context Protocol on standard input and output.
 
-    The tools are check, finding, metric, compare, excerpt and record_recipe. All of them only read, and only in the
-    folders that the client gives.
+    The tools are check, finding, metric, compare, excerpt, what_if and record_recipe. All of them only read, and only
+    in the folders that the client gives.
     """
     try:
         from advisor.server import serve

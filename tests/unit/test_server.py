@@ -60,9 +60,17 @@ def refusal(answer):
     return answer.content[0].text
 
 
-def test_there_are_six_tools_and_all_only_read():
+def test_there_are_seven_tools_and_all_only_read():
     tools = ask()
-    assert [tool.name for tool in tools] == ["check", "finding", "metric", "compare", "excerpt", "record_recipe"]
+    assert [tool.name for tool in tools] == [
+        "check",
+        "finding",
+        "metric",
+        "compare",
+        "excerpt",
+        "what_if",
+        "record_recipe",
+    ]
     assert all(tool.annotations.readOnlyHint and tool.description for tool in tools)
 
 
@@ -132,9 +140,15 @@ def test_a_comparison_is_brief():
     assert content(answer)["comparison"]["verdict"] == "faster"
 
 
-@pytest.mark.parametrize("tool", ["check", "finding", "metric", "excerpt", "record_recipe"])
+def test_changes_are_replayed_in_turn():
+    faster, unknown = ask(*(("what_if", {"path": TRACE, "changes": [change]}) for change in ("input=0", "rank:1=2x")))
+    assert [line.split(":")[0] for line in content(faster)["says"][1:]] == ["input=0"]
+    assert "no change" in refusal(unknown)
+
+
+@pytest.mark.parametrize("tool", ["check", "finding", "metric", "excerpt", "what_if", "record_recipe"])
 def test_no_tool_leaves_the_folders_of_the_client(tool, tmp_path):
-    words = {"path": TRACE, "id": "x", "name": "device_busy_share"}
+    words = {"path": TRACE, "id": "x", "name": "device_busy_share", "changes": ["input=0"]}
     (answer,) = ask((tool, words), roots=[tmp_path])
     assert "outside of the folders" in refusal(answer)
 
