@@ -113,7 +113,7 @@ def server() -> FastMCP:
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def what_if(path: str, changes: list[str], client: Client) -> str:
-        """What a step takes with changes in turn (`input=0`, `kernels:gemm=2x`, `link=2x`), and who sets the pace then."""
+        """What a step takes with changes in turn (`input=0`, `kernels:gemm=2x`, `link=2x`), and what paces it then."""
         await _allowed(path, client)
         options = Options(progress=_progress(client))
         return _answer(says=list(sentences(await _aside(partial(engine.what_if, path, changes, options)))))
