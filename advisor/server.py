@@ -17,6 +17,7 @@ from mcp.server.session import ServerSession
 from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
 
 from advisor import __version__, engine
+from advisor.analysis.device.selection import select_steps
 from advisor.errors import UsageError
 from advisor.inputs.discover import discover
 from advisor.inputs.storage import is_url, tidy
@@ -30,6 +31,7 @@ from advisor.present.report import unknowns
 from advisor.present.scenario import sentences
 from advisor.render import brief
 from advisor.text import did_you_mean, one_line, plain, shortened
+from advisor.whatif.scenario import scenario
 
 Client = Context[ServerSession, None, Any]
 _T = TypeVar("_T")
@@ -116,7 +118,8 @@ def server() -> FastMCP:
         """What a step takes with changes in turn (`input=0`, `kernels:gemm=2x`, `link=2x`), and what paces it then."""
         await _allowed(path, client)
         options = Options(progress=_progress(client))
-        return _answer(says=list(sentences(await _aside(partial(engine.what_if, path, changes, options)))))
+        selection = await _aside(lambda: select_steps(engine.read(path, options), options.steps))
+        return _answer(says=list(sentences(await _aside(partial(scenario, selection, changes)))))
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def record_recipe(path: str, client: Client) -> str:
