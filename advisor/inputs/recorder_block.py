@@ -132,7 +132,6 @@ class _Loading(msgspec.Struct):
     files: Ns = 0
     faults: Ns = 0
     read_bytes: Ns = 0
-    disk_bytes: Ns = 0
     slow: Annotated[list[_Slow], msgspec.Meta(max_length=64)] = []
 
 

@@ -104,7 +104,7 @@ LOADING: Final = pl.Struct(
             ("send_ns", "pin_ns"), pl.Int64
         ),  # what threads ran that pickle batches, or receive and pin them
         "threads_ns": pl.Int64,  # how long other threads of Python ran or waited for a core
-        **dict.fromkeys(("files", "faults", "read_bytes", "disk_bytes"), pl.Int64),  # opened, major, read, from a disk
+        **dict.fromkeys(("files", "faults", "read_bytes"), pl.Int64),  # opened to be read, major, of files and pipes
         "slow": pl.List(pl.Struct({"index": pl.Int64, "ns": pl.Int64})),  # the samples that took longest
     }
 )

@@ -22,6 +22,7 @@ _HALF: Final = 0.5
 _LITTLE: Final = 0.05
 _FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
 _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
+_SLEEPS: Final = {"read": "storage", "network": "storage", "sleep": "sleep"}
 _NS: Final = 1e6
 
 
@@ -47,7 +48,6 @@ class Batch:
             in the one that receives.
         files: Opened for it.
         bytes: Read for it, of files and pipes.
-        disk_bytes: Of these, from a disk.
         faults: Waits for a page of a disk.
         samples: In it.
         slow: Samples that took longest: index and ms.
@@ -69,7 +69,6 @@ class Batch:
     locked_ms: float
     files: float
     bytes: float
-    disk_bytes: float
     faults: float
     samples: float
     slow: tuple[tuple[int, float], ...]
@@ -150,7 +149,6 @@ def batch(view: DeviceView) -> Batch | None:
         locked_ms=0.0,
         files=each("files"),
         bytes=each("read_bytes"),
-        disk_bytes=each("disk_bytes"),
         faults=each("faults"),
         samples=each("samples"),
         slow=_slow(loads),
@@ -175,8 +173,10 @@ def limit(of: Batch) -> str:
     if of.hand_over_ms > max(of.fetch_ms / max(1, of.workers), _PART * of.request_ms):
         return "transport"
     if of.sleep_ms > _HALF * of.alone_ms:
-        longest = max(of.stages, key=lambda name: of.stages[name] * stage_of(name).waits)
-        return "sleep" if longest == "sleep" else "storage"
+        longest = next(
+            (name for name, length in of.stages.items() if length >= _HALF * of.sleep_ms and stage_of(name).waits), ""
+        )
+        return _SLEEPS.get(longest, "storage" if of.faults >= 1 else "")
     return "delay" if of.delay_ms > _PART * of.fetch_ms else "work"
 
 

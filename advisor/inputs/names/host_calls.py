@@ -2,10 +2,13 @@
 
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from advisor.yamltree import Yaml
+
+Row = TypeVar("Row")
 
 
 class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,8 +25,13 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "(?m)" + "|".join(self.patterns)
 
 
+def table(name: str, row: type[Row]) -> tuple[Row, ...]:
+    """The rows of a YAML file beside this one."""
+    document = Yaml(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8"))
+    return msgspec.convert(document.value["kinds"], tuple[row, ...])  # type: ignore[valid-type]
+
+
 @cache
 def kinds() -> tuple[Kind, ...]:
     """All kinds, in the order in which they decide."""
-    document = Yaml(Path(__file__).with_name("host_calls.yaml").read_text("utf-8"))
-    return msgspec.convert(document.value["kinds"], tuple[Kind, ...])
+    return table("host_calls", Kind)

@@ -140,8 +140,8 @@ measure("loading_limit", lambda v: limit(of) if (of := v.once(batch)) else "", u
     "ready: workers keep a step waiting for under 5 %. transport: what one process receives, or what workers send / "
     "workers, is above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of fetch or "
     "more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
-    "without waits for a core, most in a stage that reads, or in a sleep. delay: it waits for a core for over a "
-    "quarter. Else work",
+    "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
+    "delay: it waits for a core for over a quarter. Else work",
     "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
     "(`/proc/thread-self/schedstat`)",
 )

@@ -122,7 +122,7 @@ def _of_process() -> Dict[str, int]:
     try:
         with open("/proc/self/io", encoding="ascii") as stream:
             io = dict(line.split(": ") for line in stream.read().splitlines())
-        sums.update(read_bytes=int(io["rchar"]), disk_bytes=int(io["read_bytes"]))
+        sums.update(read_bytes=int(io["rchar"]))
     except (OSError, ValueError, KeyError):
         pass  # another system, or a container that hides it
     work = thread_work()

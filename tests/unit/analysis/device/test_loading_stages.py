@@ -31,7 +31,7 @@ MS = 1_000_000
 
 def counted(*, of_loader: bool, **sums: int) -> dict[str, Any]:
     """A row of what a process counted; times in ms."""
-    row = dict.fromkeys(("batches", "samples", "requests", "files", "faults", "read_bytes", "disk_bytes"), 0) | sums
+    row = dict.fromkeys(("batches", "samples", "requests", "files", "faults", "read_bytes"), 0) | sums
     row |= {name: sums.get(name, 0) * MS for name in COUNTS}
     return {"of_loader": of_loader, "steps": 10, "span_ns": 1000 * MS, "slow": [], **row}
 
@@ -99,6 +99,8 @@ def test_more_processes_load_beside_each_other_until_the_step_or_the_cores_hold_
     [
         ("storage", {}, {"run_ns": 100}, "open"),
         ("sleep", {}, {"run_ns": 100}, "time.sleep"),
+        ("storage", {}, {"run_ns": 100, "faults": 10}, "crunch"),
+        ("", {}, {"run_ns": 100, "faults": 9}, "crunch"),
         ("work", {}, {"run_ns": 900}, "open"),
         ("delay", {}, {"run_ns": 500, "wait_ns": 300}, "crunch"),
         ("lock", {}, {"run_ns": 500, "threads_ns": 400}, "crunch"),
