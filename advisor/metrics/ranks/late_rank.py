@@ -94,7 +94,7 @@ def _of_steps(value: Callable[[OwnSteps], Value]) -> Callable[[Job], Value]:
 
 
 measure = of_jobs(__name__, unknown=unknown_split)
-measure.rank("late_rank", lambda job: job.members[job.once(own_steps).latest]).says(
+measure("late_rank", lambda job: job.ranks[job.members[job.once(own_steps).latest]].worker, unit="rank").says(
     "The rank that does most by itself.", f"largest mean alone time; {ALONE}"
 )
 measure("late_rank_alone", _late_alone, unit="rank").says(

@@ -164,7 +164,7 @@ def test_of_ranks_without_a_device_more_time_in_ops_is_named():
 def test_too_few_steps_tell_the_loss_but_not_whose_it_is(steps):
     values = unevenness(racing([[10] * steps, [14] * steps]))
     assert values["skew_ms"] == pytest.approx(4)
-    for metric in ("late_rank", "late_rank_device", "late_rank_share", "persistent_skew_ms", "moving_skew_share"):
+    for metric in ("late_rank", "late_ranks", "late_rank_share", "persistent_skew_ms", "moving_skew_share"):
         assert values[metric] == Missing("few_common_steps", steps=steps, needed=3)
 
 
