@@ -41,11 +41,9 @@ _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
 
 class _Keys(msgspec.Struct):
-    """The keys of a document that tell its kind; their values stay as they are."""
+    """The key of a document that tells its kind."""
 
-    kind: DocumentKind | None = None
-    verdict: msgspec.Raw = msgspec.Raw()
-    week: msgspec.Raw = msgspec.Raw()
+    kind: DocumentKind = "report"
 
 
 _DECODER: Final = msgspec.json.Decoder(_Keys)
@@ -60,15 +58,11 @@ def render(value: BaseModel) -> str:
 
 
 def kind_of(text: bytes | str) -> DocumentKind:
-    """What a saved JSON object holds: by its `kind`, or by the keys that only one kind has.
-
-    A document of neither counts as a report, whose loader says what is wrong with it.
-    """
+    """What a saved JSON object holds; without a kind a report, whose loader says what is wrong with it."""
     try:
-        keys = _DECODER.decode(text)
+        return _DECODER.decode(text).kind
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return "report"
-    return keys.kind or ("comparison" if bytes(keys.verdict) else "week" if bytes(keys.week) else "report")
 
 
 def read_report(path: str) -> Report:

@@ -1,7 +1,7 @@
 // The longest step on a canvas: ten thousand events are too many for elements. Times in ns from the step's start.
 "use strict";
 
-const ROW = 14, LABEL = 18, AXIS = 22, PAD = 6, DEEPEST = 10, SHORTEST_NS = 200;
+const ROW = 14, LABEL = 18, AXIS = 22, PAD = 6, DEEPEST = 10, HARDLY = 0.05, SHORTEST_NS = 200;
 const COLOR_OF = {
   kernel: "--part-compute", memcpy: "--part-memcpy", memset: "--part-memset", collective: "--part-collective",
   op: "--op", runtime: "--call", annotation: "--range", module: "--range", step: "--range",
@@ -22,22 +22,31 @@ const colors = () => {
   };
 };
 
-// The rows from the top: why the device idles, then each track as deep as its ranges nest.
+// The rows from the top: why the device idles, then each track as deep as its ranges nest; of threads that hardly run only the names.
 const layOut = line => {
-  const { events } = line, depths = line.tracks.map(() => 0), rows = line.tracks.map(() => []);
+  const { events } = line, depths = line.tracks.map(() => 0), rows = line.tracks.map(() => []), busy = line.tracks.map(() => 0);
   events.track.forEach((track, i) => {
     if (events.depth[i] >= DEEPEST) return;
     depths[track] = Math.max(depths[track], events.depth[i] + 1);
     rows[track].push(i);
+    if (!events.depth[i]) busy[track] += events.dur_ns[i];
   });
+  const idles = i => line.tracks[i].label.startsWith("thread ") && busy[i] < HARDLY * line.dur;
+  const folded = line.tracks.map((_, i) => i).filter(idles);
   let top = AXIS;
   const idle = line.idle.cause.length ? { top: top + LABEL, label: "device idle, by cause" } : null;
   if (idle) top += LABEL + ROW + PAD;
-  const tracks = line.tracks.map((track, i) => {
+  const tracks = line.tracks.flatMap((track, i) => {
+    if (folded.length > 1 && folded.includes(i)) return [];
     const made = { label: track.label, top: top + LABEL, depth: depths[i], events: rows[i] };
     top += LABEL + depths[i] * ROW + PAD;
-    return made;
+    return [made];
   });
+  if (folded.length > 1) {
+    const names = folded.map(i => line.tracks[i].label.slice("thread ".length)).join(", ");
+    tracks.push({ label: `${folded.length} threads that run for under 5 % of it: ${names}`, top: top + LABEL, depth: 0, events: [] });
+    top += LABEL + PAD;
+  }
   return { idle, tracks, height: top };
 };
 

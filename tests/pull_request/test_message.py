@@ -95,7 +95,7 @@ def test_markdown_says_its_first_line_and_is_defused(tmp_path):
         ("no.json", b"", "is no JSON"),
         ("no.json", b"[" * 100_000, "is no JSON"),
         ("no.json", b"{}", "is no report"),
-        ("no.json", b'{"verdict": 1}', "is no comparison"),
+        ("no.json", b'{"kind": "comparison", "verdict": 1}', "is no comparison"),
         ("no.md", b"\xff\xfe", "is no UTF-8 text"),
         ("no.html", b"<!doctype html>", "is neither .json nor .md"),
         ("no", b"# v", "is neither .json nor .md"),
