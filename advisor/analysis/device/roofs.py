@@ -18,7 +18,6 @@ _BANDWIDTH: Final[Ends] = (0.8, 1.0)
 # Tensor Cores, so that all other limits bind half as much there.
 _RATES: Final[dict[str, Ends]] = {"tf32": (0.35, 0.875), "bf16": (0.3, 0.55), "fp16": (0.3, 0.55)}
 _MOST_RATE: Final = 0.9
-_OF_CONVOLUTIONS: Final = 0.5  # of those at the least: layouts are converted, and some shapes have no good kernel
 # fp32 to TF32 on an A100 (8 times the peak) up to 7 times as fast, to 16 bits on V100 and T4 (8) 2.8 to 6, TF32 to 16
 # bits (2) 1.4 to 2.2, fp32 to 16 bits on GeForce boards (2) 1.4 to 2.6
 _LEAST_POWER: Final = 0.45
@@ -82,9 +81,7 @@ def in_format(view: DeviceView, dtype: str, times: Ends, end: int) -> pl.Expr:
         return now
     slow, fast = (now / max(1.0, of) for of in times)
     per_ns = 1e3 * _reached_tflops(chip, dtype)[end]  # 1e3 FLOP/ns are a TFLOP/s
-    slower = _OF_CONVOLUTIONS if end == 0 else 1.0
-    rate = per_ns * pl.when(pl.col("family") == "convolution").then(slower).otherwise(1.0)
-    by_flops = pl.max_horizontal(_flops() / rate, fast) if per_ns else pl.lit(None, pl.Float64)
+    by_flops = pl.max_horizontal(_flops() / per_ns, fast) if per_ns else pl.lit(None, pl.Float64)
     takes = pl.coalesce(pl.when(_flops().is_not_null()).then(by_flops), slow if end == 0 else fast)
     return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(_bytes(dtype), chip, _BANDWIDTH[end])))
 
