@@ -13,7 +13,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS
 
 _MICRO_BATCHES: Final = 4  # what GPipe advises per stage
-_LOST: Final = 0.5  # of that: smaller kernels fill the device less
+_PART: Final = 0.5  # of that: smaller kernels fill the device less
 
 
 class _Turns(NamedTuple):
@@ -46,7 +46,7 @@ def _turns(job: Job) -> _Turns:
     step_ms, longest = steps_ns / steps.height / 1e6, float(spent.max())
     most_ms = max(0.0, step_ms - longest)
     bubble = 1 + (len(works) - 1) / _MICRO_BATCHES
-    least_ms = max(0.0, min(most_ms, _LOST * (float(spent.sum()) - bubble * longest)))
+    least_ms = max(0.0, min(most_ms, _PART * (float(spent.sum()) - bubble * longest)))
     alone = 1 - several.total / together.total if together.total else 0.0
     return _Turns(len(works), alone, float(spent.min()) / step_ms, least_ms, most_ms)
 

@@ -12,7 +12,7 @@ STEPS = [step(1, 0, 1000, device=device) for device in (0, 1)]
 
 def values(*device: Row):
     views = select_steps(profile([*device], [], STEPS), "all").views
-    return metrics_of(job_of([[rank_of(view) for view in views]]))
+    return metrics_of(job_of([rank_of(view) for view in views]))
 
 
 def test_devices_that_take_turns_gain_what_the_longest_leaves():
