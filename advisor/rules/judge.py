@@ -148,7 +148,12 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
     return (*_findings([c for c in candidates if c.rule.id not in names], run), *failures)
 
 
-_NOTES: Final = {"threads": "main_sleep_share", "settings": "slow_settings", "counters": "ncu_share"}
+_NOTES: Final = {
+    "threads": "main_sleep_share",
+    "settings": "slow_settings",
+    "counters": "ncu_share",
+    "memory": "peak_memory_share",
+}
 """What only some recordings note, with a metric that is known where they do."""
 
 

@@ -52,7 +52,7 @@ class Applies(Strict):
     one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot be
     judged, and it does not apply to other inference. `threads: true` is for recordings that note what each thread runs,
     `settings: true` for those that note variables of the environment, `counters: true` for those beside which counters
-    of Nsight Compute were given.
+    of Nsight Compute were given, `memory: true` for those that tell how full the memory is.
     """
 
     framework: tuple[Framework, ...] = ()
@@ -66,6 +66,7 @@ class Applies(Strict):
     threads: bool | None = None
     settings: bool | None = None
     counters: bool | None = None
+    memory: bool | None = None
 
 
 class Ends(Strict):
