@@ -3,7 +3,7 @@
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import dropwhile
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -12,6 +12,7 @@ from advisor.errors import ReadError
 from advisor.inputs.names.kernel_words import kernel_name
 
 Numbers: TypeAlias = Mapping[str, float]
+_Row: TypeAlias = Mapping[str, str | list[str] | None]
 
 _HEAD: Final = '"ID"'
 _NAME: Final = "Kernel Name"
@@ -32,6 +33,7 @@ _CONFLICTS: Final = (
     ("derived__memory_l1_wavefronts_shared_excessive", "memory_l1_wavefronts_shared"),
     ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
 )
+_DECIMAL_COMMA: Final = re.compile(r"\d[\d.]*,(?:\d{1,2}|\d{4,})")
 _WORK: Final = frozenset({"selected", "not_selected"})  # warps that could go on
 _HOW: Final = "write it with `ncu --set full --csv --page raw`"
 
@@ -69,16 +71,28 @@ def read(path: str) -> dict[str, Counters]:
             rows = [*csv.DictReader(dropwhile(lambda line: not line.startswith(_HEAD), file))]
     except (OSError, csv.Error) as error:
         raise ReadError(f"{getattr(error, 'strerror', None) or error}; {_HOW}", path) from error
+    if any(_DECIMAL_COMMA.fullmatch(text) for row in rows for text in row.values() if isinstance(text, str)):
+        raise ReadError(f"its numbers have decimal commas; {_HOW}, under LC_ALL=C", path)
     launches: dict[str, list[Numbers]] = defaultdict(list)
-    for row in rows:
-        if name := row.get(_NAME):  # the second row has the units
-            launches[kernel_name(name)].append(_numbers(row))
+    for launch in _launches(rows):
+        launches[kernel_name(launch[0])].append(launch[1])
     if not launches or not any(_TIME in launch for of in launches.values() for launch in of):
         raise ReadError(f"no table of kernels with their time and counters; {_HOW}", path)
     return {name: _counters(_mean(of)) for name, of in launches.items()}
 
 
-def _numbers(row: Mapping[str | None, str | list[str] | None]) -> Numbers:
+def _launches(rows: Iterable[_Row]) -> Iterator[tuple[str, Numbers]]:
+    """Each launch's kernel and numbers: of a row per launch, or where each counter has a row, of those of one ID."""
+    of_id: dict[object, tuple[str, dict[str, float]]] = {}
+    for at, row in enumerate(rows):
+        name, counter = row.get(_NAME), row.get("Metric Name")
+        if isinstance(name, str) and name:  # a row of units has none
+            own = _numbers({counter: row.get("Metric Value")} if isinstance(counter, str) else row)
+            of_id.setdefault((row.get("ID"), name) if counter else at, (name, {}))[1].update(own)
+    yield from of_id.values()
+
+
+def _numbers(row: _Row) -> Numbers:
     """The row's numbers; `1,234.5` is one, `n/a` is none."""
     known = {}
     for name, text in row.items():

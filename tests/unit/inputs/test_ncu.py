@@ -71,6 +71,20 @@ def test_launches_count_by_their_time(tmp_path: Path):
     assert read(saved(tmp_path, ("copy(int)", long), ("copy(int)", short)))["copy"].occupancy == pytest.approx(0.5)
 
 
+def test_a_row_per_counter_is_read_like_a_row_per_launch(tmp_path: Path):
+    head = '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+    rows = [
+        f'"0","copy(int)","Occupancy","{name}","","{value}"' for name, value in {TIME: "10", OCCUPANCY: "50"}.items()
+    ]
+    (tmp_path / "long.csv").write_text("\n".join([head, *rows]), "utf-8")
+    assert read(str(tmp_path / "long.csv")) == {"copy": Counters(occupancy=0.5)}
+
+
+def test_decimal_commas_are_no_thousands(tmp_path: Path):
+    with pytest.raises(ReadError, match="LC_ALL=C"):
+        read(saved(tmp_path, ("copy(int)", {TIME: "5,77"})))
+
+
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", '"ID","Kernel Name","Metric Name"\n"0","k","x"\n', "\x00\xff"])
 def test_what_is_no_such_table_is_an_error_in_one_line(tmp_path: Path, text: str):
     (tmp_path / "wrong.csv").write_text(text, "utf-8")
