@@ -60,8 +60,13 @@ class Counters(NamedTuple):
     limit: str | None = None
 
 
+def base_name(symbol: str) -> str:
+    """What a person calls the kernel, without namespaces: ncu leaves them out by default, traces have them."""
+    return kernel_name(symbol).rpartition("::")[2]
+
+
 def read(path: str) -> dict[str, Counters]:
-    """The counters of each kernel, by what people call it.
+    """The counters of each kernel, by its `base_name`.
 
     Raises:
         ReadError: the file cannot be read, or is no such CSV.
@@ -75,7 +80,7 @@ def read(path: str) -> dict[str, Counters]:
         raise ReadError(f"its numbers have decimal commas; {_HOW}, under LC_ALL=C", path)
     launches: dict[str, list[Numbers]] = defaultdict(list)
     for launch in _launches(rows):
-        launches[kernel_name(launch[0])].append(launch[1])
+        launches[base_name(launch[0])].append(launch[1])
     if not launches or not any(_TIME in launch for of in launches.values() for launch in of):
         raise ReadError(f"no table of kernels with their time and counters; {_HOW}", path)
     return {name: _counters(_mean(of)) for name, of in launches.items()}

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.inputs.names.kernel_words import kernel_name
-from advisor.inputs.ncu import Counters
+from advisor.inputs.ncu import Counters, base_name
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.text import largest_first, ms, percent
@@ -80,10 +80,10 @@ def values(kernels: pl.DataFrame, counters: Mapping[str, Counters], steps: int, 
     spent: dict[str, float] = {}
     for symbol, total_ms in kernels.select("name", "total_ms").rows():
         spent[kernel_name(symbol)] = spent.get(kernel_name(symbol), 0.0) + total_ms
-    known = {name: total_ms for name, total_ms in spent.items() if name in counters}
+    known = {name: total_ms for name, total_ms in spent.items() if base_name(name) in counters}
     shares: dict[str, object] = {"ncu_share": min(1.0, sum(known.values()) / steps_ms)}
     for limit, what in _LIMITS.items():
-        words = {name: text for name in known if (text := what.of(counters[name]))}
+        words = {name: text for name in known if (text := what.of(counters[base_name(name)]))}
         parts = [(f"{name}: {words[name]}", known[name] / steps) for name in words]
         shares[f"{limit}_kernels_share"] = min(1.0, sum(known[name] for name in words) / steps_ms)
         shares[f"{limit}_kernels"] = largest_first(sorted(parts, key=lambda part: -part[1]), ms)

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.engine import check
 from advisor.errors import ReadError
-from advisor.inputs.ncu import Counters, read
+from advisor.inputs.ncu import Counters, base_name, read
 from advisor.options import Options
 from tests import profiles
 from tests.command import advisor
@@ -64,6 +64,12 @@ def saved(folder: Path, *launches: tuple[str, dict[str, str]]) -> str:
 )
 def test_the_limits_of_a_kernel_are_read(tmp_path: Path, counters: dict[str, str], expected: Counters):
     assert read(saved(tmp_path, ("void copy<float>(float*, int)", counters))) == {"copy": expected}
+
+
+def test_namespaces_do_not_count():
+    assert (
+        base_name("void mlx::core::cu::gemv<bf16, 8>(float const*)") == base_name("void gemv<bf16, 8>(T1 *)") == "gemv"
+    )
 
 
 def test_launches_count_by_their_time(tmp_path: Path):
