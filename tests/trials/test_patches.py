@@ -123,6 +123,19 @@ def test_no_garbage_is_collected_while_its_patch_is_on(monkeypatch: pytest.Monke
         gc.enable()
 
 
+def test_a_loader_without_workers_has_no_option_that_needs_them(monkeypatch: pytest.MonkeyPatch):
+    torch: Any = SimpleNamespace(utils=SimpleNamespace(data=SimpleNamespace(IterableDataset=int)))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    patch: Any = PATCHES["dataloader"]({"num_workers": 0})
+    without = {"num_workers": 0, "timeout": 0, "multiprocessing_context": None, "prefetch_factor": None}
+    without |= {"persistent_workers": False}
+    ours = {"num_workers": 4, "timeout": 5, "multiprocessing_context": "spawn", "prefetch_factor": 3}
+    assert patch._changes(ours | {"persistent_workers": True}) == without  # noqa: SLF001 - what it does to a loader
+    assert not patch.refusals
+    assert patch._changes(without) == {}  # noqa: SLF001
+    assert [*patch.refusals] == ["as_it_is"]
+
+
 def test_one_batch_is_given_again_while_its_patch_is_on():
     iterator: Any = type("Iterator", (), {"__next__": lambda self: next(self.batches)})
     dataloader = SimpleNamespace(_BaseDataLoaderIter=iterator)

@@ -19,7 +19,7 @@ _SMALL_BYTES: Final = 1 << 20  # own choice: a disk reads as much in under 10 ms
 _HANDED_MS: Final = 1.0
 _PROCESSES: Final = (0, 1, 2, 4, 8, 16)
 _LIMITS: Final = {
-    "transport": "handing batches over takes longer than loading them",
+    "transport": "the handing over of batches, which takes longer than loading them",
     "storage": "storage, because the process sleeps until its data are there",
     "sleep": "the program, which sleeps",
     "lock": "Python's lock (GIL), which other threads of the process have",

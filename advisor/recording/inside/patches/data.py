@@ -11,6 +11,7 @@ from typing import Any, Dict
 from .patch import Patch
 
 _NEED_WORKERS = ("prefetch_factor", "persistent_workers")
+_WITHOUT_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
 
 
 class Loader(Patch):
@@ -38,7 +39,7 @@ class Loader(Patch):
             return {}
         planned = {name: value for name, value in self.values.items() if self._fits(name, arguments)}
         if planned.get("num_workers") == 0:
-            planned.update(dict.fromkeys(_NEED_WORKERS), persistent_workers=False)
+            planned.update(_WITHOUT_WORKERS)
         changes = {name: value for name, value in planned.items() if arguments.get(name) != value}
         if planned and not changes:
             self.refuse("as_it_is")
