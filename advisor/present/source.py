@@ -135,7 +135,7 @@ def _steps(run: Run) -> str:
     steps = run.source.steps
     if not steps.marked:
         return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
-    used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used} of {steps.count} steps used"
+    used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used:,} of {steps.count:,} steps used"
     if steps.step_mean_ms is None or not steps.used:
         return used
     length, usual = ms(steps.length_ms), ms(steps.step_mean_ms)
