@@ -50,7 +50,9 @@ def _what_tables_count(run: Run) -> str:
         " An operator's host time excludes the operators inside it; its device time is that of what it launches itself."
     )
     cut = max(len(kernels or ()), len(ops or ())) > MOST_ROWS
-    most = f" The {MOST_ROWS} that take most time of each; the JSON has all." if cut else ""
+    most = (
+        f" The {MOST_ROWS} that take most time of each; the JSON has all, `-o kernels.csv` all kernels." if cut else ""
+    )
     return f"{of}{f': {listing(whose)}' if whose else ''}.{most}{host if ops else ''}"
 
 

@@ -24,6 +24,7 @@ _SLOW: Final = {
     "TORCH_NCCL_BLOCKING_WAIT": ("1", "the host waits for each collective"),
     "XLA_PYTHON_CLIENT_ALLOCATOR": ("platform", "JAX takes and frees device memory with each array"),
 }
+_OF_RANKS: Final = re.compile("NCCL|DISTRIBUTED")  # they do nothing in a job of one rank
 _SOURCES: Final = (
     f"NCCL's user guide ({_NCCL_GUIDE}); PyTorch's CUDA environment variables "
     "(docs.pytorch.org/docs/stable/cuda_environment_variables.html) and torch.distributed; JAX's GPU memory allocation "
@@ -41,11 +42,12 @@ def _slow_settings(view: DeviceView) -> Value:
     settings = view.process.get("settings")
     if settings is None and view.process.get("profiled_ms") is None:
         return Missing("settings_unrecorded")
+    meets_others = view.collectives.height > 0 or (view.process.get("world_size") or 1) > 1
     pairs = [setting.partition("=")[::2] for setting in (settings or "").split(" ")]
     slow = [
         f"{name}={value} ({_SLOW[name][1]})"
         for name, value in pairs
-        if name in _SLOW and re.fullmatch(_SLOW[name][0], value)
+        if name in _SLOW and re.fullmatch(_SLOW[name][0], value) and (meets_others or not _OF_RANKS.search(name))
     ]
     return ", ".join(slow)
 
