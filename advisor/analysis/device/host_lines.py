@@ -40,9 +40,10 @@ _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _MODULE: Final = "<module>"
 _HALF: Final = 0.5
+_ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
 _MOST_LINES: Final = 3
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
-_SOME: Final = 0.2  # of the calls of an op
+_SOME: Final = 0.2  # of the calls of an op; of the longest of several lines
 
 
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
@@ -170,14 +171,10 @@ def losses(view: DeviceView) -> list[Loss]:
     holds four fifths of it, or by a line of that. `share` is no more than what the recording holds of such time:
     outside of the framework's ops that train, or with a device while that idles.
     """
-    return _losses(view, pl.col("ns"), view.once(_outside))
-
-
-def _losses(view: DeviceView, time: pl.Expr, most: float) -> list[Loss]:
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
-    rows = stacks.with_columns(is_aside=is_aside, ns=time).filter(pl.col("line").is_not_null()).to_dicts()
-    tree, total = Node(""), max(1, int(stacks["ns"].sum()))
+    rows = stacks.with_columns(is_aside=is_aside).filter(pl.col("line").is_not_null()).to_dicts()
+    tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
     own_ns: Counter[tuple[str, str]] = Counter()
     for row in rows:
         counts, frames = row["kind"] in {*rare, OWN} or row["is_aside"], [*(row.get("callers") or []), row]
@@ -203,11 +200,16 @@ def host_lines(view: DeviceView) -> str | None:
 
 
 def long_lines(view: DeviceView) -> str | None:
-    """The lines in which half of what uneven steps take more or more passes; None where no such lines were sampled."""
-    stacks = view.once(sampled)
-    excess = int(stacks["excess_ns"].sum()) / max(1, int(stacks["ns"].sum()))
-    largest = _losses(view, pl.col("excess_ns"), 1.0) if excess else []
-    return _in_words(largest) if largest and sum(loss.share for loss in largest) >= _HALF * excess else None
+    """The lines that run in long steps only, with their shares; None where they take less than half of the excess."""
+    stacks, tree = view.once(sampled), Node("")
+    total, excess = max(1, int(stacks["ns"].sum())), int(stacks["excess_ns"].sum())
+    for row in stacks.filter(pl.col("line").is_not_null()).to_dicts() if excess else []:
+        is_apart, frames = row["excess_ns"] >= _ONLY * row["ns"], [*(row.get("callers") or []), row]
+        tree.add(frames, row["ns"], row["kind"], counts=is_apart, is_own=not is_apart)
+    largest = sorted((_loss(unit, total, 1.0, ()) for unit in tree.units()), key=lambda loss: -loss.share)
+    if not largest or sum(loss.share for loss in largest) * total < _HALF * excess:
+        return None
+    return _in_words([loss for loss in largest if loss.share >= _SOME * largest[0].share])
 
 
 def _in_words(largest: Sequence[Loss]) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
@@ -328,6 +329,10 @@ measure("outlier_causes", _in_words, unit="text").says(
     "What made the long steps long, the most time first.",
     "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
     "steps' mean; the host's other work by the ranges that ran",
+)
+measure("long_lines", lambda view: view.once(long_lines) or "", unit="text").says(
+    "The lines of the program that make long steps long, with their parts of all time; empty where no such were sampled.",
+    "lines with half or more of what the samples have in long steps beyond the other steps' rate; up to three",
 )
 measure("outlier_cause", _first_cause, unit="text").says(
     "The first cause of long steps in one word; empty where there are no long steps.",
