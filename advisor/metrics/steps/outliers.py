@@ -331,7 +331,7 @@ measure("outlier_causes", _in_words, unit="text").says(
     "steps' mean; the host's other work by the ranges that ran",
 )
 measure("long_lines", lambda view: view.once(long_lines) or "", unit="text").says(
-    "The lines of the program that make long steps long, with their parts of all time; empty where no such were sampled.",
+    "The lines that make long steps long, with their parts of all time; empty where no such were sampled.",
     "lines with half or more of what the samples have in long steps beyond the other steps' rate; up to three",
 )
 measure("outlier_cause", _first_cause, unit="text").says(
