@@ -249,6 +249,8 @@ def _beside(connection: sqlite3.Connection) -> None:
 def _layers(connection: sqlite3.Connection) -> None:
     """Four ranges in each step, which are called steps of layers."""
     parts = [(start, (end - start) // 4) for _, _, start, end in _marks(connection)]
+    if len(parts) < FEWEST_STEPS:
+        raise _DoesNotApplyError
     spans = [(f"layer_step {n}", at + n * part + 1, at + (n + 1) * part - 1) for at, part in parts for n in range(4)]
     _ranges(connection, None, spans)
 
