@@ -36,9 +36,8 @@ class Optimizer(Patch):
 
     def switch(self, on: bool) -> None:
         super().switch(on)
-        flags = {name: name == self.values["implementation"] for name in _BOTH}
         for group, own in self.own:
-            group.update(flags if on else own)
+            group.update({name: name == self.values["implementation"] for name in _BOTH} if on else own)
 
     def _adopt(self, optimizer: Any) -> None:
         """Take in an optimizer before its first step, when all its groups exist."""
