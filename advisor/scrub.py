@@ -1,26 +1,21 @@
 """A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
 
 import os
-import signal
 import stat
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import current_thread, main_thread
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import discover
 from advisor.inputs.readers import reader
 from advisor.inputs.secrets import masked_text
+from advisor.system.processes import unwound
 from advisor.text import one_line
 
 _RECORDING: Final = "give one recording: a file, or a folder of Parquet tables"
 _LONGEST: Final = 80  # characters of a name
-_SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
 
 
 def scrub(path: Path, target: Path) -> list[str]:
@@ -43,24 +38,10 @@ def scrub(path: Path, target: Path) -> list[str]:
     copies = import_module(f"{reader(runs[0].format).__name__}.copies")
     try:
         # A random name, which nobody can put a link at.
-        with _unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
+        with unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
             clean = Path(folder) / target.name
             dropped = copies.clean_copy(path, clean)
             clean.replace(target)
     except OSError as error:
         raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
     return [one_line(masked_text(name), _LONGEST) for name in dropped]
-
-
-@contextmanager
-def _unwound() -> Iterator[None]:
-    """In it, a signal that ends programs lets this one clear up first, unless it is handled or ignored already."""
-    ending = (signal.SIGTERM, signal.SIGHUP) if current_thread() is main_thread() else ()
-    unhandled = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
-    for number in unhandled:
-        signal.signal(number, lambda number, _: sys.exit(_SIGNALLED + number))
-    try:
-        yield
-    finally:
-        for number in unhandled:
-            signal.signal(number, signal.SIG_DFL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack
 from functools import wraps
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from advisor.errors import AdvisorError, UsageError
+from advisor.system.processes import unwound
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -173,12 +174,12 @@ def write(path: Path, content: bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return
-        with partial.open("xb") as file:
-            file.write(content)
-        partial.replace(target)
+        with unwound(), ExitStack() as clearing:
+            clearing.callback(partial.unlink, missing_ok=True)
+            with partial.open("xb") as file:
+                file.write(content)
+            partial.replace(target)
     except OSError as error:
-        with suppress(OSError):  # as below a file
-            partial.unlink()
         raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
 
 

@@ -1,8 +1,8 @@
 r"""What a CI runner would read as a command is text to it, whatever names a trace holds.
 
-GitHub's and Azure's runners look for `##[...]` and `##vso[...]` anywhere in a line and for `::...::` at its start, on
-both streams, GitLab's for `section_start:...`. The first character of such a mark is written as `\u0023` and so
-on: a reader of JSON gets the same text, a person sees what it was.
+GitHub's, Azure's and TeamCity's runners look for `##[...]`, `##vso[...]` and `##teamcity[...]` anywhere in a line and
+for `::...::` at its start, on both streams, GitLab's for `section_start:...`. The first character of such a mark is
+written as `\u0023` and so on: a reader of JSON gets the same text, a person sees what it was.
 """
 
 import io
@@ -15,13 +15,11 @@ from typing import Any, Final, TextIO, cast
 
 from advisor.errors import UsageError
 
-_MARKS: Final = re.compile(
-    r"#(?=#(?:vso)?\[)|(?<![^\r\n])(?P<before>\s*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE
-)
+_MARKS: Final = re.compile(r"#(?=#\w*\[)|(?<![^\r\n])(?P<before>\s*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE)
 
 
 def disarmed(text: str) -> str:
-    """The text without marks that start a command of GitHub's, GitLab's or Azure's runner."""
+    """The text without marks that start a command of GitHub's, GitLab's, Azure's or TeamCity's runner."""
     return _MARKS.sub(_escaped, text)
 
 

@@ -1,11 +1,14 @@
 """What `advisor record` adds to a trace: step times with and without the profiler, stacks, cores, worker processes."""
 
+import re
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from advisor.model.notes import Note
 
+_PLAIN = re.compile(r"[\w.:,=+-]{1,100}(?: [\w.:,=+-]{1,100}){0,9}")
+_SETTING = re.compile(r"(?:CUDA|HIP|NCCL|NVIDIA|OMP|PYTORCH|TF|TORCH|TORCHDYNAMO|XLA)_")
 _BUSY = 0.2  # of a recorded step
 _SHORTEST_MS, _LONGEST_MS = 1e-6, 1e9  # a nanosecond, 11 days
 
@@ -177,6 +180,11 @@ class _Block(msgspec.Struct):
     software: _Software = msgspec.field(default_factory=_Software)
 
 
+def _plain(words: dict[str, str]) -> list[tuple[str, str]]:
+    """Those that the recorder can have written: a file may hold others, with a secret in them."""
+    return [(name, value) for name, value in words.items() if _PLAIN.fullmatch(name) and _PLAIN.fullmatch(value)]
+
+
 def noted(block: object) -> Noted:
     """What the block says; nothing of another format, or of one that is malformed in any part."""
     try:
@@ -203,8 +211,8 @@ def noted(block: object) -> Noted:
         **_shares(of.stacks),
         pace_ms=of.pace.steps_ms or None,
         pace_steps=[of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
-        software=", ".join(f"{name} {version}" for name, version in of.software.versions.items()) or None,
-        settings=" ".join(f"{name}={value}" for name, value in of.software.settings.items()) or None,
+        software=", ".join(f"{name} {version}" for name, version in _plain(of.software.versions)) or None,
+        settings=" ".join(f"{name}={v}" for name, v in _plain(of.software.settings) if _SETTING.match(name)) or None,
         batches=None if job.batches is None else [msgspec.structs.asdict(batch) for batch in job.batches],
     )
 

@@ -1,14 +1,16 @@
 """A finding: a rule that fired, its numbers, its saving and its fixes; and rules that could not be judged."""
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import Field
 
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
 from advisor.vocabulary.severities import Severity
 
 Confidence: TypeAlias = Literal["high", "medium", "low"]
-Value: TypeAlias = float | int | str | None
+Value: TypeAlias = float | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | str | None
 Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
 
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from typing import Final
 
 from advisor.model.finding import Value
@@ -26,7 +27,8 @@ _COLUMNS: Final = (
     *("verdict", "calls", "total_ms", "min_us", "mean_us", "max_us", "blocks_per_sm", "sm_efficiency"),
     *("occupancy", "tflops", "possible_tflops", "gbs", "possible_gbs", "reached"),
 )
-_FORMULA: Final = ("=", "+", "-", "@")  # a spreadsheet computes a cell that begins so
+_FORMULA: Final = re.compile(r"(?:^|(?<=;))\s*[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66]")
+"""A spreadsheet computes a cell that begins so; some take a semicolon for the end of one."""
 
 
 def render(report: Report) -> str:
@@ -43,5 +45,4 @@ def render(report: Report) -> str:
 def _field(value: Value) -> Value:
     if not isinstance(value, str):
         return value
-    text = one_line(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _FORMULA.sub(r"'\g<0>", one_line(value))

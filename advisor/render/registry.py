@@ -116,15 +116,20 @@ def _csv(request: Request) -> str:
 
 
 def _svg(request: Request) -> bytes:
-    from advisor.render.picture import picture  # noqa: PLC0415
-
-    return picture(request.document.articles[0], "svg")
+    return _picture(request, "svg")
 
 
 def _png(request: Request) -> bytes:
+    return _picture(request, "png")
+
+
+def _picture(request: Request, kind: str) -> bytes:
+    from advisor.errors import UsageError  # noqa: PLC0415
     from advisor.render.picture import picture  # noqa: PLC0415
 
-    return picture(request.document.articles[0], "png")
+    if not request.document.articles:
+        raise UsageError("there is no run to draw a picture of")
+    return picture(request.document.articles[0], kind)
 
 
 RENDERERS: Final = {

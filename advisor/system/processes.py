@@ -1,16 +1,21 @@
-"""Processes of this program: how they spend little on garbage, and pools of them that share the cores."""
+"""Processes of this program: little spent on garbage, pools that share the cores, an end that leaves nothing behind."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
+_SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
 _OBJECTS: Final = 1_000_000  # looked for garbage after every 700, as by default, start-up takes a fifth longer
 
 
@@ -36,3 +41,17 @@ def _begin(threads: int, also: Callable[[], object] | None) -> None:
     spare_garbage()
     if also:
         also()
+
+
+@contextmanager
+def unwound() -> Iterator[None]:
+    """In it, a signal that ends programs lets this one clear up first, unless it is handled or ignored already."""
+    ending = (signal.SIGTERM, signal.SIGHUP) if current_thread() is main_thread() else ()
+    unhandled = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, lambda number, _: sys.exit(_SIGNALLED + number))
+    try:
+        yield
+    finally:
+        for number in unhandled:
+            signal.signal(number, signal.SIG_DFL)

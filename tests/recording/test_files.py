@@ -33,6 +33,15 @@ def test_the_host_and_the_path_are_left_out(tmp_path: Path):
     assert {name: told[name] for name in names} == dict.fromkeys(names, "")
 
 
+def test_the_host_is_left_out_behind_a_long_list_of_groups_too(tmp_path: Path):
+    groups = json.dumps([{"pg_name": str(n), "ranks": [*range(64)]} for n in range(2_000)])
+    trace = '{"distributedInfo": {"pg_config": %s}, "host_name": "node17", "traceEvents": [], "traceName": "/home/ann"}'
+    path = compressed(str(tmp_path), "rank0", write(trace % groups), {"format": 1})
+    told = json.loads(gzip.decompress(Path(path).read_bytes()))
+    assert len(told["distributedInfo"]["pg_config"]) == 2_000
+    assert (told["host_name"], told["traceName"]) == ("", "")
+
+
 def test_two_jobs_in_one_folder_overwrite_nothing(tmp_path: Path):
     paths = [compressed(str(tmp_path), "rank0", write("{}"), {"job": job}) for job in (1, 2)]
     assert [Path(path).name for path in paths] == ["rank0.pt.trace.json.gz", "rank0-2.pt.trace.json.gz"]

@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 from advisor.cli.output import write
 from advisor.errors import UsageError
 from tests import command
+from tests.render_samples import RESNET, changed, drawn, report
 
 pytestmark = pytest.mark.usefixtures("measured_once")
 ROOT = Path(__file__).parents[2]
@@ -464,3 +466,27 @@ def test_a_saved_report_is_drawn_in_any_form(advisor, tmp_path):
     assert page.read_text().startswith("<!doctype html>")
     assert advisor("show", saved, "-f", "json").stdout == saved.read_text()
     assert advisor("show", HEALTHY).returncode == 3
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_a_report_that_is_interrupted_leaves_nothing_beside_it(tmp_path, monkeypatch, end):
+    def ended(*_):
+        raise end
+
+    monkeypatch.setattr(Path, "replace", ended)
+    with pytest.raises(end):
+        write(tmp_path / "report.html", b"<html>")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_report_without_a_run_has_no_picture(advisor, tmp_path):
+    (tmp_path / "none.json").write_text(drawn(report(), "json"))
+    ended = advisor("show", "none.json", "-o", "none.svg")
+    assert (ended.returncode, "no run to draw" in ended.stderr) == (2, True)
+
+
+def test_a_number_beyond_any_is_no_report(advisor, tmp_path):
+    text = drawn(report(changed(RESNET, metrics={"worker": ({"worker": 0, "step_ms": 1.5},)})), "json")
+    (tmp_path / "large.json").write_text(re.sub(r'("step_ms": )1\.5', rf"\g<1>1{'0' * 400}", text))
+    ended = advisor("show", "large.json")
+    assert (ended.returncode, "is no report" in ended.stderr) == (3, True)

@@ -72,6 +72,13 @@ def test_a_malformed_block_gives_none(changes: dict[str, Any]):
     assert noted(BLOCK | changes) == Noted()
 
 
+def test_a_file_s_own_settings_are_not_repeated():
+    """The recorder writes plain values of a closed list; a file may hold others, with a secret in them."""
+    settings = {"NCCL_ALGO": "Ring", "HF_TOKEN": "hunter2secret", "NCCL_NET": "postgres://u:p4ss@h/db"}
+    known = noted(BLOCK | {"software": {"versions": {"PyTorch": "2.9.1", "x": "<b>"}, "settings": settings}})
+    assert (known.software, known.settings) == ("PyTorch 2.9.1", "NCCL_ALGO=Ring")
+
+
 @given(JSON)
 def test_whatever_the_block_is_the_trace_is_read(block: object):
     assert isinstance(noted(block), Noted)

@@ -24,9 +24,10 @@ HOSTILE = [
     "first\n::debug::second",
     "first\r::debug::second",
     "###[group]x",
+    "##teamcity[setParameter name='env.PATH' value='/tmp']",
 ]
-# As the runners look for them: GitHub's and Azure's anywhere in a line, `::` at its start, GitLab's sections.
-COMMAND = re.compile(r"##(?:vso)?\[|^\s*::|section_(?:start|end):\d", re.IGNORECASE)
+# As runners look for them: GitHub's, Azure's, TeamCity's anywhere in a line, `::` at its start, GitLab's sections.
+COMMAND = re.compile(r"##\w*\[|^\s*::|section_(?:start|end):\d", re.IGNORECASE)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

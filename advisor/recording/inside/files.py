@@ -9,10 +9,12 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable
 
 _LEVEL = 1  # of gzip: a trace is compressed while the program waits
-_HEAD = 4096
+_PIECE, _MOST = 1 << 16, 1 << 24  # what a trace says of the job stands before its events: long for many groups of ranks
+_EVENTS = b'"traceEvents"'
+_END = 4096
 _TAIL = 64
 _NAMES = re.compile(rb'("(?:host_name|trace_id|traceName)"\s*:\s*)"(?:[^"\\]|\\.)*"')
 
@@ -35,10 +37,10 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         export(plain)
         _require_end(plain)
         with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
-            head, brace, rest = _unnamed(source.read(_HEAD)).partition(b"{")
+            head, brace, rest = _unnamed(_head(source)).partition(b"{")
             comma = b"" if rest.lstrip()[:1] == b"}" else b","
             target.write(head + brace + b'"advisor": ' + json.dumps(block).encode() + comma + rest)
-            middle = max(0, os.path.getsize(plain) - source.tell() - _HEAD)
+            middle = max(0, os.path.getsize(plain) - source.tell() - _END)
             while middle > 0:
                 piece = source.read(min(middle, 1 << 20))
                 target.write(piece)
@@ -47,6 +49,15 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         return _placed(packed, folder, name)
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _head(source: BinaryIO) -> bytes:
+    """What stands before the events, and some of them."""
+    head = piece = source.read(_PIECE)
+    while piece and _EVENTS not in head and len(head) < _MOST:
+        piece = source.read(_PIECE)
+        head += piece
+    return head
 
 
 def _unnamed(text: bytes) -> bytes:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import io
 
+import pytest
+
 from advisor.render.csv import render
 from tests.render_samples import RESNET, changed, report
 
@@ -26,3 +28,12 @@ def test_a_name_neither_acts_nor_is_computed():
     (row,) = fields(render(report(changed(RESNET, metrics={"kernel_group": (group,)}))))
     assert row["name"].startswith("'=HYPERLINK(1)")
     assert not {"\x1b", "\n"} & set(row["name"])
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("x;=1+1", "x;'=1+1"), ("\uff1d1+1", "'\uff1d1+1"), (" @f", "'@f"), ("f<4, -1>", "f<4, -1>"), ("a;b", "a;b")],
+)
+def test_what_some_spreadsheets_take_for_a_formula_is_text(name: str, field: str):
+    (row,) = fields(render(report(changed(RESNET, metrics={"kernel_group": ({"name": name},)}))))
+    assert row["name"] == field

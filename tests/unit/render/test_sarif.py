@@ -38,6 +38,12 @@ def test_hostile_text_stays_a_message(text: str):
     assert "\x1b" not in json.dumps(json.loads(drawn(hostile(text), "sarif")), ensure_ascii=False)
 
 
+def test_a_name_is_no_link():
+    finding = changed(with_stacks("train.py(7): f"), title="T", says=r"see [x](javascript:alert) and \d")
+    (result,) = json.loads(drawn(report(changed(RESNET, findings=(finding,))), "sarif"))["runs"][0]["results"]
+    assert r"see \[x\](javascript:alert) and \\d" in result["message"]["text"]
+
+
 @pytest.fixture(scope="module")
 def official() -> jsonschema.Draft4Validator:
     """The schema that OASIS published with SARIF 2.1.0, as Microsoft's package carries it."""

@@ -15,6 +15,7 @@ from advisor.inputs.readers.nsys import names
 from advisor.inputs.readers.nsys.tables import Export
 from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
 
+_MOST_RANKS: Final = 1 << 20
 _LATEST_NS: Final = 1 << 60  # with the session's time of day it stays below 2**63
 _LONGEST_NS: Final = 1 << 50  # 13 days
 _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
@@ -218,6 +219,7 @@ def open_ranges(export: Export) -> int:
 def mpi_ranks(export: Export) -> pl.DataFrame:
     """Process and rank, as nsys or a thread's NVTX name tell it."""
     table = export.rows("MPI_RANKS", _ints("globalPid", "rank"), needs=("globalPid", "rank"))
+    table = table.filter(pl.col("rank").is_between(0, _MOST_RANKS))
     columns: dict[str, DataTypeClass] = {**_ints("eventType", "globalTid"), "text": pl.String}
     where = f'"eventType" = {names.NVTX_THREAD}'
     tags = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)

@@ -35,6 +35,7 @@ def host_samples(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     callers = host.filter(pl.col("correlation").is_not_null()).select("process", "thread").unique()
     thread, process = pl.col("globalTid") & 0xFFFFFF, pl.col("globalTid") // (1 << 24) * (1 << 24)
     events = export.rows("COMPOSITE_EVENTS", dict.fromkeys(_EVENT, pl.Int64), needs=_EVENT)
+    events = events.unique("id", keep="first", maintain_order=True)  # each has a stack of its own, in a sound file
     events = events.with_columns(thread=thread, process=process).join(callers, on=["process", "thread"], how="semi")
     if events.is_empty():
         return pl.DataFrame(schema=_SAMPLES)

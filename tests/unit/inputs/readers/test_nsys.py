@@ -549,6 +549,20 @@ def test_mpi_ranks_number_the_workers(read_):
     assert made.workers.select("pid", "rank", "worker").rows() == [(100, 3, 3), (200, 1, 1)]
 
 
+def test_a_rank_that_no_job_has_is_none(read_):
+    ranks = {"MPI_RANKS": [{"globalPid": pid(100), "rank": 1 << 40}, {"globalPid": pid(200), "rank": 1}]}
+    made: Profile = read_({KERNEL: [kernel(0, 9), kernel(0, 9, process=200)]}, ranks)
+    assert made.workers["pid"].to_list() == [100, 200]
+
+
+def test_samples_with_one_number_are_one(read_):
+    """Else as many stacks as samples squared would be made of them."""
+    sampled = [{"id": 1, "start": 10 * n, "globalTid": tid(100)} for n in range(50)]
+    frames = [{"id": 1, "stackDepth": n, "symbol": string(f"f{n}"), "module": string("/x/solver")} for n in range(50)]
+    made: Profile = read_(launched(5, 20, 60, 9), {"COMPOSITE_EVENTS": sampled, "SAMPLING_CALLCHAINS": frames})
+    assert made.host_samples["functions"].list.len().to_list() == [50]
+
+
 def test_files_of_as_many_processes_number_through(read_):
     made: Profile = read_({KERNEL: [kernel(0, 9), kernel(0, 9, process=200)]}, worker=2)
     assert made.workers["worker"].to_list() == [4, 5]
