@@ -81,7 +81,8 @@ def require_written() -> None:
     Raises:
         UsageError: it was not.
     """
-    sys.stdout.flush()
+    if not sys.stdout.closed:  # the server of a protocol closes it, once its client leaves
+        sys.stdout.flush()
     if isinstance(sys.stdout, Disarmed) and sys.stdout.why:
         raise UsageError(f"standard output cannot be written: {sys.stdout.why}")
 

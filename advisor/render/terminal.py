@@ -175,7 +175,7 @@ def _bars(page: Page, block: doc.Bars, _verbose: bool, _margin: int) -> None:  #
 def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
     start = 0
     for segment in bar.segments:
-        end = round(width * min(segment.start + segment.share, 1.0))
+        end = round(width * min(max(segment.start + segment.share, 0.0), 1.0))
         glyph, style = look(segment.part)
         yield (glyph * (end - start), style)
         start = max(start, end)

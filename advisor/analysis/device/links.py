@@ -4,7 +4,8 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, spans
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 
 EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
@@ -24,6 +25,18 @@ def at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
         return Missing("no_copy_sizes")
     at_rate = pl.col("bytes") / (EFFICIENCY * rate)  # GB/s is bytes per ns
     return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
+
+
+def page_moves(view: DeviceView) -> pl.DataFrame:
+    """Pages of managed memory that the driver moves to the device in the used steps."""
+    return view.used_ops.filter(
+        pl.col("kind") == "memcpy", pl.col("source_memory") == "managed", pl.col("copy_kind") == "HtoD"
+    )
+
+
+def paging(view: DeviceView) -> Intervals:
+    """When such pages move while a kernel runs: it waits for them."""
+    return spans(view.once(page_moves)) & view.device_spans("kernel")
 
 
 def is_once(view: DeviceView) -> bool:

@@ -4,6 +4,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.links import page_moves, paging
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import of_devices
@@ -15,19 +16,8 @@ _PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a prefetch reaches, as
 _SERVICE_NS: Final = 500_000
 
 
-def _moved(view: DeviceView) -> pl.DataFrame:
-    """Pages that the driver moves to the device."""
-    return view.used_ops.filter(
-        pl.col("kind") == "memcpy", pl.col("source_memory") == "managed", pl.col("copy_kind") == "HtoD"
-    )
-
-
-def _moving(view: DeviceView) -> Intervals:
-    return spans(view.once(_moved)) & view.device_spans("kernel")
-
-
 def _faulting(view: DeviceView) -> Intervals:
-    return view.once(_moving).bridged(_SERVICE_NS) & view.device_spans("kernel")
+    return view.once(paging).bridged(_SERVICE_NS) & view.device_spans("kernel")
 
 
 def _waiting(view: DeviceView) -> pl.DataFrame:
@@ -39,11 +29,11 @@ def _waiting(view: DeviceView) -> pl.DataFrame:
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
-    rows = view.once(_moved)
+    rows = view.once(page_moves)
     brought = rows.filter(inside(view.device_spans("kernel"), rows))
     link = view.gpu.pcie_gbs if view.gpu else None
     prefetch_ns = int(brought["bytes"].sum()) / (_PCIE_EFFICIENCY * link) if link else spans(brought).total
-    ends = (max(0.0, view.once(of).total - prefetch_ns) for of in (_moving, _faulting))
+    ends = (max(0.0, view.once(of).total - prefetch_ns) for of in (paging, _faulting))
     low_ms, high_ms = map(view.per_step_ms, ends)
     return low_ms, high_ms
 
@@ -57,10 +47,10 @@ measure(
     "Part of the step in which kernels run while pages of managed memory move to the device for them.",
     "union of migrations to the device within kernels, with the time of up to 0.5 ms between two of them / step time",
 )
-measure("paged_bytes_per_step", lambda view: int(view.once(_moved)["bytes"].sum()) / view.steps.height).says(
+measure("paged_bytes_per_step", lambda view: int(view.once(page_moves)["bytes"].sum()) / view.steps.height).says(
     "Bytes of managed memory per step that move to the device.", "sum of the bytes of migrations to the device / steps"
 )
-measure("page_moves_per_step", lambda view: view.once(_moved).height / view.steps.height).says(
+measure("page_moves_per_step", lambda view: view.once(page_moves).height / view.steps.height).says(
     "Migrations of managed memory to the device per step.", "number of them / steps"
 )
 measure.saving("prefetch", lambda view: view.once(_ends_ms)).says(

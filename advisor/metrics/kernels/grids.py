@@ -6,6 +6,7 @@ import polars as pl
 
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.kernels import longest
+from advisor.analysis.device.links import paging
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
@@ -70,8 +71,12 @@ def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
 
 
 def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
-    """Those of the program's own kernels: the grids of libraries are the libraries'."""
-    return view.once(_few_blocks).filter(pl.col("library").is_null())
+    """Those of the program's own kernels that wait for no pages: the grids of libraries are the libraries'."""
+    own = view.once(_few_blocks).filter(pl.col("library").is_null())
+    start = own["start_ns"].to_numpy()
+    return own.filter(
+        pl.Series(view.once(paging).within(start, start + own["dur_ns"].to_numpy()) == 0, dtype=pl.Boolean)
+    )
 
 
 def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:

@@ -21,9 +21,11 @@ _ENDS: Final = re.compile(
     r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
     r"|^(?:FATAL|fatal)\b|(?i:fatal error)|terminate called|core dumped|[Ss]egmentation fault|^Aborted\b|^Killed\b"
     r"|can't open file|No such file or directory|symbol lookup error|error while loading shared libraries"
+    r"|^ERROR: |\u5410\u6838"  # of Julia; `core dumped` of a shell in Chinese
     r"|\bCUDA error\b|cudaError\w+|out of memory"
 )
 
+_FRAME: Final = re.compile(r"\s*(?:\[\d+\] |@ |Stacktrace:|in expression starting at )")  # of Julia, behind its error
 _WAITS: Final = (
     r"^(?:ioctl|e?p?poll\w*|epoll_\w+|p?select|sem_\w*wait|pthread_cond_\w*wait|\w*sleep|sched_yield|futex)$"
 )
@@ -42,7 +44,7 @@ def last_error(export: Export) -> str | None:
     """The error that ends what a program printed to its standard error, without secrets; None where nothing does so."""
     for text in export.printed():
         lines = visible(text).splitlines()  # what is unseen may split a secret
-        last = [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
+        last = [line.strip() for line in lines if line.strip() and not _FRAME.match(line)][-_LAST_LINES:]
         if error := next((line for line in last if _ENDS.search(line)), None):
             return one_line(masked_text(error, naming(export.owners())).replace("`", "'"), _LONGEST)
     return None

@@ -789,6 +789,11 @@ FAILED = (
         ("FATAL ERROR: data not found\n file: main.c", "FATAL ERROR: data not found"),
         ("python: can't open file 'a.py': [Errno 2] No such file or directory", "python: can't open file 'a.py'"),
         ("KeyboardInterrupt\n\n", "KeyboardInterrupt"),
+        ("ERROR: no file\nStacktrace:\n" + " [1] f()\n   @ Base ./a.jl:1\n" * 9, "ERROR: no file"),
+        (
+            "run.sh: 17: 162971 \u5df2\u653e\u5f03 (\u5410\u6838) ./tc",
+            "run.sh: 17: 162971 \u5df2\u653e\u5f03 (\u5410\u6838)",
+        ),
         ("Accelerator Fatal Error: none\n File: a.c\n Function: f:10\n Line: 62", "Accelerator Fatal Error: none"),
         ("ValueError: handled\n1\n2\n3\n4\n5\n", None),
         ("a.py:3: UserWarning: slow\n  torch.mul(a, b)", None),

@@ -36,3 +36,10 @@ def test_a_gap_between_two_kernels_is_no_wait_of_either():
     pages = [page(900, 1_000), page(1_200, 1_300)]
     row = metrics_of(view(profile([kernel(0, 1_000), kernel(1_200, 2_000), *pages], steps=STEP)))
     assert row["page_wait_share"] == pytest.approx(200 / 10_000)
+
+
+@pytest.mark.parametrize(("at", "is_split"), [(1_000, False), (4_000, True)])
+def test_more_blocks_do_not_shorten_a_kernel_that_waits_for_pages(at: float, *, is_split: bool):
+    own = kernel(500, 3_000, name="mine(int)", blocks_per_sm=0.01, block=256)
+    row = metrics_of(view(profile([own, page(at, at + 100)], steps=STEP)))
+    assert (row["more_blocks_gain_ms"] > 0) == is_split
