@@ -82,6 +82,7 @@ NOTES: Final = {
         f"{{share:percent}} of the time is pauses of at most {ns(QUEUED_GAP_NS)} between nodes of CUDA graphs: a "
         "profiler that records nodes makes such pauses itself; record graphs as a whole to see how long they take"
     ),
+    "busiest_processes": "{read:count} of {processes:count} processes were read: those with most work",
     "busiest_devices": "{measured:count} of {devices:count} devices were measured: those with most work",
     # clocks
     "clock_ahead": "the clock of device {device} is {offset:ms} ahead of the host's: its times were moved by that",

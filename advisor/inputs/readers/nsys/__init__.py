@@ -51,6 +51,7 @@ from advisor.vocabulary.limits import HANG_NS
 
 FORMAT: Final = "nsys"
 
+_MOST_PROCESSES: Final = 256
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
@@ -105,7 +106,8 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         raise ReadError(f"no GPU activity in it{_why_without(export, host)}", name)
     if step_range is not None:
         require_ranges(host, step_range)
-    processes = _processes(host, device)
+    every = _processes(host, device)
+    processes = _busiest(every, device if device.height else host)
     host, device = _assigned(host, processes), _assigned(device, processes)
     tables = {
         "host_ops": host,
@@ -138,7 +140,8 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
-    salvaged = tuple(dict.fromkeys([*profile.salvaged, *_notes(export, recorded, host)]))
+    few = [Note("busiest_processes", read=len(processes), processes=len(every))] if len(processes) < len(every) else []
+    salvaged = tuple(dict.fromkeys([*profile.salvaged, *few, *_notes(export, recorded, host)]))
     return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
 
 
@@ -169,6 +172,14 @@ def _processes(host: pl.DataFrame, device: pl.DataFrame) -> list[int | None]:
     if used.null_count() and known.n_unique() == 1:  # there is one that it can be
         used = used.fill_null(known[0]).unique()
     return used.sort(nulls_last=True).to_list()
+
+
+def _busiest(processes: list[int | None], rows: pl.DataFrame) -> list[int | None]:
+    """Those with most rows, in the same order, if there are more than a node runs: each is read by itself."""
+    if len(processes) <= _MOST_PROCESSES:
+        return processes
+    most = rows["process"].value_counts(sort=True).head(_MOST_PROCESSES)["process"].to_list()
+    return [process for process in processes if process in most]
 
 
 def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:

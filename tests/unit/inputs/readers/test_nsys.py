@@ -549,6 +549,15 @@ def test_mpi_ranks_number_the_workers(read_):
     assert made.workers.select("pid", "rank", "worker").rows() == [(100, 3, 3), (200, 1, 1)]
 
 
+def test_of_more_processes_than_a_node_runs_the_busiest_are_read(read_):
+    rows = [kernel(n, n + 1, process=n) for n in range(100, 360)]
+    made: Profile = read_({KERNEL: [*rows, *(kernel(900 + n, 901 + n, process=359 - n) for n in range(256))]})
+    assert made.workers["pid"].to_list() == [*range(104, 360)]
+    assert [note.words for note in made.salvaged if note.code == "busiest_processes"] == [
+        "256 of 260 processes were read: those with most work"
+    ]
+
+
 def test_a_rank_that_no_job_has_is_none(read_):
     ranks = {"MPI_RANKS": [{"globalPid": pid(100), "rank": 1 << 40}, {"globalPid": pid(200), "rank": 1}]}
     made: Profile = read_({KERNEL: [kernel(0, 9), kernel(0, 9, process=200)]}, ranks)
