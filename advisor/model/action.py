@@ -99,14 +99,14 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         )
     )
     grave = {finding.key for finding in findings if finding.severity != "low"}
-    plans = _with_grave_ones(plans, lambda a: a is leads or (a.high_ms is None and bool(grave & {*a.findings})))
+    plans = _with_grave_ones(plans, lambda a: a is leads or not (a.expected_share or grave.isdisjoint(a.findings)))
     parts = {finding.key: finding.saving.of for finding in findings if finding.saving}
     return tuple(_in_sequence(plans, parts))
 
 
 def _with_grave_ones(plans: Sequence[Action], is_grave: Callable[[Action], bool]) -> list[Action]:
-    """Those without a number that are grave right behind the last that saves a twentieth of the step or more."""
-    much = max((place for place, plan in enumerate(plans, 1) if plan.shares[1] >= _LITTLE), default=0)
+    """Those without a number that are grave right behind the last of which the middle is a twentieth or more."""
+    much = max((place for place, plan in enumerate(plans, 1) if sum(plan.shares) / 2 >= _LITTLE), default=0)
     return [*plans[:much], *sorted(plans[much:], key=lambda plan: not is_grave(plan))]
 
 

@@ -92,8 +92,8 @@ def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, c
 @pytest.mark.parametrize(
     ("size", "begins"),
     [
-        (2048.0, "2 copies per step block their thread until they end (2 KiB): hipMemcpyWithStream (38 µs)."),
-        (None, "2 copies per step block their thread until they end: hipMemcpyWithStream (38 µs)."),
+        (2048.0, "Copies block their thread until they end, 2 per step (2 KiB): hipMemcpyWithStream (38 µs)."),
+        (None, "Copies block their thread until they end, 2 per step: hipMemcpyWithStream (38 µs)."),
     ],
 )
 def test_the_size_of_copies_is_left_out_where_it_is_unknown(size, begins):

@@ -55,7 +55,7 @@ def test_no_wide_interval_stands_above_a_narrow_one_with_a_higher_low_end():
 def test_a_grave_cause_without_a_number_stands_above_what_saves_little():
     kernel = found("kernel", 0, 0, saving=None, severity="medium")
     hint = found("hint", 0, 0, saving=None, severity="low")
-    order = names(found("little", 2, 4.9), hint, kernel, found("much", 3, 5))
+    order = names(found("little", 2, 6), hint, kernel, found("much", 6, 8))
     assert order == [("much",), ("kernel",), ("little",)]
 
 
