@@ -91,7 +91,7 @@ _OF_KERNELS: Final = {
     "elements": pl.col("elements"),
     "dimensions": pl.col("shape").str.count_matches(",") + 1,
     "compiled": pl.col("hlo_module").is_not_null(),
-    **{name: pl.col(name) for name in ("tensor_cores", "alignment", "occupancy", "blocks_per_sm")},
+    **{name: pl.col(name) for name in ("tensor_cores", "alignment", "occupancy", "block", "blocks_per_sm")},
     **{name: pl.col(name) for name in ("registers", "m", "n", "k")},
 }
 OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")

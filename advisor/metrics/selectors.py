@@ -218,7 +218,7 @@ class Selector:
         """What a recording must have, for it and for what it names."""
         own: tuple[str, ...] = ("device_ops.source_memory",) if self._asks("source") else ()
         own += ("host_ops.shapes",) if self.call or any(map(self._asks, OF_INPUTS)) else ()
-        own += ("device_ops.grid",) if self._asks("blocks_per_sm") else ()
+        own += ("device_ops.grid",) if self._asks("blocks_per_sm") or self._asks("block") else ()
         own += ("device_ops.occupancy",) if self._asks("occupancy") else ()
         own += ("device_ops", "device_ops.launch") if self.idle else ()
         return tuple(dict.fromkeys((*(need for each in self._all() for need in OF_KIND[each.kind].needs), *own)))
