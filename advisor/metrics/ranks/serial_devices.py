@@ -34,7 +34,7 @@ def _turns(job: Job) -> _Turns:
             by_worker.setdefault(rank.worker, []).append(rank)
     process = max(by_worker.values(), key=len, default=[])
     steps = process[0].steps.filter("used") if process else None
-    if len(process) < 2 or steps is None or not steps.height:  # noqa: PLR2004 - a turn takes two
+    if len(process) < 2 or steps is None or not steps["dur_ns"].sum():  # noqa: PLR2004 - a turn takes two
         return _Turns()
     start, end = (steps.select(start=pl.col("start_ns"), end=END_NS)[name].to_numpy() for name in ("start", "end"))
     steps_ns, windows = int((end - start).sum()), Intervals.of(start, end)
