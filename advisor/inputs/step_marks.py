@@ -26,7 +26,7 @@ _PARTS: Final = (
 _STEPS: Final = r"(?i)step|iter|batch|epoch|request"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
-_POINT_SHARE: Final = 0.01  # of the time in which ops run
+_POINT_SHARE: Final = 0.01  # of the time in which ops run, and of the ops
 _ENOUGH_SHARE: Final = 0.8  # of the device's work between the first and the last: what a step is made of, is no step
 _LEAST_SHARE: Final = 0.2  # own choice: of all of the device's work, of ranges that may be parts of one pass
 _ALIKE: Final = 0.8  # of the calls: a loop logs now and then
@@ -67,9 +67,18 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
 
 
 def _is_point(steps: pl.DataFrame, host: pl.DataFrame) -> bool:
-    """Whether the only mark holds next to nothing: `prof.step()` at a loop's end opens one that the profiler closes."""
-    span = host.filter(pl.col("kind") == "op").select(END_NS.max() - pl.col("start_ns").min()).item() or 0
-    return steps.height == 1 and int(steps["host_dur_ns"][0]) < _POINT_SHARE * span
+    """Whether the only mark holds next to nothing: `prof.step()` at a loop's end opens one that the profiler closes.
+
+    It is short, and few ops begin in it: a long start-up before the only step makes no point of that.
+    """
+    ops = host.filter(pl.col("kind") == "op").select("start_ns", end=END_NS)
+    if steps.height != 1 or not ops.height:
+        return False
+    start, length = steps.select("host_start_ns", "host_dur_ns").row(0)
+    begun, span = ops.select(
+        pl.col("start_ns").is_between(start, start + length).sum(), pl.max("end") - pl.min("start_ns")
+    ).row(0)
+    return bool(length < _POINT_SHARE * span and begun < _POINT_SHARE * ops.height)
 
 
 def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS, **hint: int) -> Marks:

@@ -139,16 +139,24 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
 def _recordings(profile: Profile) -> pl.DataFrame:
     """One window per device (or worker) from its first event to its last, where no steps are marked.
 
+    A thread with nothing but ranges of the program's own is no part of it.
+
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
     before a device's first op where that op had to wait: the device was at work that was not recorded. Without one,
     what follows the last op stays outside: nothing shows whether the job goes on.
     """
     end = END_NS
-    on_host = profile.host_ops.group_by("worker").agg(
-        host_start=pl.min("start_ns"),
-        host_end=end.max(),
-        op_end=end.filter(pl.col("kind") == "op").max(),
-        launches=matches(LAUNCHING).fill_null(value=False).any(),
+    does_more = pl.col("kind") != "annotation"  # ranges alone begin and end at will
+    works = does_more.any().over("worker", "thread") | ~does_more.any().over("worker")
+    on_host = (
+        profile.host_ops.filter(works)
+        .group_by("worker")
+        .agg(
+            host_start=pl.min("start_ns"),
+            host_end=end.max(),
+            op_end=end.filter(pl.col("kind") == "op").max(),
+            launches=matches(LAUNCHING).fill_null(value=False).any(),
+        )
     )
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
     bounds = (

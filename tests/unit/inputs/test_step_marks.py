@@ -113,3 +113,9 @@ def test_an_only_mark_that_the_profiler_closed_at_once_is_no_step():
     for length, steps in ((99, 0), (101, 1)):  # of 10 ms
         made = profile(host_ops=[*ops, on_host("step", 9_999, 9_999 + length, name="ProfilerStep#1")])
         assert marks(made.host_ops, made.device_ops, None).steps.height == steps
+
+
+def test_a_long_start_up_before_the_only_step_makes_no_point_of_it():
+    loads, ops = on_host("op", -1_000_000, -1_000), [on_host("op", at, at + 10) for at in range(0, 100, 10)]
+    made = profile(host_ops=[loads, *ops, on_host("step", 0, 100, name="ProfilerStep#1")])
+    assert marks(made.host_ops, made.device_ops, None).steps.height == 1

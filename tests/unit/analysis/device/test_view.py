@@ -416,6 +416,13 @@ def test_without_steps_one_window_spans_each_device_s_part_of_the_recording():
     assert [one.device for one in selection.critical] == [1]
 
 
+def test_without_steps_a_thread_with_nothing_but_ranges_makes_the_window_no_longer():
+    ranges = [on_host("annotation", start, start + 40, thread=9, name="watch") for start in (0, 50)]
+    window = view(profile([kernel(14, 18)], [on_host("op", 10, 36), *ranges])).steps
+    assert window.select("start_ns", "dur_ns").row(0) == (10_000, 26_000)
+    assert view(profile([kernel(14, 18)], ranges)).total_ns == 90_000  # else there is nothing
+
+
 def test_without_steps_and_device_what_follows_the_last_op_is_outside():
     made = profile((), [on_host("op", 10, 36), on_host("python", 40, 90)], devices=())
     assert view(made).steps.select("start_ns", "dur_ns", "host_dur_ns").rows() == [(10_000, 26_000, 26_000)]
