@@ -8,7 +8,7 @@ from advisor.model.finding import Finding, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source
 from advisor.present.headline_figures import run_row
-from advisor.present.source import member, members, owner, place_name, rank_name, whose
+from advisor.present.source import member, members, owner, place_name, rank_name, sets_pace, whose
 from advisor.text import capital, ms, percent, plural
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
@@ -37,7 +37,7 @@ def pace(run: Run) -> str | None:
     is_same = slowest.row["worker"] == setter
     more = f", {_more(run, slowest)}" if _is_odd(slowest) else ""
     slow = f"without waits {'it' if is_same else first} takes longest, {ms(slowest.own_ms)}{_per(run)}{more}"
-    return capital(f"{who} sets the pace{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
+    return capital(f"{who} {sets_pace(run.source)}{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
 
 
 def _more(run: Run, rank: _Pace) -> str:

@@ -100,6 +100,12 @@ def signs(source: Source) -> list[tuple[str, str]]:
     ]
 
 
+def sets_pace(source: Source) -> str:
+    """`sets the pace`; of a part of the ranks, `is the slowest of those recorded`: another may be slower."""
+    is_part = source.world_size is not None and source.world_size > len(source.workers)
+    return "is the slowest of those recorded" if is_part else "sets the pace"
+
+
 def _processes(source: Source) -> Iterator[str]:
     """`8 ranks`, `1 of 8 ranks`; nothing of a job of one process."""
     read = len(source.workers)
@@ -163,7 +169,7 @@ def _paced(run: Run) -> str:
     """Whose step the numbers are of, where there are several processes, or devices of one."""
     source, pace = run.source, run.source.steps.worker
     if len(source.workers) > 1 and pace is not None:
-        return f"; numbers are those of {members(source, [pace])}, which sets the pace"
+        return f"; numbers are those of {members(source, [pace])}, which {sets_pace(source)}"
     device = next((row.get("device") for row in run.metrics.get("worker", ())), None)
     if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:
         return ""
