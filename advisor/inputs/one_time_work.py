@@ -9,7 +9,8 @@ from advisor.inputs.names.calls import STEP
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Mask
 from advisor.model.intervals import Intervals
-from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
+from advisor.model.profile import END_NS, matches
+from advisor.model.schemas import HOST_OP_KINDS
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, SET_UP_NS
 

@@ -235,7 +235,7 @@ def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
 
 
 def _loading(stacks: _Stacks) -> list[dict[str, Any]] | None:
-    """What the process itself loaded and above_call for while it was sampled, then what each worker loaded."""
+    """What the process itself loaded and asked for while it was sampled, then what each worker loaded."""
     every = [(stacks.loading, False), *((worker.loading, True) for worker in stacks.workers)]
     span = {"steps": stacks.steps, "span_ns": stacks.span_ns}
     rows = [msgspec.to_builtins(of) | span | {"of_loader": of_loader} for of, of_loader in every if of]

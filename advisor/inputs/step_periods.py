@@ -8,7 +8,8 @@ import polars as pl
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, HOST_OP_KINDS, matches
+from advisor.model.profile import END_NS, matches
+from advisor.model.schemas import HOST_OP_KINDS
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import THREE_SIGMA
 

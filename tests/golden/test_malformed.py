@@ -13,7 +13,8 @@ import advisor
 from advisor.errors import ReadError
 from advisor.inputs.readers import kineto
 from advisor.model.notes import Note
-from advisor.model.profile import SCHEMAS, Profile
+from advisor.model.profile import Profile
+from advisor.model.schemas import SCHEMAS
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"
 MALFORMED = TRACES / "malformed"

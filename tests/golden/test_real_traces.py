@@ -16,7 +16,8 @@ import pytest
 
 from advisor.inputs.readers import kineto
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
-from advisor.model.profile import SCHEMAS, Profile
+from advisor.model.profile import Profile
+from advisor.model.schemas import SCHEMAS
 from tests import profiles
 from tests.peer_windows import windows_of_marks
 

@@ -17,7 +17,8 @@ from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
 from advisor.metrics.steps import accounting, breakdown
 from advisor.model.intervals import Intervals, nest
-from advisor.model.profile import SCHEMAS, Profile
+from advisor.model.profile import Profile
+from advisor.model.schemas import SCHEMAS
 from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples

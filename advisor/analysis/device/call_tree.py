@@ -9,7 +9,8 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView, positions
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import above, nearest
-from advisor.model.profile import TEXT, matches
+from advisor.model.profile import matches
+from advisor.model.schemas import TEXT
 
 MOST_FRAMES: Final = 600  # the rest is too small to read
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")

@@ -17,7 +17,7 @@ from advisor.analysis.device.user_code import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.host_calls import kinds
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.profile import STACKS
+from advisor.model.schemas import STACKS
 from advisor.text import percent
 from advisor.vocabulary.idle_causes import HOST_RANGES
 

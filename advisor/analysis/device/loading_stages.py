@@ -16,7 +16,7 @@ from advisor.inputs.names.loading_stages import PIN, TRANSPORT, Stage, stage_of,
 _FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
 _RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"
 _ASKS: Final = r"selectors\.py|Connection\._poll$"  # whether a batch is there
-_INNER: Final = frozenset({"Compose", "Sequential", "OneOf", "BaseCompose", "SomeOf", "Module"})  # that call others
+_CALLERS: Final = frozenset({"Compose", "Sequential", "OneOf", "BaseCompose", "SomeOf", "Module"})  # that call others
 _PART: Final = 0.25  # own choice: of a batch, from which a wait is its limit
 _HALF: Final = 0.5
 _LITTLE: Final = 0.05
@@ -226,7 +226,7 @@ def _names(rows: pl.DataFrame) -> Counter[str]:
     for row in rows.to_dicts():
         pattern = stage_of(row["stage"]).names
         names = re.findall(pattern, "\n".join(row["below"])) if pattern else []
-        own = [name for name in names if name not in _INNER]
+        own = [name for name in names if name not in _CALLERS]
         if own:
             by_name[own[-1]] += row["ns"]
     return by_name

@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.inputs.names import shared
-from advisor.model.profile import HOST_OP_KINDS
+from advisor.model.schemas import HOST_OP_KINDS
 
 STEP: Final = r"^ProfilerStep\s*#\s*(\d+)$"
 

@@ -10,7 +10,8 @@ from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
-from advisor.model.profile import BATCHES, matches
+from advisor.model.profile import matches
+from advisor.model.schemas import BATCHES
 
 _PRODUCTS: Final = r"bmm|attention"  # of each token with each other
 _SURELY: Final = 0.75  # of what shorter sequences save

@@ -7,7 +7,8 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.model.notes import Note
-from advisor.model.profile import SCHEMAS, Profile, join, table
+from advisor.model.profile import Profile, join, table
+from advisor.model.schemas import SCHEMAS
 from tests.tables import kernel, on_host, profile, step
 
 

@@ -34,7 +34,8 @@ from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import LAUNCHING, notes, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, matches, rows_where
+from advisor.model.profile import Profile, matches, rows_where
+from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS
 
 if TYPE_CHECKING:
     from advisor.inputs.chrome_json.parallel import Parallel

@@ -17,7 +17,8 @@ from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.readers.kineto import autograd
 from advisor.inputs.readers.kineto.fields import Args, Event
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, LEFT_OUT_CATEGORIES
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT, rows_where
+from advisor.model.profile import rows_where
+from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns

@@ -8,7 +8,8 @@ import polars as pl
 from advisor.inputs.links import innermost
 from advisor.inputs.names.calls import FILE_READ, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS
-from advisor.model.profile import HOST_OP_KINDS, matches
+from advisor.model.profile import matches
+from advisor.model.schemas import HOST_OP_KINDS
 
 _LEAST_SHARE: Final = 0.05  # of the steps, from where on waiting for input is a finding
 _FEWEST_STEPS: Final = 3

@@ -4,7 +4,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.model.profile import MEMORY_KINDS
+from advisor.model.schemas import MEMORY_KINDS
 
 # Category -> the table an event goes to and, for host_ops, the kind it starts as. 2021's names are capitalised.
 DEVICE_CATEGORIES: Final = {

@@ -44,7 +44,8 @@ from advisor.inputs.storage import size
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import SCHEMAS, Profile, join, matches
+from advisor.model.profile import Profile, join, matches
+from advisor.model.schemas import SCHEMAS
 from advisor.text import ns, one_line
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import HANG_NS

@@ -13,7 +13,7 @@ from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.names.kernels import family
 from advisor.inputs.readers.nsys import names
 from advisor.inputs.readers.nsys.tables import Export
-from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
+from advisor.model.schemas import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
 
 _MOST_RANKS: Final = 1 << 20
 _LATEST_NS: Final = 1 << 60  # with the session's time of day it stays below 2**63

@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.inputs.names.calls import STEP, host_kinds
-from advisor.model.profile import MEMORY_KINDS
+from advisor.model.schemas import MEMORY_KINDS
 
 # ENUM_CUDA_MEMCPY_OPER; arrays lie in device memory, UVM migrations go by where the pages come from and go to.
 COPY_KINDS: Final = {

@@ -6,7 +6,7 @@ import polars as pl
 
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.readers.nsys.tables import Export
-from advisor.model.profile import Schema
+from advisor.model.schemas import Schema
 
 # Code of the system, of the profiler and of interpreters: what a program calls, not what it is.
 _FOREIGN_MODULE: Final = (

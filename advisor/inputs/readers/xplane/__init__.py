@@ -53,7 +53,8 @@ from advisor.inputs.recorder_block import Noted, busy_machine, noted_json
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
-from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, matches
+from advisor.model.profile import END_NS, Profile, matches
+from advisor.model.schemas import SCHEMAS, TEXT, Schema
 
 FORMAT: Final = "xplane"
 

@@ -21,7 +21,7 @@ from advisor.inputs.readers.xplane.names import (
 )
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.arrays import Ints
-from advisor.model.profile import DEVICE_OP_KINDS, TEXT
+from advisor.model.schemas import DEVICE_OP_KINDS, TEXT
 
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),

@@ -14,7 +14,8 @@ from advisor.inputs.step_marks import Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
 from advisor.model.arrays import Mask
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, HOST_OP_KINDS, TEXT, matches
+from advisor.model.profile import END_NS, matches
+from advisor.model.schemas import HOST_OP_KINDS, TEXT
 
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
 _LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself

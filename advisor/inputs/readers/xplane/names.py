@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from advisor.inputs.names.calls import TAKES_MEMORY, WAITS
-from advisor.model.profile import HOST_OP_KINDS, MEMORY_KINDS, TEXT
+from advisor.model.schemas import HOST_OP_KINDS, MEMORY_KINDS, TEXT
 
 HOST_PLANE: Final = "/host:CPU"
 HOST_PLANES: Final = (HOST_PLANE, "/host:python-tracer", "/host:CUPTI", "/host:ROCTRACER")  # not always merged

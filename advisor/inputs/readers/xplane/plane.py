@@ -19,7 +19,7 @@ import polars as pl
 
 from advisor.inputs.readers.xplane.wire import Buffer, Field, Fields, Message
 from advisor.model.arrays import Ints, Mask
-from advisor.model.profile import TEXT
+from advisor.model.schemas import TEXT
 
 _LINES, _EVENTS = 3, 4
 _DOUBLE, _INT, _STR, _BYTES, _REF = 2, 4, 5, 6, 7

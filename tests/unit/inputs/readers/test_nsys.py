@@ -14,7 +14,8 @@ from advisor.inputs.readers import nsys
 from advisor.inputs.readers.nsys import tables
 from advisor.metrics import measure
 from advisor.model.notes import Note
-from advisor.model.profile import SCHEMAS, Profile
+from advisor.model.profile import Profile
+from advisor.model.schemas import SCHEMAS
 from tests.strategies_nsys import (
     GRAPH,
     KERNEL,
