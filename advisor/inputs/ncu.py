@@ -1,20 +1,22 @@
 """Counters of kernels as `ncu --csv --page raw` prints them: what limits each."""
 
 import csv
+import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import dropwhile
-from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from advisor.errors import ReadError
 from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.storage import head_of
 
 Numbers: TypeAlias = Mapping[str, float]
 _Row: TypeAlias = Mapping[str, str | list[str] | None]
 
 _HEAD: Final = '"ID"'
+_MOST_BYTES: Final = 64 << 20
 _NAME: Final = "Kernel Name"
 _TIME: Final = "gpu__time_duration.sum"
 _STALL: Final = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
@@ -71,11 +73,14 @@ def read(path: str) -> dict[str, Counters]:
     Raises:
         ReadError: the file cannot be read, or is no such CSV.
     """
+    text = head_of(path, _MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ReadError(f"more than {_MOST_BYTES >> 20} MiB: profile fewer kernels, `ncu --launch-count 100`", path)
+    lines = io.StringIO(text.decode("utf-8-sig", errors="replace"), newline="")
     try:
-        with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            rows = [*csv.DictReader(dropwhile(lambda line: not line.startswith(_HEAD), file))]
-    except (OSError, csv.Error) as error:
-        raise ReadError(f"{getattr(error, 'strerror', None) or error}; {_HOW}", path) from error
+        rows = [*csv.DictReader(dropwhile(lambda line: not line.startswith(_HEAD), lines))]
+    except csv.Error as error:
+        raise ReadError(f"{error}; {_HOW}", path) from error
     if any(_DECIMAL_COMMA.fullmatch(text) for row in rows for text in row.values() if isinstance(text, str)):
         raise ReadError(f"its numbers have decimal commas; {_HOW}, under LC_ALL=C", path)
     launches: dict[str, list[Numbers]] = defaultdict(list)

@@ -102,7 +102,7 @@ def test_what_is_no_such_table_is_an_error_in_one_line(tmp_path: Path, text: str
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
-    with pytest.raises(ReadError, match="No such file"):
+    with pytest.raises(ReadError, match="no such file, folder or bucket"):
         read(str(tmp_path / "none.csv"))
 
 
@@ -130,3 +130,12 @@ def test_a_kernel_of_the_step_has_its_limits_and_their_fix(
 def test_without_counters_nothing_is_asked():
     run = profiles.check(profiles.ROOT / "fixtures/simulated-healthy-a100").runs[0]
     assert "kernel-counters" in run.not_applicable
+
+
+def test_a_file_that_is_no_csv_of_a_profile_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("advisor.inputs.ncu._MOST_BYTES", 100)
+    (tmp_path / "large.csv").write_text("x" * 101)
+    with pytest.raises(ReadError, match="profile fewer kernels"):
+        read(str(tmp_path / "large.csv"))
+    with pytest.raises(ReadError, match="not a regular file"):
+        read("/dev/zero")
