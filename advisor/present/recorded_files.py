@@ -131,8 +131,9 @@ def _files(files: Sequence[Mapping[str, Any]], logdir: str) -> Iterator[str]:
 
 def _threads(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
     """What helps where that cannot be: threads of PyTorch's ops that wait for one without a core hold theirs."""
-    is_torch = any(process.get("framework", {}).get("name") == "torch" for process in processes)
-    return ", or with `OMP_WAIT_POLICY=passive`: then threads that wait leave their cores" if is_torch else ""
+    known = [process.get("framework", {}) for process in processes]
+    hold = any(framework.get("name") == "torch" and not framework.get("is_passive") for framework in known)
+    return ", or with `OMP_WAIT_POLICY=passive`: then threads that wait leave their cores" if hold else ""
 
 
 def _steps(files: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:

@@ -122,7 +122,9 @@ class Hook:
     def _begin(self, name: str, module: Any, make: Make) -> None:
         """What every framework needs: a note, an end, and a window where no step ends."""
         first, self._make = self._make is None, make
-        self.notes.add("framework", name=name, version=str(getattr(module, "__version__", "")))
+        is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
+        version = str(getattr(module, "__version__", ""))
+        self.notes.add("framework", name=name, version=version, is_passive=is_passive)
         if first:
             atexit.register(self.finish)
             if self.config.get("seconds"):
