@@ -137,7 +137,7 @@ def test_of_several_nodes_each_says_where_its_files_are():
 
 @pytest.mark.parametrize("is_passive", [True, False])
 def test_on_a_busy_machine_threads_that_hold_their_cores_are_told_not_to(*, is_passive: bool):
-    block = {"unprofiled": {"before_ms": 12.0}, "profiled": {"step_ms": 14.0, "run_delay_ms": 9.0}}
+    block = {"unprofiled": {"before_ms": 12.0, "after_ms": None}, "profiled": {"step_ms": 14.0, "run_delay_ms": 9.0}}
     framework, *others = result("h", path="/log/a.pt.trace.json.gz", block=block)
     said = " ".join(sentences(["python"], [framework | {"is_passive": is_passive}, *others], "log"))
     assert "record on a quiet machine" in said
