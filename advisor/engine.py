@@ -21,7 +21,7 @@ from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
-from advisor.render.json import read_report, read_trials
+from advisor.render.json import read_as
 from advisor.rules.judge import judge
 from advisor.rules.rule_file import selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
@@ -54,7 +54,7 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
     options = options or Options()
-    baseline = read_report(options.baseline) if options.baseline is not None else None
+    baseline = read_as(Report, options.baseline) if options.baseline is not None else None
     book = inside_pool(lambda: rule_book(options.config)), suppressions(options.config, options.today)
     recordings, rejected = discover(paths, run=options.run, all_runs=options.all_runs)
     changed = replaced(options.config)
@@ -136,8 +136,10 @@ def compare(base: Sequence[str], head: Sequence[str], options: Options | None = 
         ReadError: a report, or that of trials, cannot be read.
         UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
     """
+    from advisor.model.trials import Trials  # noqa: PLC0415 - as above
+
     options = options or Options()
-    trials = read_trials(options.trials) if options.trials is not None else None
+    trials = read_as(Trials, options.trials) if options.trials is not None else None
     reports = [path for path in (*base, *head) if is_report(path)] if options.fixes_steps else []
     if reports:
         raise UsageError(
@@ -159,7 +161,7 @@ def _from(side: Side, paths: Sequence[str]) -> Side:
 
 def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unreadable]]:
     """Every run of one side, those of saved reports as they are, those of profiles checked; and what is unreadable."""
-    reports = {path: read_report(path) for path in paths if is_report(path)}
+    reports = {path: read_as(Report, path) for path in paths if is_report(path)}
     profiles = [path for path in paths if path not in reports]
     sides = [*reports.values(), *([check(profiles, options)] if profiles else [])]
     return [run for report in sides for run in report.runs], [file for report in sides for file in report.unreadable]

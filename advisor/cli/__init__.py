@@ -25,11 +25,9 @@ from advisor.cli.output import (
     bytes_of,
     chosen,
     config_of,
-    file_kinds,
     format_option,
-    formats,
-    kinds_of,
     output_option,
+    outputs,
     show,
     spare_start,
     write,
@@ -142,9 +140,8 @@ def check(
     from advisor.options import Options
     from advisor.rules.rule_form import Workload
 
-    standard = chosen("--format", format_, formats("report"))
+    standard, files = outputs("report", format_, output)
     level = chosen("--fail-on", fail_on, FAIL_ON)
-    files = kinds_of(output, file_kinds("report"))
     with progress_of_files() as progress:
         options = Options(
             config=config_of(config),
@@ -297,9 +294,8 @@ def compare(
     from advisor.model.comparison import fail_on as conditions
     from advisor.options import Options
 
-    standard = chosen("--format", format_, formats("comparison"))
+    standard, files = outputs("comparison", format_, output)
     failing = conditions(fail_on or ["slower"])
-    files = kinds_of(output, formats("comparison"))
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with progress_of_files() as progress:
         options = Options(
@@ -330,8 +326,8 @@ def show_saved(
     from advisor.render.json import read
 
     value = read(file)
-    standard = chosen("--format", format_, formats(value.kind))
-    show(value, kinds_of(output, file_kinds(value.kind)), standard, verbose=verbose)
+    standard, files = outputs(value.kind, format_, output)
+    show(value, files, standard, verbose=verbose)
 
 
 @app.command()

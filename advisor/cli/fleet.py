@@ -16,17 +16,15 @@ from advisor.cli.output import (
     MaxSize,
     bytes_of,
     chosen,
-    content,
-    file_kinds,
     format_option,
-    formats,
-    kinds_of,
     output_option,
+    outputs,
     rendered,
     show,
     write,
 )
 from advisor.cli.progress import progress_of_runs
+from advisor.render.registry import Request, draw
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -180,8 +178,7 @@ def fleet_report(
     from advisor.fleet.weekly import weekly
     from advisor.present.week import facts, headline
 
-    standard = chosen("--format", format_ or "terminal", formats("week"))
-    files = kinds_of(output, formats("week"))
+    standard, files = outputs("week", format_ or "terminal", output)
     if links and urlsplit(links).scheme not in {"", "http", "https"}:
         raise UsageError(f"--links {links}: no web address and no folder; give https://... or a path")
     if absent := next((path for path in files if not path.parent.is_dir()), None):
@@ -197,7 +194,7 @@ def fleet_report(
     for path, kind in files.items():
         near = beside.get(path) or next(iter(beside.values()), None)
         lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
-        write(path, content(report, kind, lead))
+        write(path, draw(Request(report, links=lead), kind))
     if files and format_ is None and not verbose:
         typer.echo("\n".join([headline(report), *facts(report), *(f"wrote {path}" for path in files)]))
     else:
@@ -241,8 +238,8 @@ def fleet_show(
     """The report of one run, as it was checked or last judged."""
     from advisor.fleet.show import report_of
 
-    files = kinds_of(output, file_kinds("report"))
-    show(report_of(_existing(store, option), run_id), files, "terminal", verbose=verbose)
+    standard, files = outputs("report", "terminal", output)
+    show(report_of(_existing(store, option), run_id), files, standard, verbose=verbose)
 
 
 @fleet_app.command("compact")

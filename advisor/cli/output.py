@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from advisor.errors import AdvisorError, UsageError
+from advisor.render.registry import RENDERERS, Request, draw, kinds
 from advisor.system.processes import unwound
 
 if TYPE_CHECKING:
@@ -99,14 +100,13 @@ def chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
     raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}")
 
 
-def kinds_of(paths: list[Path] | None, allowed: tuple[str, ...]) -> dict[Path, str]:
-    """Each file that a command is to write, with what to write into it, by its suffix."""
-    return {path: _kind_of(path, allowed) for path in paths or []}
+def outputs(kind: DocumentKind, format_: str, paths: list[Path] | None) -> tuple[str, dict[Path, str]]:
+    """What goes to standard output, and into each file that a command is to write, by its suffix."""
+    standard = chosen("--format", format_, kinds(kind, text_only=True))
+    return standard, {path: _kind_of(path, kinds(kind)) for path in paths or []}
 
 
 def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
-    from advisor.render.registry import RENDERERS
-
     for name in allowed:
         if path.suffix.lower() in RENDERERS[name].suffixes:
             return name
@@ -116,9 +116,7 @@ def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
 
 def output_option(kind: DocumentKind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options
     """The option `--output`, for what can show this."""
-    from advisor.render.registry import RENDERERS
-
-    suffixes = " ".join(RENDERERS[name].suffixes[0] for name in file_kinds(kind) if RENDERERS[name].suffixes)
+    suffixes = " ".join(RENDERERS[name].suffixes[0] for name in kinds(kind) if RENDERERS[name].suffixes)
     return typer.Option(
         "--output", "-o", help=f"Also write a file; the suffix says what: {suffixes}{more}. Repeatable."
     )
@@ -126,34 +124,12 @@ def output_option(kind: DocumentKind, *, more: str = "") -> Any:  # noqa: ANN401
 
 def format_option(kind: DocumentKind, more: str = "") -> Any:  # noqa: ANN401 - as above
     """The option `--format`, for what can show this as text."""
-    words = f"Standard output: {', '.join(formats(kind))}{more}."
+    words = f"Standard output: {', '.join(kinds(kind, text_only=True))}{more}."
     return typer.Option("--format", "-f", metavar="FORMAT", help=words)
-
-
-def formats(kind: DocumentKind) -> tuple[str, ...]:
-    """The kinds of text that can show a report, comparison or week on standard output."""
-    from advisor.render.registry import kinds
-
-    return kinds(kind, text_only=True)
-
-
-def file_kinds(kind: DocumentKind) -> tuple[str, ...]:
-    """The kinds of files that can show it."""
-    from advisor.render.registry import kinds
-
-    return kinds(kind)
-
-
-def content(value: Value, kind: str, links: str | None = None) -> bytes:
-    """What goes into a file; a picture is of the first run. `links` says where the reports of runs lie."""
-    from advisor.render.registry import Request, draw
-
-    return draw(Request(value, links=links), kind)
 
 
 def rendered(value: Value, kind: str, *, verbose: bool, links: str | None = None) -> str:
     """A report, comparison or week as text; in the colours and the width of the terminal, where it is for one."""
-    from advisor.render.registry import Request, draw
     from advisor.render.terminal import this_screen
 
     return draw(Request(value, verbose=verbose, links=links, screen=this_screen()), kind).decode()
@@ -162,7 +138,7 @@ def rendered(value: Value, kind: str, *, verbose: bool, links: str | None = None
 def show(value: Value, files: dict[Path, str], kind: str, *, verbose: bool = False) -> None:
     """Write it into each file as what its suffix says, and to standard output as the other kind."""
     for path, of_file in files.items():
-        write(path, content(value, of_file))
+        write(path, draw(Request(value), of_file))
     sys.stdout.write(rendered(value, kind, verbose=verbose))
 
 

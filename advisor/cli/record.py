@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.output import config_of, content, rendered, spare_start, write
+from advisor.cli.output import config_of, rendered, spare_start, write
 from advisor.errors import AdvisorError, UsageError
+from advisor.render.registry import Request, draw
 
 
 def record(
@@ -90,7 +91,7 @@ def _check(logdir: Path) -> None:
         return
     sys.stdout.write(rendered(report, "terminal", verbose=False))
     try:
-        write(page := logdir / "report.html", content(report, "html"))
+        write(page := logdir / "report.html", draw(Request(report), "html"))
     except AdvisorError as error:
         typer.echo(f"advisor: no page: {error}", err=True)
     else:

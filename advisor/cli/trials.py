@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from advisor.cli.output import chosen, file_kinds, format_option, formats, kinds_of, output_option, show
+from advisor.cli.output import format_option, output_option, outputs, show
 from advisor.errors import UsageError
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
@@ -49,8 +49,7 @@ def try_(
     from advisor.cli.progress import TrialProgress
     from advisor.trials.session import Options, Session
 
-    standard = chosen("--format", format_, formats("trials"))
-    files = kinds_of(output, file_kinds("trials"))
+    standard, files = outputs("trials", format_, output)
     with closing(TrialProgress()) as progress:
         options = Options(
             fixes=fix or (),

@@ -15,7 +15,8 @@ from advisor.config import MOST_HOURS, MOST_PRICE
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import is_report
 from advisor.inputs.storage import head_of
-from advisor.render.json import read_trials
+from advisor.model.trials import Trials
+from advisor.render.json import read_as
 from advisor.text import one_line, plain
 from advisor.yamltree import MOST_BYTES, FormError, Yaml, decoded
 
@@ -184,7 +185,7 @@ def of_trials(path: str) -> dict[str, object]:
     Raises:
         ReadError: it cannot be read, or is something else of ours.
     """
-    return {"trials": read_trials(path).saved_shares} if is_report(path) else {}
+    return {"trials": read_as(Trials, path).saved_shares} if is_report(path) else {}
 
 
 def week_of(moment: dt.datetime) -> str:

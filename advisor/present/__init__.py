@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,19 +14,6 @@ if TYPE_CHECKING:
 
 
 def document_of(value: Report | Comparison | Week | Trials) -> Document:
-    """The value as a document."""
-    if value.kind == "report":  # each imports what it shows
-        from advisor.present.report import document as of_report  # noqa: PLC0415
-
-        return of_report(value)
-    if value.kind == "comparison":
-        from advisor.present.comparison import document as of_comparison  # noqa: PLC0415
-
-        return of_comparison(value)
-    if value.kind == "trials":
-        from advisor.present.trials import document as of_trials  # noqa: PLC0415
-
-        return of_trials(value)
-    from advisor.present.week import document as of_week  # noqa: PLC0415
-
-    return of_week(value)
+    """The value as a document, by the module that is called as its kind; none but that one is imported."""
+    document: Document = import_module(f"advisor.present.{value.kind}").document(value)
+    return document

@@ -15,7 +15,7 @@ from advisor.model.report import Report
 from advisor.present import document_of
 from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
 from advisor.render import markdown
-from advisor.render.json import kind_of, load, load_comparison
+from advisor.render.json import kind_of, load, load_as
 from advisor.text import one_line, plain
 from advisor.vocabulary.severities import FAIL_ON
 
@@ -63,7 +63,7 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
     if kind == "week":
         raise ReadError("is the report of a week, which no pull request is about; give that of a check", path)
     if kind == "comparison":
-        return _of_comparison(load_comparison(text, str(path)), fail_on, strict=strict)
+        return _of_comparison(load_as(Comparison, text, str(path)), fail_on, strict=strict)
     return _of_report(load(text, str(path)), fail_on)
 
 

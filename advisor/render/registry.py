@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from advisor.errors import UsageError
+from advisor.present import document_of
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -40,8 +45,6 @@ class Request:
     @cached_property
     def document(self) -> Document:
         """The value as it is shown."""
-        from advisor.present import document_of  # noqa: PLC0415 - see above, as all that follow
-
         return document_of(self.value)
 
 
@@ -69,81 +72,39 @@ def kinds(kind: DocumentKind, *, text_only: bool = False) -> tuple[str, ...]:
     )
 
 
-def _terminal(request: Request) -> str:
-    from advisor.render.terminal import render  # noqa: PLC0415
-
-    return render(request.document, verbose=request.verbose, **request.screen)
-
-
-def _markdown(request: Request) -> str:
-    from advisor.render.markdown import render  # noqa: PLC0415
-
-    return render(request.document, links=request.links)
-
-
-def _json(request: Request) -> str:
-    from advisor.render.json import render  # noqa: PLC0415
-
-    return render(request.value)
-
-
-def _brief(request: Request) -> str:
-    from advisor.render.brief import render  # noqa: PLC0415
-
-    assert request.value.kind in {"report", "comparison"}  # noqa: S101 - `shows` says so
-    return render(request.value)
+def _module(name: str) -> ModuleType:
+    return import_module(f"advisor.render.{name}")
 
 
 def _html(request: Request) -> str:
-    from advisor.render.html import render  # noqa: PLC0415
-    from advisor.render.payload import drawings, payloads  # noqa: PLC0415
-
-    value = request.value
-    return render(request.document, payloads(value), drawings(value), links=request.links)
-
-
-def _sarif(request: Request) -> str:
-    from advisor.render.sarif import render  # noqa: PLC0415
-
-    return render(request.document)
-
-
-def _csv(request: Request) -> str:
-    from advisor.render.csv import render  # noqa: PLC0415
-
-    assert request.value.kind == "report"  # noqa: S101 - `shows` says so
-    return render(request.value)
-
-
-def _svg(request: Request) -> bytes:
-    return _picture(request, "svg")
-
-
-def _png(request: Request) -> bytes:
-    return _picture(request, "png")
+    value, payload = request.value, _module("payload")
+    page: str = _module("html").render(
+        request.document, payload.payloads(value), payload.drawings(value), links=request.links
+    )
+    return page
 
 
 def _picture(request: Request, kind: str) -> bytes:
-    from advisor.errors import UsageError  # noqa: PLC0415
-    from advisor.render.picture import picture  # noqa: PLC0415
-
     if not request.document.articles:
         raise UsageError("there is no run to draw a picture of")
-    return picture(request.document.articles[0], kind)
+    picture: bytes = _module("picture").picture(request.document.articles[0], kind)
+    return picture
 
 
 RENDERERS: Final = {
     renderer.name: renderer
     for renderer in (
-        Renderer("terminal", (".txt",), _terminal),
-        Renderer("markdown", (".md",), _markdown),
-        Renderer("json", (".json",), _json),
-        Renderer("brief", (), _brief, shows=("report", "comparison")),
+        Renderer(
+            "terminal", (".txt",), lambda of: _module("terminal").render(of.document, verbose=of.verbose, **of.screen)
+        ),
+        Renderer("markdown", (".md",), lambda of: _module("markdown").render(of.document, links=of.links)),
+        Renderer("json", (".json",), lambda of: _module("json").render(of.value)),
+        Renderer("brief", (), lambda of: _module("brief").render(of.value), shows=("report", "comparison")),
         Renderer("html", (".html", ".htm"), _html),
-        Renderer("sarif", (".sarif",), _sarif, shows=("report",)),
-        Renderer("csv", (".csv",), _csv, shows=("report",)),
-        Renderer("svg", (".svg",), _svg, shows=("report",), is_text=False),
-        Renderer("png", (".png",), _png, shows=("report",), is_text=False),
+        Renderer("sarif", (".sarif",), lambda of: _module("sarif").render(of.document), shows=("report",)),
+        Renderer("csv", (".csv",), lambda of: _module("csv").render(of.value), shows=("report",)),
+        Renderer("svg", (".svg",), lambda of: _picture(of, "svg"), shows=("report",), is_text=False),
+        Renderer("png", (".png",), lambda of: _picture(of, "png"), shows=("report",), is_text=False),
     )
 }
 """Kinds of output by name."""

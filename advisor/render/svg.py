@@ -37,13 +37,7 @@ _MARKS: Final = "●■◆▲▼★"
 def drawing(chart: Chart, article: str) -> str:
     """The chart as one element; `article` is the id of its run on the page."""
     height, elements = _DRAWS[chart.name]({**chart.data, "article": article})
-    kind = (
-        "named "
-        if chart.name in {"ranks", "heat", "waits", "use"}
-        else "plain "
-        if chart.name in {"step", "sequence"}
-        else ""
-    )
+    kind = next((style for style, names in _KINDS.items() if chart.name in names), "")
     return f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
 
 

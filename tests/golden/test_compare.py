@@ -9,9 +9,10 @@ import pytest
 from advisor.engine import check, compare
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.model.comparison import Comparison, FailOn
+from advisor.model.report import Report
 from advisor.options import Options
 from advisor.render import json
-from advisor.render.json import read_report
+from advisor.render.json import read_as
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
@@ -130,7 +131,7 @@ def test_what_is_no_report_or_profile_is_refused(tmp_path: Path):
     with pytest.raises(ReadError, match="is no report"):
         compare([str(broken)], [WAITING])
     with pytest.raises(ReadError, match="is no report"):
-        read_report(str(broken))
+        read_as(Report, str(broken))
     broken.write_text("hello")
     with pytest.raises(NoRuns):
         compare([WAITING], [str(broken)])

@@ -13,13 +13,14 @@ import pytest
 from advisor.config import Fleet
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
+from advisor.model.comparison import Comparison
 from advisor.present import document_of, shifts
 from advisor.present.actions import MOST, becomes, worthwhile
 from advisor.present.comparison import headline
 from advisor.present.hours import gpu_hours
 from advisor.present.week import headline as title_of
 from advisor.render import markdown
-from advisor.render.json import load_comparison
+from advisor.render.json import load_as
 from advisor.render.registry import Request, draw
 from advisor.text import percent
 from advisor.vocabulary.parts import part_short
@@ -112,7 +113,7 @@ def test_a_change_has_one_number_on_every_surface(base, head):
     assert all(known.measured_ms == pytest.approx(before - after) for known in predictions)
     brief = json.loads(draw(Request(comparison), "brief"))["comparison"]
     assert (brief["base_ms"], brief["head_ms"]) == pytest.approx((before, after), rel=1e-3)
-    stored = load_comparison(draw(Request(comparison), "json"))
+    stored = load_as(Comparison, draw(Request(comparison), "json"), "c.json")
     assert stored == comparison
     lines = shifts.rows(comparison)
     for kind in ("terminal", "html", "markdown"):

@@ -11,7 +11,7 @@ from advisor.errors import ReadError, UsageError
 from advisor.model.reason import Reason
 from advisor.model.trials import Claim, Gain, Trial, Trials, Use
 from advisor.present.trials import document, headline, saved
-from advisor.render.json import load_trials
+from advisor.render.json import load_as
 from advisor.render.registry import Request, draw
 from advisor.trials import footprint, ideas
 from advisor.trials.processes import Ended
@@ -68,9 +68,9 @@ TRIALS = Trials(
 )
 def test_what_are_no_trials_is_refused_on_one_line(text: str, problem: str):
     with pytest.raises(ReadError, match=f"t.json: {problem}") as refused:
-        load_trials(text, "t.json")
+        load_as(Trials, text, "t.json")
     assert "\n" not in str(refused.value)
-    assert load_trials(draw(Request(TRIALS), "json")) == TRIALS
+    assert load_as(Trials, draw(Request(TRIALS), "json"), "t.json") == TRIALS
 
 
 def shown(kind: str) -> str:

@@ -57,7 +57,7 @@ def tags(text: str) -> list[str]:
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_json_comes_back_the_same(sample: str):
     text = contract.render(SAMPLES[sample])
-    assert contract.load_comparison(text) == SAMPLES[sample]
+    assert contract.load_as(Comparison, text, "c.json") == SAMPLES[sample]
     assert text.isascii()
 
 
@@ -87,7 +87,7 @@ def test_the_schema_describes_what_is_written():
 )
 def test_what_is_no_comparison_is_refused_on_one_line(text: str, problem: str):
     with pytest.raises(ReadError) as refused:
-        contract.load_comparison(text, "c.json")
+        contract.load_as(Comparison, text, "c.json")
     assert str(refused.value).startswith(f"c.json: {problem}")
     assert "\n" not in str(refused.value)
 
@@ -95,7 +95,7 @@ def test_what_is_no_comparison_is_refused_on_one_line(text: str, problem: str):
 def test_a_reader_ignores_what_it_does_not_know():
     content = json.loads(contract.render(slower()))
     content["of_tomorrow"] = content["base"]["of_tomorrow"] = 1
-    assert contract.load_comparison(json.dumps(content)) == slower()
+    assert contract.load_as(Comparison, json.dumps(content), "c.json") == slower()
 
 
 def test_codes_stand_beside_words():
