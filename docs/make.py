@@ -10,13 +10,14 @@ from pathlib import Path
 
 from console import transcript
 from coverage_page import coverage_page
+from reference_pages import accounting_page, metrics_page, rules_index
 from typer.testing import CliRunner
 
 import advisor
 from advisor.cli import app
 from advisor.errors import BUG_EXIT_CODE
 from advisor.metrics import topics
-from advisor.present.reference import accounting_page, metrics_page, rule_page, rules_index
+from advisor.present.reference import rule_page
 from advisor.rules.rule_file import Rule, load
 from advisor.system.resources import rules_folder
 

@@ -1,8 +1,8 @@
-"""The reference pages of rules and metrics, as Markdown: what `advisor rules show` prints and docs/ holds."""
+"""The pages of rules, metrics and kernels, as Markdown: what `advisor rules show` prints and docs/ holds."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from textwrap import indent
 from typing import Final
 
@@ -13,15 +13,10 @@ from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Case, Fix
 from advisor.rules.wording import outline
 from advisor.text import one_line, percent, quantity
-from advisor.vocabulary.limits import HEALTHY_SHARE, SAVED_SHARES
-from advisor.vocabulary.parts import PARTS
+from advisor.vocabulary.limits import SAVED_SHARES
 from advisor.vocabulary.rules import UNSEEN
 
-_HEAD: Final = (
-    "A finding is a rule that fired. You can change every threshold in `advisor.yaml`: "
-    "see [writing a rule](../writing-a-rule.md)."
-)
-_SEVERITY: Final = (
+SEVERITY: Final = (
     f"The middle of a saving decides the severity: high from {percent(SAVED_SHARES['high'])} of the step, "
     f"medium from {percent(SAVED_SHARES['medium'])}, else low."
 )
@@ -29,7 +24,7 @@ _SEVERITY: Final = (
 
 def rule_page(rule: Rule) -> str:
     """What a rule means, when it fires, what to change, what that is worth, and where its numbers come from."""
-    return _joined(
+    return joined(
         f"# {rule.heading()}",
         f"`{rule.id}` · confidence {rule.certainty.level}"
         + (" · a symptom, shown alone only if no cause explains it" if rule.about.symptom else ""),
@@ -47,21 +42,12 @@ def rule_page(rule: Rule) -> str:
     )
 
 
-def rules_index(rules: Iterable[Rule]) -> str:
-    """The table of all rules."""
-    rows = [
-        f"| [{r.id}]({r.id}.md) | {r.heading()} | {r.saving.of if r.saving else ' or '.join(r.levels)} |" for r in rules
-    ]
-    table = ["| rule | says | saving comes out of, or severity |", "| --- | --- | --- |", *rows]
-    return _joined("# Rules", _HEAD, _SEVERITY, "\n".join(table))
-
-
 def metric_entry(metric: Metric) -> str:
     """One metric: meaning, unit, formula, source, and what a profile must hold for it."""
     lines = [f"- unit: {metric.unit}", f"- formula: {metric.formula}"]
     lines += [f"- source: {metric.source}"] if metric.source else []
     lines += [f"- needs: {', '.join(f'`{need}`' for need in metric.needs)}"] if metric.needs else []
-    return _joined(f"## {metric.name}", metric.meaning, "\n".join(lines))
+    return joined(f"## {metric.name}", metric.meaning, "\n".join(lines))
 
 
 _OF_KERNELS: Final = {
@@ -87,73 +73,7 @@ def kernel_entry(name: str) -> str:
         for (matched, source), sentences in sentences_of.items()
     ]
     unknown = "No row of `advisor/inputs/names/kernels.yaml` matches this name: what it computes is unknown."
-    return _joined(f"## {kernel_name(name)}", "\n".join(lines) or unknown)
-
-
-_ACCOUNTING: Final = """
-The accounting divides the mean step of the rank that sets the pace. Each nanosecond is in one part: the step is the sum
-of useful work and of all losses. Where a device is at work, the first part in the table owns an instant that several
-share. Idle time belongs to its cause, as the metrics `*_idle_share` tell it.
-
-- `share` of a part: time of the part in the used steps / time of the used steps. Times are unions of intervals in whole
-  nanoseconds.
-- `saved_ms`: what the findings save of the part at most. Together they never save more than the part has. What
-  other ranks wait for lies in the largest part of the latest rank's step.
-- needed work: (useful work - what findings save of it) / step.
-- `range`: of the program's own ranges (`record_function`, NVTX, `TraceAnnotation`) the shortest that holds more than
-  half of the part. A range around 90 % of the steps or more counts as none.
-- A finding explains a loss if its saving comes out of that part first, or if findings save more than half of the part.
-  The cause of the other losses is unknown; `reasons` are what kept the rules about them from judging.
-
-A job has no problem only if needed work is at least {healthy}. Otherwise, the largest loss of unknown cause is the
-verdict, unless the first finding saves more. Beside a finding that is worth a verdict, a loss takes its place only from
-{loss} of the step. If 5 % of the step or more is idle for unknown reasons, all idle time that no range of the host
-explains is of unknown cause.
-"""
-
-
-_TOPICS: Final = {
-    "steps": "Steps and the device's time",
-    "input": "Input",
-    "host": "Host",
-    "kernels": "Kernels",
-    "copies": "Copies",
-    "memory": "Memory",
-    "communication": "Communication",
-    "ranks": "Ranks",
-    "options": "Options of the program",
-}
-
-
-def metrics_page(topics: Mapping[str, Iterable[Metric]]) -> str:
-    """All metrics by topic: a table of names, then each in full."""
-    head = (
-        "Every number is per device, over the steps that count (`--steps`). The row of a worker is that of the device "
-        "with the longest steps. A share is a part of step time unless its formula says otherwise. An unknown number "
-        "is null, with the reason, and no rule takes it for good news."
-    )
-    names = [*_TOPICS, *(topic for topic in topics if topic not in _TOPICS)]
-    parts = (part for topic in names for part in _topic(_TOPICS.get(topic, topic.capitalize()), [*topics[topic]]))
-    return _joined("# Metrics", head, *parts)
-
-
-def _topic(title: str, metrics: Sequence[Metric]) -> Iterator[str]:
-    yield f"## {title}"
-    yield ", ".join(f"[`{metric.name}`](#{metric.name})" for metric in metrics)
-    for metric in metrics:
-        yield f"#{metric_entry(metric).strip()}"
-
-
-def accounting_page() -> str:
-    """How the accounting is computed, and its parts."""
-    rows = (
-        f"| {part.short} | `{part.code}` | {part.words} | {'useful' if part.is_useful else 'loss'} | "
-        f"{', '.join(f'`{pool}`' for pool in part.pools) or 'none'} |"
-        for part in PARTS.values()
-    )
-    table = "\n".join(("| in reports | part | what it is | | `saving.of` |", "| --- | --- | --- | --- | --- |", *rows))
-    limits = {"healthy": percent(HEALTHY_SHARE), "loss": percent(1 - HEALTHY_SHARE)}
-    return _joined("# Accounting", _ACCOUNTING.format(**limits).strip(), table)
+    return joined(f"## {kernel_name(name)}", "\n".join(lines) or unknown)
 
 
 def _conditions(rule: Rule) -> str:
@@ -189,7 +109,7 @@ def _saving(rule: Rule) -> Iterator[str]:
     low, high = map(_line, rule.saving.ends)
     ends = f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
     yield f"{ends} the part of the step called `{rule.saving.of}`."
-    yield _SEVERITY
+    yield SEVERITY
 
 
 def _fix(fix: Fix) -> str:
@@ -201,7 +121,7 @@ def _fix(fix: Fix) -> str:
     link = f" ([documentation]({fix.link}))" if fix.link else ""
     of = f" ({', '.join(fix.format)} profiles)" if fix.format else ""
     parts = [f"**{fix.framework}**{of}{first}: {_line(outline(fix.do))}{link}{known}"]
-    return _joined(*parts, *([indent(outline(fix.code).rstrip(), "    ")] if fix.code else [])).rstrip()
+    return joined(*parts, *([indent(outline(fix.code).rstrip(), "    ")] if fix.code else [])).rstrip()
 
 
 def _explained(rule: Rule) -> Iterator[str]:
@@ -231,5 +151,6 @@ def _line(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def _joined(*parts: str) -> str:
+def joined(*parts: str) -> str:
+    """The parts of a page, with empty lines between."""
     return "\n\n".join(parts) + "\n"
