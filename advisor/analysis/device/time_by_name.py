@@ -14,6 +14,7 @@ from advisor.text import largest_first, ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _MOST_NAMES: Final = 3
+_MAIN_SHARE: Final = 0.8  # of the time of a range: what holds it tells more
 _LITTLE: Final = 0.01
 _WRAPPERS: Final = (
     r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"  # around any function
@@ -69,12 +70,13 @@ def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
 def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
     """As `times_by_name`, but by the outermost ranges that lie in `when` for half of their time or more.
 
-    An op is named, not the views that it consists of; a function, not what it calls. Where no such range is open, the
-    time is that of the ranges around, as in `times_by_name`.
+    An op is named, not the views that it consists of. A function of the user's gives way to what it calls, and so on,
+    if that holds four fifths of its time. Where no such range is open, the time is that of the ranges around, as in
+    `times_by_name`.
     """
-    ops = _during(view, when).select("id", "thread", "name", "start_ns", "dur_ns", self_ns="ns")
+    ops = _during(view, when).select("id", "parent", "thread", "name", "start_ns", "dur_ns", self_ns="ns")
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
-    ranges = outermost(worth.filter(~matches(_WRAPPERS)))
+    ranges = _deepest(view, outermost(worth.filter(~matches(_WRAPPERS))), ops)
     rest = times_by_name(view, when - spans(ranges))
     return (
         pl.concat([by_place(view, ranges), rest])
@@ -82,6 +84,32 @@ def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
         .sum()
         .sort("self_ns", "name", descending=[True, False])
     )
+
+
+def _deepest(view: DeviceView, ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """For ranges of one name, what the user's innermost function calls that still holds four fifths of their time.
+
+    Or that function; further down are a library's own, which the user cannot change.
+    """
+    functions = view.once(callers).filter(pl.col("id").is_in(ops["id"].implode()))
+    if functions.is_empty():
+        return ranges
+    caller = pl.col("caller").eq_missing(pl.col("name").cast(pl.String))
+    ops = ops.join(functions, on="id", how="left", maintain_order="left").with_columns(is_own=caller).sort("parent")
+    parents = ops["parent"].fill_null(-1).to_numpy()
+    level = ops.join(ranges.select("id", top="name"), on="id").with_columns(follows=False)
+    total = level.group_by("top").agg(total=pl.sum("self_ns"))
+    chosen = level
+    while level.height:
+        first, last = (np.searchsorted(parents, level["id"].to_numpy(), side=side) for side in ("left", "right"))
+        count = last - first
+        rows = np.repeat(last - np.cumsum(count), count) + np.arange(count.sum())
+        passed = level.select("top", follows=pl.col("is_own") | (pl.col("follows") & matches(_WRAPPERS)))
+        inner = ops[rows].with_columns(passed[np.repeat(np.arange(len(count)), count)]).join(total, on="top")
+        level = inner.filter(pl.sum("self_ns").over("top", "name") >= _MAIN_SHARE * pl.col("total")).drop("total")
+        users = level.filter(pl.col("is_own") | pl.col("follows"), ~matches(_WRAPPERS))
+        chosen = pl.concat([chosen.join(users, on="top", how="anti"), users])
+    return chosen.select(ranges.columns)
 
 
 def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:

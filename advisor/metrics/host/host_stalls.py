@@ -87,7 +87,8 @@ of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
 of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="text").says(
     "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
     "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
-    "for half of their time or more; otherwise by their own time; and the time in which none was open",
+    "for half of their time or more; instead of a function of the user's, the call in it that holds four fifths of "
+    "its time; otherwise by their own time; and the time in which none was open",
 )
 of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",

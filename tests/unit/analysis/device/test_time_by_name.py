@@ -63,6 +63,23 @@ def test_the_script_as_a_whole_names_nothing():
     assert names == {"f", None, "cudaLaunchKernel"}
 
 
+def deep(least: int) -> list[tuple[str | None, int]]:
+    """Ranges of a callback that saves: its own time, from 20 us until `least`, then pickling."""
+    names = ("train.py(9): on_end", "torch/serialization.py(5): save", "torch/serialization.py(7): _save")
+    host = [
+        on_host("python", 20, 90, name=names[0], thread=2),
+        on_host("python", least, 90, name=names[1], thread=2, parent=0),
+        on_host("python", least, 90, name=names[2], thread=2, parent=1),
+    ]
+    return times_by_range(view(profile(DEVICE, host, STEPS)), union((20, 99))).rows()
+
+
+def test_a_function_of_the_users_gives_way_to_the_call_that_holds_four_fifths_of_its_time():
+    assert deep(34)[0] == ("torch/serialization.py(5): save in train.py(9): on_end", 56 * US)
+    assert ("train.py(9): on_end", 14 * US) in deep(34)
+    assert deep(35)[0] == ("train.py(9): on_end", 70 * US)
+
+
 def test_a_built_in_function_is_called_by_its_name_whatever_object_it_is_of():
     names = [f"<built-in method acquire of _thread.lock object at 0x7f{i}>" for i in range(2)]
     host = [on_host("python", at, at + 30, name=name, thread=2) for at, name in zip((20, 50), names, strict=True)]
