@@ -83,7 +83,7 @@ _fields: dict[str, st.SearchStrategy[Any]] = {
 _ARGUMENTS = [
     *("correlation", "External id", "external id", "stream", "device", "bytes", "grid", "block", "graph id"),
     *("registers per thread", "shared memory", "est. achieved occupancy %", "blocks per SM", "Input Dims"),
-    *("Input type", "Call stack", "Sequence number", "cuda_sync_kind", "wait_on_stream", "Device Type", "Device Id"),
+    *("Input type", "Call stack", "Sequence number", "Device Type", "Device Id"),
     *("Bytes", "Addr", "Total Allocated", "Total Reserved", "Collective name", "dtype", "In msg nelems"),
     *("Out msg nelems", "Process Group Name", "Group size", "Process Group Ranks", "Seq", "Src Rank", "Dst Rank"),
 ]

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 Tables = Mapping[str, list[Row]]
 
 KERNEL, MEMCPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET"))
-RUNTIME, SYNC, GRAPH = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("RUNTIME", "SYNCHRONIZATION", "GRAPH_TRACE"))
+RUNTIME, GRAPH = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("RUNTIME", "GRAPH_TRACE"))
 VM = 1 << 48
 STRINGS: dict[str, int] = {}
 
@@ -152,7 +152,6 @@ FULL: Final[dict[str, list[Row]]] = together(
         MEMCPY: [copy(-500, -400), copy(905, 950, correlationId=501)],
         MEMSET: [memset(960, 965)],
         GRAPH: [{"start": 5_000, "end": 5_100, "correlationId": 503, "graphId": 2, "graphExecId": 3} | _ids()],
-        SYNC: [{"start": 906, "end": 990, "correlationId": 502, "syncType": 3} | _ids()],
         "NVTX_EVENTS": [
             nvtx(None, None, "NCCL", eventType=75, domainId=1),
             nvtx(1, 3, "ncclAllReduce", domainId=1, jsonText='{"Message size [bytes]": 8}', jsonTextId=None),

@@ -1,7 +1,8 @@
 """What `advisor record` adds to a trace: step times with and without the profiler, stacks, cores, worker processes."""
 
 import re
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -20,57 +21,18 @@ Text = Annotated[str, msgspec.Meta(max_length=500)]
 Ns = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
-class Noted(NamedTuple):
-    """Median steps before, after and in the recording, in ms; cores and loader processes; None where not noted.
-
-    `run_delay_ms` is what a recorded step waited for a CPU because of other programs, on average; `own_delay_ms` what
-    it waited because of the job itself, `cpu_ms` what all threads and child processes ran in it. `before_steps_ms` and
-    `after_steps_ms` are the steps that the medians are of; `unprofiled_delay_ms` is what one of them waited because of
-    other programs; `long_ms` what steps far longer than the median add to the mean of all steps without the
-    profiler, `long_part` which part of the steps they are. `stacks` are rows of `STACKS`, sampled in steps without
-    the profiler; `batches` rows of `BATCHES`, none of them where a batch holds no sequences. `sleep_share` is the part
-    of the sampled time, without waits for a CPU, in which the main thread did not run; `threads` are rows of `THREADS`.
-    `pace_ms` are medians of equal pieces of the steps that were sampled last, `pace_steps` the numbers of the first of
-    these steps and the last. `loading` are rows of `LOADING`, of the process and of its loader's workers.
-    `software` is `PyTorch 2.9.1, cuDNN 9.10.2`, `settings` are variables of the environment from the recorder's list.
-    """
-
-    before_ms: float | None = None
-    after_ms: float | None = None
-    profiled_ms: float | None = None
-    cpus: int | None = None
-    loader_workers: int | None = None
-    run_delay_ms: float | None = None
-    own_delay_ms: float | None = None
-    cpu_ms: float | None = None
-    before_steps_ms: list[float] | None = None
-    after_steps_ms: list[float] | None = None
-    unprofiled_delay_ms: float | None = None
-    long_ms: float | None = None
-    long_part: float | None = None
-    stacks: list[dict[str, Any]] | None = None
-    batches: list[dict[str, Any]] | None = None
-    sleep_share: float | None = None
-    threads: list[dict[str, Any]] | None = None
-    pace_ms: list[float] | None = None
-    pace_steps: list[int] | None = None
-    loading: list[dict[str, Any]] | None = None
-    software: str | None = None
-    settings: str | None = None
-
-
 class _Unprofiled(msgspec.Struct):
     before_ms: Time | None = None
     after_ms: Time | None = None
     before_steps_ms: Steps | None = None
     after_steps_ms: Steps | None = None
-    run_delay_ms: Wait | None = None
+    unprofiled_delay_ms: Wait | None = msgspec.field(default=None, name="run_delay_ms")
     long_ms: Wait | None = None
     long_part: Annotated[float, msgspec.Meta(ge=0, le=0.5)] | None = None
 
 
 class _Profiled(msgspec.Struct):
-    step_ms: Time | None = None
+    profiled_ms: Time | None = msgspec.field(default=None, name="step_ms")
     run_delay_ms: Wait | None = None
     own_delay_ms: Wait | None = None
     cpu_ms: Wait | None = None
@@ -185,44 +147,36 @@ def _plain(words: dict[str, str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in words.items() if _PLAIN.fullmatch(name) and _PLAIN.fullmatch(value)]
 
 
-def noted(block: object) -> Noted:
-    """What the block says; nothing of another format, or of one that is malformed in any part."""
+def noted(block: object) -> dict[str, Any]:
+    """What the block says, as columns of `workers`; nothing of another format, or of one malformed in any part."""
     try:
         of = msgspec.convert(block, _Block)
     except msgspec.ValidationError:
-        return Noted()
-    free, profiled, job = of.unprofiled, of.profiled, of.job
-    return Noted(
-        before_ms=free.before_ms,
-        after_ms=free.after_ms,
-        profiled_ms=profiled.step_ms,
-        cpus=job.cpus,
-        loader_workers=job.loader_workers,
-        run_delay_ms=profiled.run_delay_ms,
-        own_delay_ms=profiled.own_delay_ms,
-        cpu_ms=profiled.cpu_ms,
-        before_steps_ms=free.before_steps_ms,
-        after_steps_ms=free.after_steps_ms,
-        unprofiled_delay_ms=free.run_delay_ms,
-        long_ms=free.long_ms,
-        long_part=free.long_part,
-        stacks=_rows(of.stacks) if of.stacks else None,
-        loading=_loading(of.stacks) if of.stacks else None,
-        **_shares(of.stacks),
-        pace_ms=of.pace.steps_ms or None,
-        pace_steps=[of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
-        software=", ".join(f"{name} {version}" for name, version in _plain(of.software.versions)) or None,
-        settings=" ".join(f"{name}={v}" for name, v in _plain(of.software.settings) if _SETTING.match(name)) or None,
-        batches=None if job.batches is None else [msgspec.structs.asdict(batch) for batch in job.batches],
-    )
+        return {}
+    columns = {
+        **msgspec.structs.asdict(of.unprofiled),
+        **msgspec.structs.asdict(of.profiled),
+        **msgspec.structs.asdict(of.job),
+        **(_sampled(of.stacks) if of.stacks else {}),
+        "pace_ms": of.pace.steps_ms or None,
+        "pace_steps": [of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
+        "software": ", ".join(f"{name} {version}" for name, version in _plain(of.software.versions)) or None,
+        "settings": " ".join(f"{name}={v}" for name, v in _plain(of.software.settings) if _SETTING.match(name)) or None,
+        "batches": None if of.job.batches is None else [msgspec.structs.asdict(batch) for batch in of.job.batches],
+    }
+    return {name: value for name, value in columns.items() if value is not None}
 
 
-def noted_json(text: str) -> Noted:
+def noted_json(text: str) -> dict[str, Any]:
     """The same of a block as JSON."""
     try:
         return noted(msgspec.json.decode(text))
     except (msgspec.DecodeError, RecursionError):
-        return Noted()
+        return {}
+
+
+def _sampled(stacks: _Stacks) -> dict[str, Any]:
+    return {"stacks": _rows(stacks), "loading": _loading(stacks), **_shares(stacks)}
 
 
 def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
@@ -242,9 +196,9 @@ def _loading(stacks: _Stacks) -> list[dict[str, Any]] | None:
     return rows if any(row["batches"] for row in rows) else None
 
 
-def _shares(stacks: _Stacks | None) -> dict[str, Any]:
+def _shares(stacks: _Stacks) -> dict[str, Any]:
     """What the main thread slept of the sampled time, and other threads of Python ran; without its waits for a CPU."""
-    if stacks is None or not stacks.span_ns or stacks.threads.main is None:
+    if not stacks.span_ns or stacks.threads.main is None:
         return {}
     main = stacks.threads.main
     span_ns = max(1, stacks.span_ns - main.wait_ns)
@@ -256,8 +210,9 @@ def _shares(stacks: _Stacks | None) -> dict[str, Any]:
     return {"sleep_share": min(1.0, slept_ns / span_ns), "threads": others}
 
 
-def busy_machine(of: Noted) -> Note | None:
+def busy_machine(of: Mapping[str, Any]) -> Note | None:
     """A note where a recorded step waited long for a CPU."""
-    if not of.run_delay_ms or not of.profiled_ms or of.run_delay_ms < _BUSY * (of.profiled_ms + of.run_delay_ms):
+    delay_ms, step_ms = of.get("run_delay_ms"), of.get("profiled_ms")
+    if not delay_ms or not step_ms or delay_ms < _BUSY * (step_ms + delay_ms):
         return None
-    return Note("busy_machine", delay=of.run_delay_ms)
+    return Note("busy_machine", delay=delay_ms)

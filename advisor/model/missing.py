@@ -41,9 +41,6 @@ REASONS: Final = {
     ),
     "no_stacks": "neither stacks nor Python calls were recorded (`with_stack=True` records them)",
     "no_device_description": "the profile does not describe its devices",
-    "no_sync_events": (
-        "no event of a synchronisation was recorded (_ExperimentalConfig(enable_cuda_sync_events=True) records it)"
-    ),
     "no_memory_profile": "recorded without `profile_memory=True`",
     "none_though_on": "`{option}` was on, but the file holds no {what}",
     "no_memory_totals": "the profiler recorded no totals of the memory in use (PyTorch before 1.10)",
@@ -57,7 +54,6 @@ REASONS: Final = {
     "no_host_tracer": "no host activity was recorded (host_tracer_level was 0)",
     "no_shapes_xplane": "the recording has no shapes of inputs (`host_tracer_level=3` records them)",
     "no_stacks_xplane": "XPlane keeps no call stacks with ops",
-    "no_syncs_xplane": "XPlane has no synchronisation records",
     "no_reporting_allocator": "no allocator that reports to the profiler was used",
     "no_allocator_totals": "the allocator reported no totals of the memory in use",
     "viewer_copy": "the trace viewer's copy of the profile leaves it out; give the *.xplane.pb of that run",
@@ -84,7 +80,6 @@ REASONS: Final = {
     "no_range_shapes": "no NVTX range has shapes",
     "no_pytorch_range_shapes": "no NVTX range has shapes (--pytorch=autograd-shapes-nvtx records them)",
     "no_stacks_nsys": "Nsight Systems links no Python stack to an op",
-    "no_sync_records": "no synchronisation records",
     "no_memory_usage": "recorded without --cuda-memory-usage=true",
     "driver_memory_only": "Nsight Systems sees the driver's memory, not the framework's tensors",
     "no_nccl_payloads": "the export holds no decoded NCCL payloads",

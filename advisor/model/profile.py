@@ -68,7 +68,6 @@ class Profile:
     steps: pl.DataFrame
     device_ops: pl.DataFrame
     host_ops: pl.DataFrame
-    syncs: pl.DataFrame
     collectives: pl.DataFrame
     allocations: pl.DataFrame
     threads: pl.DataFrame

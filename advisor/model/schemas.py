@@ -86,7 +86,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "settings": pl.String,  # `NCCL_ALGO=Ring OMP_NUM_THREADS=1`: variables that `advisor record` noted
         "options": pl.String,  # what the profiler was asked to record
         "file": pl.String,
-        "clock_offset_ns": pl.Int64,
         "zero_ns": pl.Int64,  # where the profiler's own tools count from; null: from the first instant recorded
         # Where the recorder watches a process from its start: when the first kernel begins and the last device op ends.
         # What lies before is start-up. Null where the recorder was started amid the work.
@@ -128,7 +127,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "capability": pl.Float64,
         "max_threads_per_sm": pl.Int32,
         "peak_tflops": pl.Float64,  # as the profile states it: of the type that `device_ops.xla_flops` counts in
-        "memory_gbs": pl.Float64,  # the same
     },
     # One row per step and device; device is null where the step is the host's alone. The window [start, start + dur) is
     # the device's period, from the step's start there to the next step's; the host's period is kept beside it.
@@ -172,7 +170,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "hlo_module": TEXT,  # of XLA
         "hlo_category": TEXT,
         "xla_flops": pl.Float64,  # by XLA's cost analysis
-        "accessed_bytes": pl.Float64,  # the same
         "eager": pl.Boolean,  # launched outside tf.function and tf.Graph
     },
     "host_ops": {
@@ -193,17 +190,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "eager": pl.Boolean,
         "details": TEXT,  # JSON text: what a reader was told beyond these columns, by the profiler's own keys
     },
-    # What a stream or a thread waited for, as CUPTI's synchronisation records tell it.
-    "syncs": {
-        "worker": pl.Int32,
-        "device": pl.Int32,
-        "stream": pl.Int64,
-        "kind": TEXT,
-        "start_ns": pl.Int64,
-        "dur_ns": pl.Int64,
-        "correlation": pl.Int64,
-        "wait_on_stream": pl.Int64,
-    },
     "collectives": {
         "device_op": pl.Int64,
         "worker": pl.Int32,
@@ -212,8 +198,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "sequence": pl.Int64,
         "op": TEXT,
         "dtype": TEXT,
-        "elements_in": pl.Int64,
-        "elements_out": pl.Int64,
         "bytes": pl.Int64,
         "ranks": pl.String,
         "peer": pl.Int32,  # global rank at the other end of a send or recv
@@ -228,14 +212,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "allocated_bytes": pl.Int64,
         "reserved_bytes": pl.Int64,  # what the caching allocator took for good; null where it takes all it may
         "stack_bytes": pl.Int64,  # beside allocated_bytes: what the running program holds for its own (TPUs)
-        "allocator": TEXT,
-        "requested_bytes": pl.Int64,
         "available_bytes": pl.Int64,  # what the allocator may still give, in any number of pieces
         "fragmentation": pl.Float64,  # 0..1, of that: outside its largest piece
         "framework_op": TEXT,  # that asked for it
         "region": TEXT,  # output, temp, dynamic, ...
-        "dtype": TEXT,
-        "shape": TEXT,
     },
     # Threads of the job's processes, those of data loaders among them; worker is null where it is not told whose.
     "threads": {"worker": pl.Int32, "pid": pl.Int64, "thread": pl.Int64, "name": pl.String},

@@ -23,8 +23,8 @@ def of_worker(worker: int, *, kernels: int, **changes: object) -> Profile:
 
 def test_an_empty_table_is_named_without_its_columns():
     made = of_worker(0, kernels=1)
-    needs = ("device_ops", "device_ops.occupancy", "host_ops.name", "syncs", "syncs.kind", "collectives.bytes")
-    assert made.empty(needs) == ["device_ops.occupancy", "syncs", "collectives.bytes"]
+    needs = ("device_ops", "device_ops.occupancy", "host_ops.name", "os_calls", "os_calls.name", "collectives.bytes")
+    assert made.empty(needs) == ["device_ops.occupancy", "os_calls", "collectives.bytes"]
 
 
 # ------------------------------------------------------------------------------------------- tables
@@ -37,8 +37,8 @@ def test_a_table_of_nothing_has_its_schema(name: str):
 
 
 def test_a_table_is_ordered_cast_and_filled_with_nulls():
-    made = table("syncs", {"dur_ns": [7], "worker": [0], "unasked": ["x"]})
-    assert made.columns == list(SCHEMAS["syncs"])
+    made = table("os_calls", {"dur_ns": [7], "worker": [0], "unasked": ["x"]})
+    assert made.columns == list(SCHEMAS["os_calls"])
     assert made["worker"].dtype == pl.Int32
     assert made.drop_nulls("dur_ns").select("start_ns", "dur_ns").rows() == [(None, 7)]
 
@@ -57,19 +57,23 @@ def test_a_profile_of_some_tables_has_them_all():
 
 @pytest.mark.parametrize(
     "broken",
-    [pl.DataFrame({"worker": [0]}), table("syncs").rename({"kind": "sort"}), table("syncs").cast({"stream": pl.Int8})],
+    [
+        pl.DataFrame({"worker": [0]}),
+        table("os_calls").rename({"name": "sort"}),
+        table("os_calls").cast({"pid": pl.Int8}),
+    ],
 )
 def test_a_reader_that_breaks_the_schema_is_a_bug(broken: pl.DataFrame):
-    with pytest.raises(TypeError, match="table syncs breaks its schema"):
-        replace(profile(), syncs=broken)
+    with pytest.raises(TypeError, match="table os_calls breaks its schema"):
+        replace(profile(), os_calls=broken)
 
 
 # ------------------------------------------------------------------------------------ what is absent
 
 
 def test_why_a_column_is_lacking_is_its_own_reason_or_its_table_s():
-    made = profile(lacks={"syncs": "no records", "host_ops.stack": "no stacks"})
-    assert made.why_lacking("syncs") == made.why_lacking("syncs.kind") == "no records"
+    made = profile(lacks={"os_calls": "no records", "host_ops.stack": "no stacks"})
+    assert made.why_lacking("os_calls") == made.why_lacking("os_calls.name") == "no records"
     assert made.why_lacking("host_ops.stack") == "no stacks"
     assert made.why_lacking("host_ops") is made.why_lacking("host_ops.shapes") is None
 
@@ -105,11 +109,11 @@ ONE, TWO = Note("malformed"), Note("ends_early")
 
 
 def test_notes_are_gathered_and_only_what_all_lack_is_lacking():
-    first = of_worker(0, kernels=1, salvaged=(ONE,), lacks={"syncs": "a", "allocations": "b", "host_ops.stack": "c"})
-    second = of_worker(1, kernels=1, salvaged=(TWO,), lacks={"syncs": "d", "host_ops": "e"})
+    first = of_worker(0, kernels=1, salvaged=(ONE,), lacks={"os_calls": "a", "allocations": "b", "host_ops.stack": "c"})
+    second = of_worker(1, kernels=1, salvaged=(TWO,), lacks={"os_calls": "d", "host_ops": "e"})
     joined = join([first, second])
     assert joined.salvaged == (ONE, TWO)
-    assert joined.lacks == {"syncs": "a", "host_ops.stack": "c"}
+    assert joined.lacks == {"os_calls": "a", "host_ops.stack": "c"}
 
 
 def test_a_column_that_one_lacks_with_its_table_and_the_other_alone_is_lacking():

@@ -150,7 +150,6 @@ def _profile(
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(with_file_reads(host, step_rows), device, step_rows),
-        "syncs": columns.syncs.with_columns(pl.col("start_ns") + base_ns),
         "collectives": _collectives(device, host),
         "allocations": _allocations(columns, device, base_ns),
     }
@@ -255,8 +254,8 @@ def _workers(header: Header, info: Distributed, pid: int | None, name: str, work
             "framework": ["pytorch"],
             "options": [options(header)],
             "file": [name],
-            **{fact: [value] for fact, value in facts._asdict().items()},
-            "software": [", ".join(filter(None, (facts.software, software(header)))) or None],
+            **{fact: [value] for fact, value in facts.items()},
+            "software": [", ".join(filter(None, (facts.get("software"), software(header)))) or None],
         }
     )
 
@@ -305,8 +304,6 @@ def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
         "sequence",
         "op",
         "dtype",
-        "elements_in",
-        "elements_out",
         "ranks",
         device_op="id",
         peer=pl.when(pl.col("peer") >= 0).then("peer"),
@@ -366,7 +363,6 @@ _WHY_ABSENT: Final = {
     "host_ops.shapes": "no_shapes",
     "host_ops.stack": "no_stacks",
     "devices": "no_device_description",
-    "syncs": "no_sync_events",
     "allocations": "no_memory_profile",
     "allocations.allocated_bytes": "no_memory_totals",
     "collectives.bytes": "no_collective_sizes_pytorch",

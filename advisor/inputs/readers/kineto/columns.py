@@ -55,8 +55,6 @@ class Columns:
                 self._frames["device"].append(self._timed(self._device_frame(DEVICE_CATEGORIES[category], members)))
             elif category in HOST_CATEGORIES:
                 self._frames["host"].append(self._timed(self._host_frame(HOST_CATEGORIES[category], members)))
-            elif category == "cuda_sync":
-                self._frames["syncs"].append(self._timed(self._sync_frame(members)))
             elif category in {None, "cpu_instant_event"}:
                 memory = self._memory_frame([e for e in members if e.name == "[memory]"])
                 self._frames["memory"].append(rows_where(memory, pl.col("at_ns").is_not_null()))
@@ -106,11 +104,6 @@ class Columns:
         self._frames["host"] = []  # a second copy of the longest table
         rows = autograd.with_ranges(rows) if self.is_of_autograd else rows
         return rows.with_columns(kind=_kinds(rows))
-
-    @property
-    def syncs(self) -> pl.DataFrame:
-        """CUPTI's synchronisation records."""
-        return pl.concat([self._sync_frame([]), *self._frames["syncs"]])
 
     @property
     def memory(self) -> pl.DataFrame:
@@ -180,19 +173,6 @@ class Columns:
                 "stack": pl.Series([a.stack or None for a in args], dtype=pl.String).cast(TEXT),
             }
         return pl.DataFrame(frame)
-
-    def _sync_frame(self, events: list[Event]) -> pl.DataFrame:
-        args = _args(events)
-        return pl.DataFrame(
-            {
-                **_spans(events),
-                "kind": pl.Series([a.sync_kind for a in args], dtype=pl.String).cast(TEXT),
-                "device": _views([a.device for a in args], [e.pid for e in events], pl.Int32),
-                "stream": _views([a.stream for a in args], [e.tid for e in events]),
-                "correlation": _ints(args, "correlation"),
-                "wait_on_stream": _ints(args, "wait_on_stream").replace(_NO_STREAM, None),
-            }
-        )
 
     def _memory_frame(self, events: list[Event]) -> pl.DataFrame:
         args = _args(events)

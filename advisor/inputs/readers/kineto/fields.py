@@ -35,8 +35,6 @@ class Args(msgspec.Struct, gc=False):
     options: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Concrete Inputs")
     stack: str | None = msgspec.field(default=None, name="Call stack")
     sequence: int | None = msgspec.field(default=None, name="Sequence number")
-    sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
-    wait_on_stream: int | None = None
     device_type: int | None = msgspec.field(default=None, name="Device Type")
     device_id: int | None = msgspec.field(default=None, name="Device Id")
     size: int | None = msgspec.field(default=None, name="Bytes")

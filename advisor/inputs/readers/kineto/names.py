@@ -28,9 +28,9 @@ HOST_CATEGORIES: Final = {
     "overhead": "overhead",
 }
 LEFT_OUT_CATEGORIES: Final = frozenset(
-    {"Trace", "gpu_user_annotation", "fwdbwd", "ac2g", "async_cpu_to_gpu", "async_gpu"}
+    {"Trace", "gpu_user_annotation", "fwdbwd", "ac2g", "async_cpu_to_gpu", "async_gpu", "cuda_sync"}
 )
-"""What else Kineto writes: its own summary, copies of ranges, and arrows."""
+"""What else Kineto writes: its own summary, copies of ranges, arrows, and waits that the calls show as well."""
 
 
 def copy_kind(name: pl.Expr) -> pl.Expr:

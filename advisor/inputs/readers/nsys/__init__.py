@@ -11,7 +11,7 @@ tables hold:
   columns), `input` (PyTorch's DataLoader, and names such as "load batch"), `step`, or `annotation`, NCCL's API calls
   among them; the profiler's own work (`overhead`).
 - steps: see `advisor.inputs.step_marks`, and of a recording without steps `advisor.inputs.phases`.
-- syncs: named as Kineto names them. collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
+- collectives: NCCL kernels, with group and bytes where the export decoded NCCL's
   payloads. allocations: the driver's (`reserved_bytes`), with --cuda-memory-usage.
 - threads, os_calls, off_cpu: of all processes of the job; worker is null where several workers could own them.
 - host_samples: with --sample=process-tree, which is the default.
@@ -114,7 +114,6 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "host_ops": host,
         "device_ops": device,
         "devices": devices(export, device, processes),
-        "syncs": _assigned(events.syncs(export, host), processes),
         "allocations": _assigned(events.allocations(export), processes),
     }
     os_calls = events.os_calls(export)
@@ -395,7 +394,6 @@ _WHY_ABSENT: Final = {
     "host_ops.shapes": Missing("no_range_shapes"),
     "host_ops.stack": Missing("no_stacks_nsys"),
     "devices": Missing("no_device_description"),
-    "syncs": Missing("no_sync_records"),
     "allocations": Missing("no_memory_usage"),
     "allocations.allocated_bytes": Missing("driver_memory_only"),
     "collectives.bytes": Missing("no_nccl_payloads"),

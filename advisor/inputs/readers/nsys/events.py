@@ -48,25 +48,6 @@ def host_ops(export: Export) -> pl.DataFrame:
     return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
 
 
-def syncs(export: Export, host: pl.DataFrame) -> pl.DataFrame:
-    """What a stream or thread waited for."""
-    records = _timed(export, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", *_DEVICE)
-    waited = pl.col("correlation").is_in(records["correlationId"].drop_nulls().unique().implode())
-    calls = host.filter(waited).unique(["process", "correlation"], keep="first")
-    by_call = calls.select("process", "correlation", name=pl.col("name").cast(pl.String))
-    return records.join(
-        by_call, left_on=["globalPid", "correlationId"], right_on=["process", "correlation"], how="left"
-    ).select(
-        "start_ns",
-        "dur_ns",
-        process="globalPid",
-        device=_small("deviceId"),
-        stream=_stream(),
-        kind=names.first_of(pl.col("name"), names.SYNC_KINDS),
-        correlation="correlationId",
-    )
-
-
 def os_calls(export: Export) -> pl.DataFrame:
     """Calls of the operating system of at least 10 us."""
     calls = _timed(export, "OSRT_API", "globalTid", "nameId", where=f'"end" - start >= {_WAIT_NS}')

@@ -36,14 +36,6 @@ NVTX_DOMAIN: Final = 75
 # ENUM_NSYS_EVENT_CLASS: 67, "CUDA backtrace", repeats calls that are there already
 API_CLASSES: Final = (0, 1)
 
-# syncType shifted its meaning between schemas; the call that waited is named all the same.
-SYNC_KINDS: Final = [
-    (r"^(?:cuda|cu)(?:StreamWaitEvent)", "Stream Wait Event"),
-    (r"^(?:cuda|cu)EventSynchronize", "Event Sync"),
-    (r"^(?:cuda|cu)StreamSynchronize", "Stream Sync"),
-    (r"^(?:cudaDevice|cudaThread|cuCtx)Synchronize", "Context Sync"),
-]
-
 # GPU metrics' names vary with the chip and the version; those without a peak to compare with are left out.
 GPU_METRICS: Final = [
     (r"(?i)^SMs? Active", "sm_active"),

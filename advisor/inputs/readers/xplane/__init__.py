@@ -19,7 +19,7 @@ What the tables hold, for those who compute with them:
 - `host_ops.step`: by the group that TensorFlow wrote down, or by nesting and by what asked for it on another thread.
 - `device_ops.framework_op`: `jit(f)/dot_general` or `scope/name:Type` as the device op bears it, whether or not `op` is
   known; `hlo_module`, `hlo_category`, `eager`. AMD's copies by kernel (`__amd_rocclr_copyBuffer`) are kind `memcpy`.
-- `allocations`: also those of the host (device null), one running total per `allocator`.
+- `allocations`: also those of the host (device null).
 
 Kept of a file's environment is the process id and JAX's version; nothing else.
 """
@@ -27,7 +27,7 @@ Kept of a file's environment is the process id and JAX's version; nothing else.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import polars as pl
 
@@ -49,7 +49,7 @@ from advisor.inputs.readers.xplane.names import (
 from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
-from advisor.inputs.recorder_block import Noted, busy_machine, noted_json
+from advisor.inputs.recorder_block import busy_machine, noted_json
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
@@ -114,7 +114,7 @@ class _Parts:
     base_ns: int = 0
     pid: int | None = None
     jax_version: str | None = None
-    noted: Noted = field(default_factory=Noted)
+    noted: dict[str, Any] = field(default_factory=dict)
     untimed: int = 0
     malformed: int = 0
     cut_lines: int = 0
@@ -226,7 +226,7 @@ _DEVICE_STEPS: Final[Schema] = {
 _DESCRIBED: Final = {
     column: dtype
     for column, dtype in SCHEMAS["devices"].items()
-    if column in {"device", "name", "memory_bytes", "sm_count", "capability", "peak_tflops", "memory_gbs"}
+    if column in {"device", "name", "memory_bytes", "sm_count", "capability", "peak_tflops"}
 }
 
 
@@ -260,7 +260,7 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
             "file": [name],
             "recorded_start_ns": [begin],
             "recorded_end_ns": [end],
-            **{fact: [value] for fact, value in parts.noted._asdict().items()},
+            **{fact: [value] for fact, value in parts.noted.items()},
         },
         schema_overrides={
             **dict.fromkeys(["pid", "recorded_start_ns", "recorded_end_ns"], pl.Int64),
@@ -312,7 +312,6 @@ _WHY_ABSENT: Final = {
     "host_ops.shapes": "no_shapes_xplane",
     "host_ops.stack": "no_stacks_xplane",
     "devices": "no_device_description",
-    "syncs": "no_syncs_xplane",
     "allocations": "no_reporting_allocator",
     "allocations.allocated_bytes": "no_allocator_totals",
     "collectives.bytes": "no_collective_sizes",

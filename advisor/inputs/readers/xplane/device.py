@@ -26,7 +26,7 @@ from advisor.model.schemas import DEVICE_OP_KINDS, TEXT
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
     *("theoretical_occupancy_pct", "cuda_graph_exec_id", "cuda_graph_id", "graph_exec_id"),
-    *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category", "flops", "bytes_accessed"),
+    *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category", "flops"),
 }
 """The stats that are read of what runs on a device."""
 
@@ -73,7 +73,6 @@ def described(plane: Plane, number: int) -> dict[str, object]:
         "sm_count": _integer(stats.get("core_count"), 1 << 31),
         "capability": None if major is None else major + (minor or 0) / 10,
         "peak_tflops": _rate(stats.get("peak_teraflops_per_second")),
-        "memory_gbs": _rate(stats.get("peak_hbm_bw_gigabytes_per_second")),
     }
 
 
@@ -117,7 +116,6 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "hlo_module": events.text("hlo_module"),
         "hlo_category": events.text("hlo_category"),
         "xla_flops": events.number("flops", pl.Float64),
-        "accessed_bytes": events.number("bytes_accessed", pl.Float64),
         **{
             key: either(own, what[key])
             for key, own in copies(events.text("memcpy_details"), what["text"]).to_dict().items()

@@ -19,7 +19,6 @@ from advisor.inputs.readers.xplane.names import (
     REGION_OPENS,
     REGION_REQUEST,
     REQUEST,
-    TF_TYPES,
     host_kinds,
     inputs,
 )
@@ -30,7 +29,7 @@ from advisor.model.schemas import HOST_OP_KINDS, TEXT
 
 _OF_ALLOCATIONS: Final = {
     *("allocator_name", "bytes_allocated", "bytes_reserved", "bytes_available", "fragmentation"),
-    *("requested_bytes", "allocation_bytes", "addr", "tf_op", "region_type", "data_type", "tensor_shapes"),
+    *("allocation_bytes", "addr", "tf_op", "region_type"),
     "index_on_host",
 }
 OF_RANGES: Final = {
@@ -251,20 +250,16 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
         "address": events.number("addr"),
         "allocated_bytes": events.number("bytes_allocated"),
         "stack_bytes": events.number("bytes_reserved"),
-        "requested_bytes": events.number("requested_bytes"),
         "available_bytes": events.number("bytes_available"),
         "fragmentation": events.number("fragmentation", pl.Float64),
         "framework_op": events.text("tf_op"),
         "region": events.text("region_type"),
-        "dtype": events.number("data_type"),
-        "shape": either(events.text("tensor_shapes"), events.text("shape")),
         "index": events.number("index_on_host"),
     }
     allocator = pl.col("allocator").cast(pl.String)
     number = pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(allocator.str.extract(_GPU_ALLOCATOR))
     return pl.DataFrame({key: series.gather(rows) for key, series in columns.items()}).select(
-        pl.exclude("role", "index", "bytes", "dtype"),
+        pl.exclude("role", "index", "bytes", "allocator"),
         bytes=pl.when(pl.col("role") == FREES).then(-pl.col("bytes")).otherwise("bytes"),
-        dtype=pl.col("dtype").replace_strict(TF_TYPES, default=None, return_dtype=pl.String).cast(TEXT),
         device=pl.coalesce(number.cast(pl.Int32, strict=False), pl.col("index").cast(pl.Int32, strict=False)),
     )

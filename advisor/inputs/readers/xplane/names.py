@@ -102,21 +102,6 @@ ITERATOR_FACTS: Final = {
 # What is told of a call of a tf.function.
 CALL_FACTS: Final = {"tf_function_call": pl.String, "tracing_count": pl.Int64}
 
-# TensorFlow's numbers for types, tensorflow/core/framework/types.proto.
-TF_TYPES: Final = {
-    **dict(enumerate(["float", "double", "int32", "uint8", "int16", "int8", "string", "complex64", "int64"], start=1)),
-    10: "bool",
-    14: "bfloat16",
-    17: "uint16",
-    18: "complex128",
-    19: "half",
-    20: "resource",
-    21: "variant",
-    22: "uint32",
-    23: "uint64",
-    24: "float8_e5m2",
-    25: "float8_e4m3fn",
-}
 # The spelling that `dtypes` has everywhere.
 _DTYPES: Final = {"half": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double"}
 _HLO_COPY: Final = (

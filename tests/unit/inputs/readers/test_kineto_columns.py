@@ -103,11 +103,10 @@ def test_no_time_is_off_by_more_than_its_digits_allow(times: list[int]):
 
 def test_a_base_time_is_added_to_everything():
     base = 1_700_000_000_000_000_001
-    events = [*LAUNCH, event("cuda_sync", "Stream Sync", 1, 1), memory(2, 512)]
+    events = [*LAUNCH, memory(2, 512)]
     with_base, without = profile(*events, baseTimeNanoseconds=base), profile(*events)
     for table, column in [("host_ops", "start_ns"), ("device_ops", "start_ns"), ("steps", "start_ns")]:
         assert (getattr(with_base, table)[column] - base).to_list() == getattr(without, table)[column].to_list()
-    assert only(with_base.syncs, "start_ns") == base + 1_000
     assert only(with_base.allocations, "at_ns") == base + 2_000
 
 
@@ -270,7 +269,7 @@ def test_names_of_any_kind(name: str):
     assert only(profile(op(0, 1, name)).host_ops, "name") == name
 
 
-# ---------------------------------------------------------------------------------------- memory and syncs
+# ---------------------------------------------------------------------------------------- memory
 
 
 def memory(ts: float, size: int, **args: object) -> Event:
@@ -310,24 +309,7 @@ def test_an_allocation_without_a_time_is_left_out():
     assert profile(*LAUNCH, memory(5, 512) | {"ts": None}).allocations.height == 0
 
 
-def test_synchronisation_records():
-    made = profile(
-        *LAUNCH,
-        event("cuda_sync", "s", 1, 2, cuda_sync_kind="Stream Wait Event", stream=7, wait_on_stream=20, correlation=9),
-        event("cuda_sync", "s", 4, 2, cuda_sync_kind="Context Sync", stream=-1, device=0),
-        event("cuda_sync", "s", 7, 2, cuda_sync_kind="Event Sync", stream=0xFFFFFFFF, wait_on_stream=-1, device=0),
-    )
-    assert made.syncs.select(
-        "kind", "device", "stream", "start_ns", "dur_ns", "correlation", "wait_on_stream"
-    ).rows() == [
-        ("Stream Wait Event", 1, 7, 1_000, 2_000, 9, 20),  # the device is the row it was drawn on
-        ("Context Sync", 0, None, 4_000, 2_000, None, None),
-        ("Event Sync", 0, None, 7_000, 2_000, None, None),
-    ]
-    assert "syncs" not in made.lacks
-
-
 def test_nothing_is_invented_where_nothing_was_recorded():
     made: Profile = profile(op(0, 1), call(1, 1, 5))
-    assert made.device_ops.height == made.syncs.height == made.allocations.height == made.collectives.height == 0
-    assert {"device_ops", "syncs", "allocations", "devices", "steps"} <= set(made.lacks)
+    assert made.device_ops.height == made.allocations.height == made.collectives.height == 0
+    assert {"device_ops", "allocations", "devices", "steps"} <= set(made.lacks)

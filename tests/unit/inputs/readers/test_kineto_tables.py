@@ -99,7 +99,6 @@ def test_devices_as_described():
         "capability": 7.5,
         "max_threads_per_sm": 2048,
         "peak_tflops": None,
-        "memory_gbs": None,
     }
 
 
@@ -166,7 +165,7 @@ def test_collectives_and_their_bytes(collective: str, op_: str | None, size: int
     row = one(made, "collectives")
     assert made.device_ops["kind"].to_list() == ["collective"]
     assert (row["device_op"], row["op"], row["bytes"]) == (0, op_, size)
-    assert (row["elements_in"], row["elements_out"], row["dtype"]) == (100, 800, "BFloat16")
+    assert row["dtype"] == "BFloat16"
     assert (row["group"], row["group_size"], row["sequence"], row["ranks"]) == ("0", 8, 4, "[0, 1, ...]")
 
 
@@ -239,7 +238,6 @@ def test_a_group_may_be_a_number():
         (event("python_function", "train.py(3): main", 0, 9), "host_ops.stack"),
         (kernel(0, 1, 1, **{"est. achieved occupancy %": 0}), "device_ops.occupancy"),
         (kernel(0, 1, 1, grid=[1, 1, 1]), "device_ops.grid"),
-        (event("cuda_sync", "s", 0, 1), "syncs"),
         (call(25, 1, 1), "device_ops.launch"),
     ],
 )

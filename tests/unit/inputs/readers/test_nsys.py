@@ -22,7 +22,6 @@ from tests.strategies_nsys import (
     MEMCPY,
     MEMSET,
     RUNTIME,
-    SYNC,
     Row,
     Tables,
     call,
@@ -308,14 +307,6 @@ def test_the_profilers_own_work_is_overhead(read_):
     assert made.host_ops["kind"].to_list() == ["overhead", "overhead"]
 
 
-def test_synchronisation_is_named_by_its_call(read_):
-    row = {"start": 0, "end": 9, "deviceId": 0, "streamId": 7, "correlationId": 4, "globalPid": pid(100), "syncType": 2}
-    made: Profile = read_(
-        {SYNC: [row], RUNTIME: [call(0, 10, "cudaStreamSynchronize_v3020", 4)], KERNEL: [kernel(9, 10)]}
-    )
-    assert only(made.syncs, "kind", "dur_ns", "stream") == ("Stream Sync", 9, 7)
-
-
 def test_texts_that_are_no_utf8_are_read_leniently(tmp_path: Path):
     path = write(tmp_path / "a.sqlite", {"NVTX_EVENTS": [nvtx(0, 5, "ok")], KERNEL: [kernel(9, 10)]})
     with sqlite3.connect(path) as connection:
@@ -507,7 +498,7 @@ def test_a_recording_that_begins_amid_the_work_has_no_start_up(read_):
 
 def test_the_device_is_the_listed_gpu(read_):
     made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([A100]))
-    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048, None, None)
+    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048, None)
 
 
 def test_other_vendors_gpus_are_not_the_jobs(read_):

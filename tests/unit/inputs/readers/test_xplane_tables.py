@@ -41,7 +41,7 @@ def test_the_worker_and_its_devices():
     profile = read(JAX)
     (worker,) = profile.workers.to_dicts()
     assert (worker["worker"], worker["name"], worker["framework"], worker["pid"]) == (0, "host", "jax", 4711)
-    assert profile.devices.drop("worker", "name", "max_threads_per_sm").rows() == [(0, 16 << 30, 80, 7.0, None, None)]
+    assert profile.devices.drop("worker", "name", "max_threads_per_sm").rows() == [(0, 16 << 30, 80, 7.0, None)]
     assert profile.format == "xplane"
 
 
@@ -335,9 +335,9 @@ def test_shapes_and_types_are_spelt_as_everywhere():
 
 def test_allocations_of_devices_and_of_the_host():
     def memory(name: str, at: float, allocator: str, **stats: object) -> object:
-        return event(name, at, 0, allocator_name=allocator, allocation_bytes=256, requested_bytes=200, addr=16, **stats)
+        return event(name, at, 0, allocator_name=allocator, allocation_bytes=256, addr=16, **stats)
 
-    told = {"bytes_allocated": 512, "bytes_available": 1024, "fragmentation": 0.25, "tf_op": "a/b", "data_type": 19}
+    told = {"bytes_allocated": 512, "bytes_available": 1024, "fragmentation": 0.25, "tf_op": "a/b"}
     events = [
         memory("MemoryAllocation", 1, "GPU_3_bfc", region_type="output", **told),
         memory("MemoryDeallocation", 2, "gpu_host_bfc", bytes_allocated=256, fragmentation=0),
@@ -350,12 +350,11 @@ def test_allocations_of_devices_and_of_the_host():
         "available_bytes",
         "fragmentation",
         "framework_op",
-        "dtype",
         "region",
     ]
     assert rows(profile.allocations, *columns) == [
-        (3, 256, 512, 1024, 0.25, "a/b", "half", "output"),
-        (None, -256, 256, None, 0.0, None, None, None),
+        (3, 256, 512, 1024, 0.25, "a/b", "output"),
+        (None, -256, 256, None, 0.0, None, None),
     ]
     assert column(profile, "name") == ["x:X"]
 
