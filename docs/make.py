@@ -59,7 +59,7 @@ def pages() -> dict[Path, str]:
     rules = load([rules_folder()])
     made = {HERE / "rules" / f"{rule.id}.md": rule_page(rule) for rule in rules.values()}
     made[HERE / "rules" / "index.md"] = rules_index(rules.values())
-    made[HERE / "metrics.md"] = metrics_page(topics())
+    made[HERE / "metrics.md"] = metrics_page(topics(), rules.values())
     made[HERE / "accounting.md"] = accounting_page()
     made[HERE / "usage.md"] = usage_page()
     made[HERE / "python.md"] = python_page()

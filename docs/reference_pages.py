@@ -62,7 +62,7 @@ _TOPICS: Final = {
 }
 
 
-def metrics_page(topics: Mapping[str, Iterable[Metric]]) -> str:
+def metrics_page(topics: Mapping[str, Iterable[Metric]], rules: Iterable[Rule]) -> str:
     """All metrics by topic: a table of names, then each in full."""
     head = (
         "Every number is per device, over the steps that count (`--steps`). The row of a worker is that of the device "
@@ -70,15 +70,17 @@ def metrics_page(topics: Mapping[str, Iterable[Metric]]) -> str:
         "is null, with the reason, and no rule takes it for good news."
     )
     names = [*_TOPICS, *(topic for topic in topics if topic not in _TOPICS)]
-    parts = (part for topic in names for part in _topic(_TOPICS.get(topic, topic.capitalize()), [*topics[topic]]))
+    parts = (
+        part for topic in names for part in _topic(_TOPICS.get(topic, topic.capitalize()), [*topics[topic]], [*rules])
+    )
     return joined("# Metrics", head, *parts)
 
 
-def _topic(title: str, metrics: Sequence[Metric]) -> Iterator[str]:
+def _topic(title: str, metrics: Sequence[Metric], rules: Sequence[Rule]) -> Iterator[str]:
     yield f"## {title}"
     yield ", ".join(f"[`{metric.name}`](#{metric.name})" for metric in metrics)
     for metric in metrics:
-        yield f"#{metric_entry(metric).strip()}"
+        yield f"#{metric_entry(metric, rules).strip()}"
 
 
 def accounting_page() -> str:

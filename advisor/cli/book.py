@@ -174,13 +174,14 @@ def metrics_show(
     """One metric: formula, source, and what it needs of a profile."""
     from advisor.metrics import METRICS
     from advisor.present.reference import metric_entry
+    from advisor.rules.user_config import rule_book
 
     if name not in METRICS and f"{name}_share" in METRICS:
         name = f"{name}_share"  # a part of the step, as savings name it
     if name not in METRICS:
         hint = did_you_mean(name, METRICS) or "; `advisor metrics list` names them all"
         raise UsageError(f"no metric is called {name!r}{hint}")
-    _page(metric_entry(METRICS[name]))
+    _page(metric_entry(METRICS[name], rule_book(config_of(None)).values()))
 
 
 def kernels(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast
 
 import polars as pl
@@ -14,7 +15,7 @@ from advisor.analysis.job.job import Job
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
-from advisor.whatif import WORDS, Change, faster, saved
+from advisor.whatif import Change, faster, saved
 
 P = ParamSpec("P")
 
@@ -45,7 +46,8 @@ class Metric:
 
     `of` gives its value from a view of one device, from a job and the position of a rank, or from a job, as `subject`
     says. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given. Meaning, formula and
-    source name limits as `limits.with_limits` does. `needs` names the tables and columns (`table` or `table.column`)
+    source name limits as `limits.with_limits` does. What a change saves has no formula here: the rules that save so say
+    how it is computed (`saving.method`). `needs` names the tables and columns (`table` or `table.column`)
     without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
     `framework` alone; and where `unknown` gives no reason why not. `where` gives the places in the recording that the
     number comes from, the most telling first. `topic` is the module that declares it, below `metrics/`.
@@ -53,8 +55,8 @@ class Metric:
 
     name: str
     meaning: str
-    formula: str
     of: Callable[..., Value]
+    formula: str = ""
     source: str = ""
     unit: Unit = _BY_NAME
     needs: tuple[str, ...] = ()
@@ -138,13 +140,13 @@ class Declare(Generic[P]):
             ValueError: the name is taken.
         """
 
-        def says(meaning: str, formula: str, source: str = self.shared.get("source", "")) -> None:
+        def says(meaning: str, formula: str = "", source: str = self.shared.get("source", "")) -> None:
             if name in METRICS:
                 raise ValueError(f"registered twice: {name}")
             topic = self.module.removeprefix("advisor.metrics.")
             needs = (*self.shared.get("needs", ()), *more.get("needs", ()))
             fields: dict[str, Any] = {**self.shared, **more, "source": source, "needs": needs}
-            METRICS[name] = Metric(name, meaning, formula, of, subject=self.subject, topic=topic, **fields)
+            METRICS[name] = Metric(name, meaning, of, formula, subject=self.subject, topic=topic, **fields)
 
         return Words(says)
 
@@ -205,46 +207,37 @@ class DeclareOfDevices(Declare[[DeviceView]]):
     def saving(self, name: str, interval: Callable[[DeviceView], tuple[float, float]]) -> Words:
         """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that a change saves, at least and at most.
 
-        Says the change, the formulas of the two ends, and their sources. `interval` gives both ends in ms, and is asked
-        once.
+        Says the change. `interval` gives both ends in ms, and is asked once.
         """
 
-        def says(change: str, least: str, most: str, least_source: str = "", most_source: str = "") -> None:
-            self(f"{name}_least_gain_ms", lambda view: view.once(interval)[0]).says(
-                f"Step time that {change} saves at least.", least, least_source
-            )
-            self(f"{name}_gain_ms", lambda view: view.once(interval)[1]).says(
-                f"Step time that {change} saves at most.", most, most_source
-            )
+        def says(change: str) -> None:
+            for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
+                of = partial(_end, interval, position)
+                self(f"{name}_{end}_ms", of).says(f"Step time that {change} saves {words}.", source="")
 
         return Words(says)
 
     def gain(self, name: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]) -> Words:
-        """`<name>_gain_ms`: step time that a change saves at most. Says what a metric does."""
-
-        def says(meaning: str, formula: str, source: str = "advisor.whatif.replay") -> None:
-            self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms, **more).says(
-                meaning, formula, source
-            )
-
-        return Words(says)
+        """`<name>_gain_ms`: step time that a change saves at most. Says its meaning."""
+        return self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms, **more)
 
     def faster(
         self, name: str, rows: Rows, ends: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]]
     ) -> Words:
         """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster.
 
-        Says what `saving` does; the formulas get the words for a replay.
+        Says what `saving` does.
         """
 
         def interval(view: DeviceView) -> tuple[float, float]:
             slow, fast = ends(view) if callable(ends) else (pl.col("dur_ns") * part for part in ends)
             return saved(view, faster(view.once(rows), slow, fast))
 
-        def says(change: str, least: str, most: str, *sources: str) -> None:
-            self.saving(name, interval).says(change, least + WORDS["faster"], most + WORDS["faster"], *sources)
+        return self.saving(name, interval)
 
-        return Words(says)
+
+def _end(interval: Callable[[DeviceView], tuple[float, float]], position: int, view: DeviceView) -> float:
+    return view.once(interval)[position]
 
 
 def _took_ns(view: DeviceView, when: Intervals) -> int:

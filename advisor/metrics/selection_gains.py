@@ -16,7 +16,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 from advisor.text import percent
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.whatif import WORDS, Change, Interval, faster, loss, merged, overlapped, saved, together, without
+from advisor.whatif import Change, Interval, faster, loss, merged, overlapped, saved, together, without
 
 Way: TypeAlias = Literal["without", "faster", "shorter", "overlapped", "merged", "fused"]
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
@@ -41,14 +41,13 @@ class Better:
     def metrics(self, name: str) -> Iterator[Metric]:
         """`<name>_least_gain_ms` and `<name>_gain_ms`."""
         way, (least, most) = _WAYS[self.way], map(percent, self.rest)
-        formula = way.formula.replace("{least}", least).replace("{most}", most)
-        formula = formula.replace("{words}", self.selector.words)
+        rest = f" {least} of their time are left at least saved, {most} at most." if any(self.rest) else ""
         for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
             yield Metric(
                 f"{name}_{end}_ms",
                 f"Step time that is saved {words} if what the rule selects {way.words}.",
-                formula,
-                of=_End(self, position),
+                _End(self, position),
+                f"of {self.selector.words}: {way.method}{rest}",
                 needs=self.selector.needs,
                 topic="selections",
                 unknown=self.selector.unknown,
@@ -141,71 +140,47 @@ def _within(view: DeviceView, when: Intervals) -> float:
 
 
 _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
-METHODS: Final[dict[Way, str]] = {
-    "without": (
-        "The recorded steps are replayed without it, without the calls that it makes and without what these launch. "
-        "If the replay cannot be trusted, the saving is its own time."
-    ),
-    "faster": (
-        "The recorded steps are replayed with it so many times as fast, at the least and at the most. If the replay "
-        "cannot be trusted, the least is nothing, and the most is the time that it loses."
-    ),
-    "shorter": (
-        "The recorded steps are replayed with so much less of its time, at the least and at the most. If the replay "
-        "cannot be trusted, the least is nothing, and the most is the time that it loses."
-    ),
-    "overlapped": (
-        "The recorded steps are replayed with all of it behind kernels. If the replay cannot be trusted, the least is "
-        "nothing, and the most is its time."
-    ),
-    "merged": (
-        "The recorded steps are replayed with the first of each step and stream, of copies each way, in place of "
-        "all. If the replay cannot be trusted, the saving is the time of the others that no kernel hides."
-    ),
-    "fused": (
-        "The recorded steps are replayed with one in place of those that follow each other: twice as long as the "
-        "longest of them (at least saved), or as long as the shortest (at most)."
-    ),
-}
-"""How the saving of each change is computed, for readers of a rule."""
 
 
 class _Of(NamedTuple):
+    """A change: how a sentence ends that says what was changed, how its saving is computed, and the change itself."""
+
     words: str
-    formula: str
+    method: str
     change: Callable[[Better, DeviceView], Change]
 
 
+_SHORTER: Final = (
+    "at the least and at the most. If the replay cannot be trusted, the least is nothing, and the most is the time "
+    "that it loses."
+)
 _WAYS: Final[dict[Way, _Of]] = {
     "without": _Of(
         "is left out",
-        f"the steps without {{words}}, their calls and what these launch{WORDS['without_work']}",
+        "The recorded steps are replayed without it, without the calls that it makes and without what these launch. "
+        "If the replay cannot be trusted, the saving is its own time.",
         _without,
     ),
-    "faster": _Of(
-        "is faster",
-        f"{{words}} in {{least}} of their time at least saved, in {{most}} at most{WORDS['faster']}",
-        _faster,
-    ),
-    "shorter": _Of(
-        "is shorter",
-        f"{{words}} in {{least}} of their time at least saved, in {{most}} at most{WORDS['faster']}",
-        _faster,
-    ),
+    "faster": _Of("is faster", f"The recorded steps are replayed with it so many times as fast, {_SHORTER}", _faster),
+    "shorter": _Of("is shorter", f"The recorded steps are replayed with so much less of its time, {_SHORTER}", _faster),
     "overlapped": _Of(
         "runs while kernels do",
-        f"{{words}} behind kernels{WORDS['overlapped']}",
+        "The recorded steps are replayed with all of it behind kernels. If the replay cannot be trusted, the least is "
+        "nothing, and the most is its time.",
         lambda of, view: overlapped(view.once(of.selector.rows)),
     ),
     "merged": _Of(
         "is done at once",
-        f"the first of {{words}} in each step and stream (copies: each way) in place of all{WORDS['merged']}",
+        "The recorded steps are replayed with the first of each step and stream, of copies each way, in place of "
+        "all. If the replay cannot be trusted, the saving is the time of the others that no kernel hides.",
         _merged,
     ),
     "fused": _Of(
         "is one kernel instead of several in a row",
-        f"one for those of {{words}} that follow each other on a stream over equally many elements: twice as long as "
-        f"the longest, on a CPU as all its functions (tanh, exp, ...), or as long as the shortest{WORDS['faster']}",
+        "The recorded steps are replayed with one in place of those that follow each other: twice as long as the "
+        "longest of them (at least saved), or as long as the shortest (at most).",
         _fused,
     ),
 }
+METHODS: Final[dict[Way, str]] = {way: of.method for way, of in _WAYS.items()}
+"""How the saving of each change is computed, for readers of a rule."""

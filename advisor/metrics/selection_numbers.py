@@ -36,8 +36,8 @@ def metrics(selector: Selector, name: str) -> Iterator[Metric]:
             yield Metric(
                 f"{name}_{end}",
                 give.meaning.format(words=kind),
+                Measured(selector, end),
                 give.formula.replace("{words}", words),
-                of=Measured(selector, end),
                 unit=give.unit,
                 needs=needs,
                 where=selector.places if end == "share" else None,

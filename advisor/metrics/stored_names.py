@@ -97,8 +97,7 @@ def _metric(kind: Kind) -> Metric:
     return Metric(
         f"names_of_{kind}",
         f"The names of {every.words}.",
-        "JSON of Names",
-        of=_Keep(kind),
+        _Keep(kind),
         unit="text",
         needs=every.needs,
         unknown=every.unknown,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from textwrap import indent
 from typing import Final
 
@@ -42,9 +43,15 @@ def rule_page(rule: Rule) -> str:
     )
 
 
-def metric_entry(metric: Metric) -> str:
-    """One metric: meaning, unit, formula, source, and what a profile must hold for it."""
-    lines = [f"- unit: {metric.unit}", f"- formula: {metric.formula}"]
+def metric_entry(metric: Metric, rules: Iterable[Rule]) -> str:
+    """One metric: meaning, unit, formula, source, and what a profile must hold for it.
+
+    Of what a change saves, the rules that save so have the formula.
+    """
+    ends = {rule.id: " ".join(rule.saving.ends) for rule in rules if rule.saving and not metric.formula}
+    savers = [id_ for id_, text in ends.items() if re.search(rf"\b{metric.name}\b", text)]
+    links = " and ".join(f"[{id_}](rules/{id_}.md#what-a-fix-saves)" for id_ in savers)
+    lines = [f"- unit: {metric.unit}", f"- formula: {metric.formula or f'as in {links}'}"]
     lines += [f"- source: {metric.source}"] if metric.source else []
     lines += [f"- needs: {', '.join(f'`{need}`' for need in metric.needs)}"] if metric.needs else []
     return joined(f"## {metric.name}", metric.meaning, "\n".join(lines))

@@ -123,7 +123,7 @@ def _evidence(candidate: Candidate, metrics: Sequence[str]) -> tuple[Evidence, .
             limit=limits.get(metric, {}).get("fires", (None, None))[1],
             limits={level: limits[metric][level][1] for level in SEVERITIES if level in limits.get(metric, ())},
             signs={level: sign for level, (sign, _) in limits.get(metric, {}).items() if sign != ">="},
-            formula=wording.formula(declared[metric].formula, on_device=candidate.on_device),
+            formula=wording.formula(declared[metric].formula, on_device=candidate.on_device) or None,
         )
         for metric in metrics
         if candidate.row[metric] is not None or metric not in candidate.rule.shows

@@ -5,9 +5,7 @@ that can be trusted, and what stands in for it, only this room knows.
 """
 
 from advisor.whatif.change import (
-    ELSE,
     NOTHING,
-    WORDS,
     Change,
     between,
     cheaper_launches,
@@ -24,9 +22,7 @@ from advisor.whatif.change import (
 from advisor.whatif.savings import Interval, is_replayed, replay_error, replayed_steps, saved
 
 __all__ = [
-    "ELSE",
     "NOTHING",
-    "WORDS",
     "Change",
     "Interval",
     "between",

@@ -16,27 +16,12 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.text import percent
-from advisor.whatif.replay import TRUSTED_ERROR, Replay
+from advisor.whatif.replay import Replay
 
 World: TypeAlias = Literal["recorded", "unprofiled", "unhindered"]
 """The steps as recorded; with a host that no profiler slows down; and one that waits for no batch, either."""
 Bound: TypeAlias = float | tuple[float, float]
 """Nanoseconds of all used steps that are saved without a trusted replay: at most (nothing at least), or both ends."""
-
-ELSE: Final = f"; where the replay of the unchanged steps is off by more than {percent(TRUSTED_ERROR)}: "
-"""In a formula, before what stands in for a replay."""
-
-WORDS: Final = {
-    "without": "; replayed; without a replay that can be trusted, 0 at least and the idle time for it at most",
-    "without_work": "; replayed; without a replay that can be trusted, the time of its kernels or ops",
-    "faster": "; replayed; without a replay that can be trusted, 0 at least and what the kernels lose at most",
-    "overlapped": "; replayed; without a replay that can be trusted, 0 at least and what they lose at most",
-    "merged": "; replayed; without a replay that can be trusted, the time of the others that no kernel hides",
-    "sooner": "; replayed; without a replay that can be trusted, the idle time until then",
-    "cheaper_launches": "; replayed; without a replay that can be trusted, 0 at least and the host-bound gaps at most",
-}
-"""By builder, what ends the formula of a gain: that it is replayed, and what stands in for a replay."""
 
 
 def _nothing() -> Ints:

@@ -74,7 +74,9 @@ def test_a_page_is_drawn_on_a_terminal_and_is_markdown_elsewhere(monkeypatch, ca
 
 
 def test_the_metrics_stand_under_their_topics_each_once():
-    page = metrics_page(topics())
+    page = metrics_page(topics(), BOOK.values())
     names = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
     assert sorted(names) == sorted(METRICS)
+    assert "formula: as in \n" not in page
+    assert "- formula: as in [padding](rules/padding.md#what-a-fix-saves)\n" in page
     assert page.index("\n## Steps") < page.index("\n### input_share\n") < page.index("\n## Input\n")

@@ -261,12 +261,7 @@ of_reductions(
     "bytes in reductions below 8 MiB / bytes in reductions",
 )
 of_reductions("merge_gain_ms", _of_calls(_merge_gain)).says(
-    "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB.",
-    "of min(exposed, transfers - time of whole buckets of 25 MiB at the bandwidth that is expected, or reached if"
-    f" that is less) over the small reductions of each group and step, {_GAIN}; where only"
-    " the number of links between the GPUs is not known: the start-ups alone that fewer calls save, as far as the"
-    " last bucket, with nothing left to hide behind, leaves them exposed",
-    "DistributedDataParallel's default bucket_cap_mb",
+    "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB."
 )
 of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _per_step(job, _of_buffers(job)))).says(
     "Broadcasts per step with which DistributedDataParallel makes the module's buffers equal.",

@@ -126,12 +126,4 @@ measure("exposed_copy_parameter_share", lambda view: _part_of_copies(view, _of_p
     "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
     "without copies",
 )
-measure.saving("copy", _gains).says(
-    "copying ahead",
-    "replay of the recorded steps with those copies at 30 % of their time; 0 where none can be trusted",
-    "replay of the recorded steps without those copies, and on top all of those whose launch was not "
-    "recorded: no replay holds them; at most exposed_copy_ms, and of copies that fetch no parameters the "
-    "time of kernels and collectives beside which no such copy runs yet",
-    "own choice: how much is hidden depends on how far ahead the host is",
-    "",
-)
+measure.saving("copy", _gains).says("copying ahead")

@@ -53,8 +53,4 @@ measure("paged_bytes_per_step", lambda view: int(view.once(page_moves)["bytes"].
 measure("page_moves_per_step", lambda view: view.once(page_moves).height / view.steps.height).says(
     "Migrations of managed memory to the device per step.", "number of them / steps"
 )
-measure.saving("prefetch", lambda view: view.once(_ends_ms)).says(
-    "a prefetch of the pages",
-    "(time in which pages move within kernels - their bytes / (0.88 x pcie_gbs)) / steps, at least 0",
-    "(page_wait_share x step time - the same bytes at that rate) / steps, at least 0",
-)
+measure.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")

@@ -9,7 +9,7 @@ from advisor.analysis.device.places import device_places
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.missing import Missing
-from advisor.whatif import WORDS, faster, saved
+from advisor.whatif import faster, saved
 
 _LEAST_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
 
@@ -148,7 +148,5 @@ measure("pcie_gbs", pcie_gbs, unit="number").says(
     "Rate of the device's PCIe link in one direction with 16 lanes, in GB/s.", "from the table of GPUs"
 )
 measure("full_link_gain_ms", _full_link_gain_ms).says(
-    "Step time saved at most if pinned copies took what the device's link allows.",
-    "copies of at least 1 MB from or to pinned memory take min(copy time, bytes / (0.88 x pcie_gbs))" + WORDS["faster"],
-    _MEASURED,
+    "Step time saved at most if pinned copies took what the device's link allows."
 )

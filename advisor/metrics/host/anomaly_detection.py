@@ -83,14 +83,4 @@ measure("anomaly_stacks_ms", lambda view: view.per_step_ms(view.once(_notes).whe
     "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
     "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
 )
-measure.saving("anomaly", lambda view: saved(view, _undetected(view))).says(
-    "a backward pass without anomaly detection",
-    "as anomaly_gain_ms, of half of the checks and half of the sure notes: `format_stack` in forward ops; "
-    "where no stacks were recorded, of each op what the typical view (aten::t, aten::view and the like), which "
-    "computes nothing, takes above 10 µs; 0 without a view",
-    "replay without the host's time in checks and notes, the checks' calls and their kernels; where no replay "
-    "can be trusted, or without a device: anomaly_ms + anomaly_stacks_ms, which the profiler does not lengthen "
-    "unless it records stacks: over (1 - tracing_share) where that was measured",
-    "own choice: half, because an op makes a node for each parameter that it reads too; 10 µs",
-    "advisor.whatif.replay",
-)
+measure.saving("anomaly", lambda view: saved(view, _undetected(view))).says("a backward pass without anomaly detection")

@@ -15,7 +15,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.whatif import ELSE, Change, between, saved, without
+from advisor.whatif import Change, between, saved, without
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
@@ -122,12 +122,7 @@ measure("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies))
     "The calls of copies that block their thread, the longest copies first.", "copy time per step by call"
 )
 measure.saving("sync_copy", lambda view: saved(view, _asynchronous(view))).says(
-    "the use of asynchronous calls for copies that block their thread",
-    f"replay in which copies take no time of the host and wait for nothing, up to their cost{ELSE}0",
-    "the same with copies that take no time, up to their cost less what no kernel can hide of them at 88 % of the "
-    f"link's rate{ELSE}sync_copy_cost_share x step_mean_ms",
-    "advisor.whatif.replay",
-    "advisor.whatif.replay",
+    "the use of asynchronous calls for copies that block their thread"
 )
 measure("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height).says(
     "Memsets per step whose call returns only when they are done.",
@@ -145,7 +140,5 @@ measure("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memset
     "The calls of memsets that block their thread, the longest first.", "memset time per step by call"
 )
 measure.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost))).says(
-    "Step time saved if memsets returned at once.",
-    f"replay in which they take no time and wait for nothing, up to their cost{ELSE}sync_memset_cost_share x "
-    "step_mean_ms",
+    "Step time saved if memsets returned at once."
 )

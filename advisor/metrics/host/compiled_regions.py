@@ -88,9 +88,5 @@ of_waits(
     "thread, in one step, with no backward op and no optimizer between them / step time",
 )
 of_waits.saving("between_regions", lambda view: saved(view, _joined(view))).says(
-    "one compiled region in the place of several",
-    "replay with half of the host's work between them; where no replay can be trusted, nothing",
-    "replay without that work; where no replay can be trusted, between_regions_share x step_mean_ms",
-    "half: own choice; what breaks a graph still has to be done",
-    "",
+    "one compiled region in the place of several"
 )

@@ -26,7 +26,7 @@ _OWN_THREADS: Final = r"^tf_gpu_private_"
 _SMALL_NS: Final = 100_000  # an eager op that typically takes less is mostly dispatch
 _OF_DISPATCH: Final = 0.9
 _OF_WORK: Final = 0.5
-_LEAST: Final = 0.25
+_LEAST: Final = 0.25  # own choice, as of all Python on a CPU
 
 measure = of_devices(__name__, framework="tensorflow")
 of_recording = of_devices(__name__, framework="tensorflow", needs_steps=False)
@@ -115,15 +115,7 @@ measure("function_tracing_share", _tracing_share, where=lambda view: places(view
     "union of such calls / union of all calls of tf.functions in the recording",
     "XProf's tf.function statistics",
 )
-measure.saving("eager", _gains_ms).says(
-    "a tf.function around the eager ops, on a CPU,",
-    "host_eager_share x a quarter of (time outside of ops, input, compilation and collectives in stretches of "
-    "at most {dispatch} - 1 µs per op recorded) / steps; 0 with a device",
-    "host_eager_share x (time outside of ops, input, compilation and collectives + 9 tenths, dispatch, of the "
-    "ops whose name has a median under 100 µs + half of the other ops, for fusing) / steps; 0 with a device",
-    "own choice of a quarter, as of all Python on a CPU",
-    "own choices; three own recordings of eager loops, which a tf.function made 96 to 99 % shorter",
-)
+measure.saving("eager", _gains_ms).says("a tf.function around the eager ops, on a CPU,")
 of_recording(
     "keras_fit_ranges",
     lambda view: view.host.filter(pl.col("kind").is_in(["annotation", "step"])).filter(matches(_OF_KERAS)).height,

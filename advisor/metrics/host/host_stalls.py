@@ -26,7 +26,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
-from advisor.whatif import ELSE, Change, saved, without
+from advisor.whatif import Change, saved, without
 
 _REST_OF_STALL: Final = (0.5, 0.0)
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
@@ -96,11 +96,7 @@ of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(opti
     " / all of them; 0 without such gaps",
 )
 of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
-    "moving the host's work out of gaps of over {launch_gap}",
-    f"replay with half of the host's time in those gaps, but for launching{ELSE}0",
-    f"replay without the host's time in those gaps, but for launching{ELSE}the gaps without that",
-    "half: own choice",
-    "",
+    "moving the host's work out of gaps of over {launch_gap}"
 )
 
 

@@ -88,13 +88,7 @@ measure("line_is_needed", lambda view: int(bool((top := view.once(_top)) and top
 measure("other_lines", _others, unit="text").says(
     "The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more"
 )
-measure.saving("line", lambda view: view.once(_ends_ms)).says(
-    "a step without that line",
-    "(line_share - twice its standard error) x step_mean_ms x (1 + what uneven steps add); without samples half of "
-    "line_share x step_mean_ms",
-    "(line_share + twice its standard error) x step_mean_ms x (1 + what uneven steps add)",
-    "standard error of a share of n samples: sqrt(share x (1 - share) / n)",
-)
+measure.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 
 
 _MOST: Final = 3

@@ -14,7 +14,7 @@ from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
-from advisor.whatif import ELSE, Change, loss, without_work
+from advisor.whatif import Change, loss, without_work
 
 _MODULE: Final = (
     r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"
@@ -141,8 +141,7 @@ measure("recomputations_per_step", lambda view: len(view.once(_recomputations).s
     "Parts of the model that the backward pass computes again.", "nodes that do so / steps"
 )
 measure.gain("recomputed", lambda view: without_work(view, view.once(_recomputations))).says(
-    "Step time saved if the backward pass computed no layer again.",
-    "replay without that work and its kernels" + ELSE + "time of the kernels, without a device of the work / steps",
+    "Step time saved if the backward pass computed no layer again."
 )
 measure(
     "repeated_backward_share",
@@ -155,7 +154,7 @@ measure(
     "`backward(retain_graph=True)` keeps the graph for the next pass",
 )
 measure.gain("repeated_backward", lambda view: without_work(view, view.once(_repetitions))).says(
-    "Step time saved if one backward pass went through each graph.", "as recomputed_gain_ms, of these nodes"
+    "Step time saved if one backward pass went through each graph."
 )
 measure("graph_ops_per_step", lambda view: view.once(_graph).ops / view.steps.height).says(
     "Ops that build a graph which no backward pass goes through.",
@@ -181,8 +180,5 @@ measure(
     "steps with a part of unused_forward_share / steps",
 )
 measure.gain("graph", lambda view: view.once(_graph).without).says(
-    "Step time saved at most without a graph that no backward pass goes through.",
-    "inference: half of the step without input, a quarter if it takes over 0.5 ms per op, or with a device half of its "
-    "host-bound gaps; training: as recomputed_gain_ms, of the forward passes of unused_forward_share",
-    "of six models on a CPU, `inference_mode` saved 0, 13 (ResNet-18, 2 ms per op), 24, 27, 33 and 43 %",
+    "Step time saved at most without a graph that no backward pass goes through."
 )

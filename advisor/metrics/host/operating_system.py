@@ -13,7 +13,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.whatif import ELSE, Change, saved, without
+from advisor.whatif import Change, saved, without
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
 _FILES: Final = (
@@ -156,11 +156,7 @@ of_threads("cpu_migrations_per_step", lambda view: _migrations(view) / view.step
     "those absences in the steps with another CPU after than before / steps",
 )
 of_threads.saving("cpu_starved", lambda view: saved(view, _scheduled(view))).says(
-    "a CPU for each launching thread at any time",
-    f"replay with half of the host's time in those absences{ELSE}0",
-    f"replay without the host's time in those absences{ELSE}cpu_starved_share x step_mean_ms",
-    "half: own choice",
-    "advisor.whatif.replay",
+    "a CPU for each launching thread at any time"
 )
 
 measure = of_devices(__name__)

@@ -32,16 +32,12 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
-from advisor.whatif import ELSE, saved, without
+from advisor.whatif import saved, without
 
+# Own choices: eager ops are PyTorch's normal way, and to compile them may save nothing.
 _PYTHON_REST: Final = 0.25
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
-_COST: Final = (
-    "1 µs per op, or as much as `advisor record` measured, then relative to the step without the profiler; 1 µs: 0.5 "
-    "to 1.1 in six recordings of a loop of tiny ops, with and without the profiler; 32 recordings of all "
-    "kinds scatter more: median 1.7, quartiles 1.0 and 3.1 (PyTorch 2.13, record_shapes, a shared machine)"
-)
 
 
 def _python_places(view: DeviceView) -> pl.DataFrame:
@@ -172,23 +168,10 @@ measure("python_bound_part", lambda view: view.once(_python).part).says(
     "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
 )
 measure("python_least_gain_ms", lambda view: view.once(_python).least_ms).says(
-    "Step time that moving Python's work out of the way saves at least.",
-    "three quarters of python_gain_ms, of JAX only of its part outside of calls of jitted functions; without a device, "
-    "a quarter of (that time - 1 µs per op recorded), of PyTorch only the part of it in stretches of over {dispatch} "
-    "in which Python was recorded, as much as each step has, or in loops over small ops; from 8 passes on, all but one "
-    "of them, and a quarter of what all but one gradient of single rows take in ops of 100 µs or more",
-    "three quarters, a quarter, 8: own choice; eager ops are PyTorch's normal way, and to compile them may save "
-    f"nothing; {_COST}",
+    "Step time that moving Python's work out of the way saves at least."
 )
 measure("python_gain_ms", lambda view: view.once(_python).most_ms).says(
-    "Step time that moving Python's work out of the way saves at most.",
-    f"replay without it{ELSE}python_bound_share x step_mean_ms; without a device, half of that time, and all of the "
-    "stretches of over {dispatch} in it in which Python was recorded: no framework needs those; of JAX and TensorFlow "
-    "that call one function 8 times or more, all but one of these calls: their part of the step outside of input, "
-    "compilation, collectives, ops of 100 µs or more and half of the others; of PyTorch all of that time and, from 8 "
-    "passes on, all but one pass of the other ops that, by the median of their name and shapes, themselves take under "
-    "100 µs (in gradients of single rows any) and of the moments between nodes of autograd",
-    "half, 100 µs: own choice",
+    "Step time that moving Python's work out of the way saves at most."
 )
 measure("python_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
     "What Python ran while it set the pace, as far as it was recorded.",

@@ -46,9 +46,7 @@ measure("python_loop_share", lambda view: min(1.0, view.once(_loop_ns)[0] / view
     "own choice",
 )
 measure("python_loop_gain_ms", lambda view: view.per_step_ms(view.once(_loop_ns)[1])).says(
-    "Step time that those loops take at most.",
-    "their time and as much of the pauses in them, at most, and the rest of such pauses if that is more than Python's "
-    "time and 5 % of the step / steps",
+    "Step time that those loops take at most."
 )
 measure(
     "python_loop_passes", lambda view: view.once(_loops).passes if view.once(_loops).spans.total else 0, unit="count"

@@ -15,7 +15,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
-from advisor.whatif import ELSE, Change, between, saved, without_work
+from advisor.whatif import Change, between, saved, without_work
 
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
@@ -25,7 +25,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 _ADDS: Final = r"^aten::add_$"
 _CLEARED: Final = 2  # steps: what they store anew was cleared in between
 _UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
-_OF_WEIGHTS: Final = 0.75
+_OF_WEIGHTS: Final = 0.75  # own choice: a layer computes two gradients, of its weight and of its input
 
 
 def _unused(view: DeviceView) -> pl.DataFrame:
@@ -169,10 +169,5 @@ measure(
     "Kineto's shapes",
 )
 measure.saving("unused_gradients", lambda view: saved(view, _unneeded(view))).says(
-    "training without gradients that no optimizer uses",
-    "replay without what comes after the last gradient that is used" + ELSE + "that time / steps",
-    "the same, and three quarters of the time of layers' nodes before it, as far as gradients there are unused "
-    "/ steps; where some are cleared before an update, shapes that more calls of optimizers write do not count",
-    "",
-    "a layer computes two gradients, that of its weight and that of its input; three quarters: own choice",
+    "training without gradients that no optimizer uses"
 )

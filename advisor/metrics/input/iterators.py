@@ -70,15 +70,10 @@ measure("short_iterator_share", lambda view: int(waits(view, view.once(short_req
     "to the next op, outside device work and calls / step time",
 )
 measure.gain("short_iterator", lambda view: _loaded(view, view.once(short_requests))).says(
-    "Step time saved if batches of short iterators were in memory.",
-    "replay without these requests, or without a replay their time outside device work and calls / used steps",
-    _SOURCE,
+    "Step time saved if batches of short iterators were in memory."
 )
 measure.gain("single_process", lambda view: _loaded(view, view.once(lasting))).says(
-    "Step time saved if the batches that the main process loads for other iterators were there in time.",
-    "replay without its requests to iterators that are not short, or without a replay their time outside device work "
-    "and calls / used steps",
-    "workers load ahead of the loop, but not before an iterator begins",
+    "Step time saved if the batches that the main process loads for other iterators were there in time."
 )
 measure("first_batch_part", _first_batch_part).says(
     "Part of the batches that are the first of an iterator, which no process loads ahead.",

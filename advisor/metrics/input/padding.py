@@ -14,7 +14,7 @@ from advisor.model.profile import matches
 from advisor.model.schemas import BATCHES
 
 _PRODUCTS: Final = r"bmm|attention"  # of each token with each other
-_SURELY: Final = 0.75  # of what shorter sequences save
+_SURELY: Final = 0.75  # own choice, of what shorter sequences save: ops over them cost their launch all the same
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -87,10 +87,4 @@ measure("padded_length", lambda view: _mean(view, pl.col("length"))).says(
 measure("longest_length", lambda view: _mean(view, pl.col("longest"))).says(
     "How long the longest sequence of a batch is without its padding.", "mean over those batches"
 )
-measure.saving("padding", _ends_ms).says(
-    "shorter sequences",
-    "0.75 x the time that ops over the padded length save if each batch is as long as its longest sequence: in "
-    "proportion, or to its square where a shape has the length twice and in products of each token with each other",
-    "the same time without any padding",
-    "0.75: own choice; ops over short sequences cost their launch all the same",
-)
+measure.saving("padding", _ends_ms).says("shorter sequences")

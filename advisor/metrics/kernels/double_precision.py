@@ -12,7 +12,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 
 _WORK: Final = ["product", "convolution", "attention"]
-_OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time, and of another op's: see _SOURCE
+_OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time, and of another op's: see the rule
 _RATES: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most, as for TF32
 _HALF: Final = 0.5  # of the bytes
 _MOVING: Final = (0.75, _HALF)  # of the time of a kernel that only moves them
@@ -22,11 +22,6 @@ _NUMERICAL: Final = r"""(?x)
     ^aten::_?linalg_(?:cholesky|eig|svd|solve|lu|ldl|qr|inv|lstsq|pinv|det|slogdet|householder)\w*$
     |^aten::(?:cholesky|triangular_solve|ormqr|geqrf|_fft_)\w*$
     |evaluate_function:\s\w*(?:BackwardBackward|DoubleBackward)"""
-_SOURCE: Final = (
-    "on a CPU, measured: PyTorch 2.13 on one core of an AMD EPYC, where fp32 products took 37 to 51 % of the time of "
-    "fp64 (8 sizes), convolutions 19 to 50 % (6), elementwise ops, norms and softmax 9 to 81 % (10); 0.35 and 0.875 as "
-    "for TF32; half: the bytes"
-)
 
 
 def _doubles(view: DeviceView) -> pl.DataFrame:
@@ -90,13 +85,5 @@ measure("double_product_ops", lambda view: largest(view, view.once(_products)) o
     "The ops whose products are in 64 bits.", "those with the most time, then the others"
 )
 measure.faster("double", _narrowed, lambda view: (_in_fp32(view, 0), _in_fp32(view, 1))).says(
-    "computing in 32 bits instead of 64",
-    "with a device products 0.35 x the ratio of the peaks as fast, at up to 80 % of the memory bandwidth (not "
-    "at all faster where the ratio is not known), other fp64 kernels three quarters as long; "
-    "without a device products 55 % and other fp64 ops 80 % as long",
-    "with a device products 0.875 x the ratio of the peaks as fast, or half as long where that is more, at up "
-    "to the full memory bandwidth, other fp64 kernels half as long; without a device products 35 % "
-    "and other fp64 ops 30 % as long",
-    _SOURCE,
-    _SOURCE,
+    "computing in 32 bits instead of 64"
 )

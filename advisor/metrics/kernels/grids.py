@@ -170,13 +170,7 @@ measure("own_few_blocks_fill", lambda view: _fill(view.once(_own_few_blocks)), u
     "mean of blocks / multiprocessors, weighted by the kernels' time",
 )
 measure.faster("more_blocks", _own_few_blocks, _split).says(
-    "launching the program's own kernels with blocks for all multiprocessors",
-    "kernels as in few_blocks_lost_share that are of no known library at 2 x blocks / multiprocessors of their time, "
-    "not under 5 µs",
-    "these kernels at the smaller of blocks / multiprocessors and threads / (multiprocessors x 1,024) of their time, "
-    "not under 2 µs",
-    "own choice: work that is split evenly; 1,024 threads fit on a multiprocessor of every generation",
-    "the same",
+    "launching the program's own kernels with blocks for all multiprocessors"
 )
 measure_waves(
     "tail_wave_share",
@@ -192,7 +186,4 @@ measure_waves(
 measure_waves.kernels("tail_wave", _tails, gives=("ops",)).says(
     "in kernels with a mostly empty last wave", "kernels as in tail_wave_share"
 )
-measure_waves("tail_wave_gain_ms", _tail_gain_ms).says(
-    "Step time that whole waves save at most.",
-    "replay of the recorded steps without that part of those kernels; where no replay can be trusted, that part",
-)
+measure_waves("tail_wave_gain_ms", _tail_gain_ms).says("Step time that whole waves save at most.")

@@ -73,10 +73,4 @@ measure(
     "How many of the concatenations of a history drop as much of it as they add.",
     "such calls / those calls; 0 without any",
 )
-measure.faster("history", _copies, _new_parts).says(
-    "writing only what is new of a history",
-    "those kernels in half of their time, and in that for what is new",
-    "those kernels in the part of their time that is for what is new, but no less than 2 µs",
-    "half is an own choice",
-    "",
-)
+measure.faster("history", _copies, _new_parts).says("writing only what is new of a history")

@@ -10,7 +10,7 @@ from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.text import largest_first, ms, number, percent
-from advisor.whatif import WORDS, Interval, faster, saved
+from advisor.whatif import Interval, faster, saved
 
 _WORDS: Final = {
     "copy": "copy kernels",
@@ -111,10 +111,8 @@ measure("fusable_bytes", lambda view: int(view.once(_links)["saved_bytes"].sum()
     "shapes and types of the launching ops",
 )
 measure("fusable_least_ms", lambda view: view.once(_gains).least_ms).says(
-    "Step time that fusing pairs of kernels on the same values saves at least.",
-    f"half of those bytes at the full memory bandwidth, at most half of a kernel's time{WORDS['faster']}",
+    "Step time that fusing pairs of kernels on the same values saves at least."
 )
 measure("fusable_ms", lambda view: view.once(_gains).most_ms).says(
-    "Step time that fusing pairs of kernels on the same values saves at most.",
-    f"all of those bytes at the full memory bandwidth, at most all but a tenth of a kernel's time{WORDS['faster']}",
+    "Step time that fusing pairs of kernels on the same values saves at most."
 )

@@ -44,10 +44,4 @@ measure.kernels("misaligned_product", _misaligned, gives=("share", "ms", "ops"))
     "or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4)",
     "NVIDIA Matrix Multiplication Background User's Guide, table 1",
 )
-measure.faster("misaligned", _misaligned, _PADDED).says(
-    "padding the sides",
-    "those kernels a tenth shorter",
-    "those kernels two fifths shorter",
-    "",
-    "38 % measured on a B200 for a bf16 product of 1157 x 4096 x 1157 (pytorch/pytorch, pull request 196992)",
-)
+measure.faster("misaligned", _misaligned, _PADDED).says("padding the sides")

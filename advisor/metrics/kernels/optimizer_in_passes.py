@@ -63,10 +63,4 @@ measure("fused_accesses", lambda view: view.once(_fused_accesses)).says(
     "Adam 7, Adagrad 5, SGD 3, with momentum 5; 0 for other optimizers",
     "Adam reads the gradient, reads and writes parameter and two moments",
 )
-measure.faster("foreach", _kernels, _fused).says(
-    "the optimizer's fused form",
-    "those kernels in min(1, 2 x fused_accesses / foreach_accesses) of their time",
-    "those kernels in min(1, fused_accesses / foreach_accesses) of their time",
-    "2: a fused kernel that moves values half as fast; own choice",
-    "all of them are bound by memory: the bytes set their time",
-)
+measure.faster("foreach", _kernels, _fused).says("the optimizer's fused form")

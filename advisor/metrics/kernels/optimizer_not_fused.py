@@ -20,11 +20,13 @@ from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif import NOTHING, Change, between, faster, loss, saved, together, without
 
-_PARAMETER_BYTES: Final = (28, 20)  # moved per fp32 parameter in one kernel, at most and at least
+# Moved per fp32 parameter in one kernel, at most and at least: Adam reads the gradient, reads and writes parameter and
+# two moments; SGD with momentum reads the gradient, reads and writes parameter and momentum.
+_PARAMETER_BYTES: Final = (28, 20)
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
-_FUSED: Final = (0.65, 0.2)  # of the time, where shapes or bandwidth are not known
+_FUSED: Final = (0.65, 0.2)  # of the time, without shapes: SGD's 20 bytes of 32 in 3 kernels, Adam's 28 of 140 in 12
 _TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
-_HOST_REST: Final = (0.5, 0.1)  # of the host's time, at most and at least
+_HOST_REST: Final = (0.5, 0.1)  # of the host's time: it still collects its tensors in Python (own choice)
 _FUSED_SAVES: Final = 0.75  # of the time of the loop on a CPU: rules/optimizer-not-fused.yaml has the measurement
 _SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
 _OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
@@ -177,18 +179,4 @@ measure(
 )
 measure_kernels.saving(
     "optimizer", lambda view: saved(view, _fused(view) if view.device is not None else _fused_on_host(view))
-).says(
-    "an optimizer that updates all tensors at once",
-    "replay with half of the host's time in it, and one kernel per step that moves 28 bytes per parameter "
-    "(elements that an op covers, median over the ops) at 60 % of the memory bandwidth, or 65 % of the "
-    "kernels' time where shapes or bandwidth are not known; without a replay that can be trusted 0; without a "
-    "device, half of (the optimizer's time - what recording its ops took), at most three quarters of that "
-    "time where each call takes as long as the shortest at its place in a step",
-    "the same with a tenth of the host's time, none of its calls, and 20 bytes at the full bandwidth, or 20 % of the "
-    "time of kernels of 5 µs or more; on a host that profiler and loader do not hinder, if that saves more; without a "
-    "replay that can be trusted, what the kernels lose and the gaps; without a device, the optimizer's time",
-    "Adam reads the gradient, reads and writes parameter and two moments; 65 %: SGD's 20 bytes for 32 in "
-    "three kernels; half of the host's time: own choice",
-    "SGD with momentum reads the gradient, reads and writes parameter and momentum; 20 %: Adam's 28 bytes for "
-    "140 in twelve kernels; a fused optimizer still collects its tensors in Python: a tenth is own choice",
-)
+).says("an optimizer that updates all tensors at once")

@@ -12,7 +12,10 @@ from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
-_FROM_TF32: Final = (0.7, 1.1)  # of the ratio of the peaks, at least and at most: see _SOURCE
+# Pairs of public recordings on A100, T4, V100 and GeForce: products from TF32 1.4 to 2.2 times as fast, from fp32 2.8
+# to 6 (GeForce 1.4 to 2.6), fp32 attention in one kernel 4 to 8, convolutions in three dimensions 1 to 2.5, all other
+# kernels together 0.95 to 1.05.
+_FROM_TF32: Final = (0.7, 1.1)  # of the ratio of the peaks, at least and at most
 _FROM_3XTF32: Final = (3 * 0.7, 3 * 1.3)  # three products become one, and the kernel FlashAttention
 _IN_3D: Final = (1.0, 2.5)  # times as fast
 _REST: Final = (0.95, 1.05)  # times as fast, all other kernels together: what elementwise ones save, casts cost
@@ -20,13 +23,6 @@ _COMMAS_OF_2D, _COMMAS_OF_3D = 3, 4  # of `[batch, channels, height, width]`, an
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw|vol2col|col2vol"
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
 _NEEDS: Final = ("device_ops", "device_ops.name")
-
-_SOURCE: Final = (
-    "pairs of public recordings on A100, T4, V100 and GeForce: products from TF32 1.4 to 2.2 times as fast, from "
-    "fp32 2.8 to 6 (GeForce 1.4 to 2.6), fp32 attention in one kernel 4 to 8, convolutions in three dimensions 1 to "
-    "2.5, all other kernels together 0.95 to 1.05; PyTorch's note on TF32 measures 7 times of a ratio of 8; whole "
-    "training steps reach 38 to 57 % of the peak (Llama 3 report, Megatron-LM)"
-)
 
 
 def _is_tf32_off(view: DeviceView) -> pl.Expr:
@@ -134,14 +130,7 @@ measure("tf32_off_switches", _switches, unit="text").says(
     "by the families of those kernels",
     "PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
 )
-measure.faster("tf32", _tf32_off, _in_tf32).says(
-    "allowing TF32",
-    "those kernels at 35 % of the TF32 peak, or where their FLOPs are not known ratio^0.45 times as fast (the ratio of "
-    "the peaks), at up to 80 % of the memory bandwidth",
-    "those kernels at 87.5 % of the TF32 peak, or 1.75 x ratio^(2/3) times as fast, at up to the full memory bandwidth",
-    _SOURCE,
-    _SOURCE,
-)
+measure.faster("tf32", _tf32_off, _in_tf32).says("allowing TF32")
 measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", "ops")).says(
     "in matrix kernels on 32-bit inputs, without those of tf32_off_share",
     "matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share",
@@ -149,15 +138,4 @@ measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", 
 )
 measure_halves.faster(
     "sixteen_bit", _narrowed, lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1))
-).says(
-    "mixed precision",
-    "those kernels at 30 % of the 16-bit peak (60 % on GeForce boards, which add in fp32 at half the rate), or where "
-    "their FLOPs are not known ratio^0.45 times as fast (the ratio of the peaks; from TF32 0.7 and from three TF32 "
-    "products 2.1 x the ratio), at up to 80 % of the memory bandwidth; convolutions in three dimensions as slow as "
-    "now; all other kernels on fp32 1/20 slower, because of casts",
-    "those kernels at 55 % of the 16-bit peak (GeForce 90 %), or 1.75 x ratio^(2/3) times as fast (1.1 and 3.9 x the "
-    "ratio), at up to the full memory bandwidth; convolutions in three dimensions 2.5 times as fast; all other kernels "
-    "on fp32 1/20 faster",
-    _SOURCE,
-    _SOURCE,
-)
+).says("mixed precision")

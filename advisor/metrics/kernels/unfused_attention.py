@@ -10,16 +10,16 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
-from advisor.whatif import WORDS, Change, faster, saved
+from advisor.whatif import Change, faster, saved
 
-_RATES: Final = (0.25, 0.75)  # of the peak
-_MORE_WORK: Final = (1.25, 1.0)
-_FUSED: Final = (0.5, 0.13)  # of the time on a device, where peak or shapes are not known
+# Of the peak: memory-efficient kernels on a V100; FlashAttention-2 reaches 73 % of an A100's, FlashAttention-3 75 % of
+# an H100's.
+_RATES: Final = (0.25, 0.75)
+_MORE_WORK: Final = (1.25, 1.0)  # the backward pass computes the scores anew
+_FUSED: Final = (0.5, 0.13)  # of the time, where peak or shapes are not known: FlashAttention is 2 to 7.6 times as fast
+# PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused
+# attention takes 40 to 109 % of the time, 88 % in the middle.
 _FUSED_ON_CPU: Final = (1.0, 0.4)
-_ON_CPU: Final = (
-    "PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused "
-    "attention takes 40 to 109 % of the time, 88 % in the middle"
-)
 _IS_PRODUCT: Final = pl.col("family") == "gemm"
 
 
@@ -87,15 +87,4 @@ measure.time("unfused_attention", _attending, where=lambda view: longest(view.on
 measure.kernels("unfused_attention", _kernels, gives=("ops",)).says(
     "in attention's separate products", "those softmax kernels, the products, and what lies between"
 )
-measure.saving("attention", lambda view: saved(view, _fused(view))).says(
-    "a fused attention",
-    "those kernels replaced by 1.25 times their products' arithmetic at 25 % of the peak for the type (fp32: "
-    "a third of TF32's, where that is more); half of their time where shapes or peak are not known; on a CPU "
-    f"none of it{WORDS['faster']}",
-    "those kernels replaced by their products' arithmetic at 75 % of that peak; 13 % of their time where "
-    f"shapes or peak are not known; on a CPU 40 %, and nothing between the heads of a loop{WORDS['faster']}",
-    "25 %: memory-efficient kernels on a V100; 1.25: the backward pass computes the scores anew; half: "
-    f"FlashAttention is twice as fast or more (Dao et al., 2022); none: {_ON_CPU}",
-    "FlashAttention-2 reaches up to 73 % of an A100's peak, FlashAttention-3 75 % of an H100's; 13 %: "
-    f"FlashAttention's 7.6 times on GPT-2 (their papers); 40 %: {_ON_CPU}",
-)
+measure.saving("attention", lambda view: saved(view, _fused(view))).says("a fused attention")

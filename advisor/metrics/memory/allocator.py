@@ -16,7 +16,7 @@ _MOST_NAMES: Final = 3
 _NAME: Final = pl.col("name").cast(pl.String)
 _FREES: Final = r"(?i)free|unmap"
 _HOST_MEMORY: Final = r"(?i)host"
-_REMAINDER: Final = 0.3  # of the calls' cost that may stay
+_REMAINDER: Final = 0.3  # of the calls' cost: memory that grows with the shapes is still taken (own choice)
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:
@@ -68,11 +68,4 @@ measure("allocator_calls", _longest_calls, unit="text").says(
     "Which calls take device memory from the driver or give it back, the most time first.",
     "their time per step, summed by name",
 )
-measure.saving("allocator", _gains).says(
-    "doing without the driver's calls for device memory",
-    "0.7 x allocator_gain_ms",
-    "replay without them and their waiting; where the replay of the unchanged steps is off by more than 5 %: "
-    "allocator_idle_share x step_mean_ms",
-    "own choice: memory that grows with the batch's shape is still taken at times",
-    "advisor.whatif.replay",
-)
+measure.saving("allocator", _gains).says("doing without the driver's calls for device memory")

@@ -10,7 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Intervals
-from advisor.whatif import ELSE, is_replayed, replay_error, replayed_steps, saved, sooner, without_waits
+from advisor.whatif import is_replayed, replay_error, replayed_steps, saved, sooner, without_waits
 
 _SOURCE: Final = (
     "advisor.whatif.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
@@ -50,17 +50,10 @@ of_launches("replayed_steps", _on_device(replayed_steps)).says(
     "How many of the used steps are replayed for savings.",
     "longest run of consecutive used steps; of a long recording the first of them, with 100,000 calls at most",
 )
-measure("input_gain_ms", _input_ms).says(
-    "Step time saved if batches were always there in time.",
-    "replay without the host's time in the data loader" + ELSE + "input_exposed_ms",
-)
+measure("input_gain_ms", _input_ms).says("Step time saved if batches were always there in time.")
 measure("input_copy_gain_ms", _copies_ms).says(
-    "Copies of a step that may run beside kernels once batches are there in time, where no replay tells.",
-    "copies outside of kernels / used steps; 0 with a replay, which overlaps them itself, and without a device",
-    "a step that waits for its batch has no kernels left to copy beside",
+    "Copies of a step that may run beside kernels once batches are there in time, where no replay tells."
 )
 of_launches.gain("sync", lambda view: without_waits(int(view.once(gaps)["sync_ns"].sum()))).says(
-    "Step time saved if no call waited for the device.",
-    "replay without waits" + ELSE + "sync_idle_share x step_mean_ms",
-    _SOURCE,
+    "Step time saved if no call waited for the device."
 )
