@@ -27,7 +27,7 @@ class Patch:
         numerics: What it does to training: `same` numbers, `rounding` alone, or `changes`.
         arguments: JSON Schemas by name.
         hits: How many objects or calls it changed.
-        refusals: Codes of `model.missing.REASONS` with their facts, each once.
+        refusals: Codes of model/missing.yaml (`patch_...`) with their facts, each once.
     """
 
     name = ""
