@@ -1,30 +1,62 @@
 """GitHub and GitHub Enterprise."""
 
+import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from advisor.pull_request.environment import Api, CodeHost, Target
+from advisor.errors import ReadError, UsageError
+from advisor.inputs.storage import head_of
+from advisor.pull_request.environment import Api, Branch, CodeHost, Target
+from advisor.text import one_line
+
+_MOST_BYTES: Final = 32 << 20  # of an event; GitHub's own limit is 25 MB
 
 
 def _target(env: Mapping[str, str]) -> Target:
-    from advisor.pull_request.hosts.github_event import event_in  # noqa: PLC0415 - its library is slow to import
+    """As `CodeHost.target`; an event of another form is the user's to mend, with `--pr`."""
+    path = env.get("GITHUB_EVENT_PATH") or ""
+    try:
+        event = json.loads(head_of(path, _MOST_BYTES)) if path else {}
+        return _of_event(env, event)
+    except ReadError as error:
+        raise UsageError(f"GITHUB_EVENT_PATH: {error}; or give --pr instead") from None
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        words = f"is no event of GitHub's ({type(error).__name__}: {one_line(str(error), 80)})"
+        raise UsageError(f"GITHUB_EVENT_PATH: {path}: {words}; give --pr instead") from None
 
-    event = event_in(env.get("GITHUB_EVENT_PATH"))
-    pull, run = event.pull_request, event.workflow_run
+
+def _of_event(env: Mapping[str, str], event: Mapping[str, Any]) -> Target:
+    pull, run = event.get("pull_request"), event.get("workflow_run")
     here = env.get("GITHUB_REPOSITORY") or ""
-    commit = pull.head.sha if pull else run.head_sha if run else env.get("GITHUB_SHA") or None
+    commit = pull["head"]["sha"] if pull else run["head_sha"] if run else env.get("GITHUB_SHA") or None
+    source = pull["head"]["repo"] if pull else None  # None: the fork was deleted
     return Target(
         kind="github",
         api_url=env.get("GITHUB_API_URL") or "https://api.github.com",
         repo=here,
         token=env.get("GITHUB_TOKEN") or env.get("GH_TOKEN") or None,
-        number=event.number,
-        branch=event.branch,
+        number=_number(event),
+        branch=_branch(run) if run else None,
         commit=commit,
-        link=(run.html_url if run else None) or _run_page(env),
+        link=(run.get("html_url") if run else None) or _run_page(env),
         event=env.get("GITHUB_EVENT_NAME") or None,
-        fork=bool(pull and (pull.head.repo is None or pull.head.repo.full_name != here)),
+        fork=bool(pull and (source is None or source["full_name"] != here)),
     )
+
+
+def _number(event: Mapping[str, Any]) -> int | None:
+    """The pull request's; None where the event is of none, or gives its branch alone."""
+    issue = event.get("issue") or {}
+    of = event.get("pull_request") or (issue if issue.get("pull_request") is not None else None)
+    return int(of["number"]) if of else None
+
+
+def _branch(run: Mapping[str, Any]) -> Branch | None:
+    """Where a workflow run's change comes from; its list of pull requests is empty for forks."""
+    source, branch = run.get("head_repository"), run["head_branch"]
+    if not run["event"].startswith("pull_request") or source is None or branch is None:
+        return None
+    return Branch(source["owner"]["login"], branch, run["head_sha"])
 
 
 def _run_page(env: Mapping[str, str]) -> str | None:
