@@ -123,7 +123,7 @@ class Report(_Views, reported.Report):
         """
         if not -len(self.runs) <= run < len(self.runs):
             raise UsageError(f"run {run}: the report has {len(self.runs)}, counted from 0")
-        values = next(iter(self.runs[run].metrics.get("run", ())), {})
+        values = self.runs[run].of_job
         if name not in values:
             hint = did_you_mean(name, values) or "; `advisor metrics list` prints all"
             raise UsageError(f"{one_line(name, 80)}: no metric of this run{hint}")

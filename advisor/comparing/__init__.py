@@ -42,15 +42,10 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     notes: Sequence[Reason] = (),
     trials: Trials | None = None,
 ) -> Comparison:
-    """The head's runs against the base's.
+    """The head's runs against the base's, at least one of each side.
 
-    Args:
-        base: At least one run of the job before the change.
-        head: At least one run of it after the change.
-        advisor_version: Ours.
-        unreadable: What could not be read of the base and of the head.
-        notes: What the reader should know besides.
-        trials: What `advisor try` measured of the base's fixes.
+    `unreadable` is what could not be read of the two, `notes` what the reader should know besides, and `trials` what
+    `advisor try` measured of the base's fixes.
 
     Raises:
         NoRuns: a side has no run.

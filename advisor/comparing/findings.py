@@ -32,14 +32,9 @@ def finding_changes(
     least_ms: float,
     trials: Trials | None = None,
 ) -> Iterator[FindingChange]:
-    """Every finding of either side, new ones first, then by how grave they are.
+    """Every finding of either side, new ones first, then by how grave they are; each side has a run at least.
 
-    Args:
-        runs: At least one of each side.
-        of: The sides that they are.
-        middle: Which time of a side the verdict is about.
-        least_ms: A saving that moves less is the same.
-        trials: Of fixes of the base's findings.
+    `middle` is which time of a side the verdict is about. A saving that moves by less than `least_ms` is the same.
     """
     base, head = runs
     sides = (_Runs("base", base, of[0].per), _Runs("head", head, of[1].per))

@@ -1,11 +1,11 @@
 """What the savings that a report promised came to, and whether a finding that is not there is gone or only hidden."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from advisor.model.comparison import Effect, FindingChange, Prediction
-from advisor.model.finding import Evidence, Operator, Value
+from advisor.model.finding import Evidence, Operator
 from advisor.model.reason import Reason
 from advisor.model.remarks import remark
 from advisor.model.report import Run
@@ -31,11 +31,8 @@ def predictions(
 ) -> list[FindingChange]:
     """The changes, what only hides called so, what is gone with what its fix promised and a trial measured.
 
-    Args:
-        changes: Of the findings.
-        runs: The first of the base and of the head.
-        times_ms: The steps of both sides that the verdict is about; None where a side has none.
-        trials: Of fixes of the base's findings.
+    `runs` are the first of the base and of the head, `times_ms` the steps of both that the verdict is about; None where
+    a side has none.
     """
     before, after = times_ms
     if not before or not after:
@@ -110,7 +107,7 @@ def _is_time(item: Evidence) -> bool:
 
 def _is_within(item: Evidence, run: Run) -> bool:
     """Whether the run's number is on the side of the limit on which the rule fires; true where it has none."""
-    value, sign = _pace_row(run).get(item.metric), item.signs.get("fires", _AT_LEAST)
+    value, sign = run.of_pace.get(item.metric), item.signs.get("fires", _AT_LEAST)
     if not isinstance(value, int | float) or item.limit is None:
         return True
     return value >= item.limit if sign in _LOWER else value <= item.limit
@@ -118,15 +115,10 @@ def _is_within(item: Evidence, run: Run) -> bool:
 
 def _ms(run: Run, item: Evidence) -> float | None:
     """A number of the worker that sets the run's pace, in ms of the recorded step."""
-    value = _pace_row(run).get(item.metric)
+    value = run.of_pace.get(item.metric)
     if not isinstance(value, int | float):
         return None
     return float(value) if item.unit == "ms" else float(value) * (run.source.steps.step_mean_ms or 0.0)
-
-
-def _pace_row(run: Run) -> Mapping[str, Value]:
-    rows = run.metrics.get("worker", ())
-    return next((row for row in rows if row.get("worker") == run.source.steps.worker), rows[0] if rows else {})
 
 
 def _masked(change: FindingChange, changes: Sequence[FindingChange], shorter: float) -> Reason | None:

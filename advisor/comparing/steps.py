@@ -282,7 +282,7 @@ def _recording_costs(
 
 def _overhead_ms(runs: Sequence[Run]) -> float:
     """What recording costs per step: the profiler's own work or, if more, that of recording each op."""
-    rows = [run.metrics["run"][0] for run in runs if run.metrics.get("run")]
+    rows = [run.of_job for run in runs if run.of_job]
     costs = [
         max(number(row, "profiler_share"), number(row, "tracing_share")) * number(row, "step_mean_ms") for row in rows
     ]

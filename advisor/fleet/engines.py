@@ -43,13 +43,7 @@ class Failure(AdvisorError):  # noqa: N818 - is told as an outcome
 
 @dataclass(frozen=True)
 class Engine:
-    """Something that opens executors.
-
-    Attributes:
-        width: How many tasks to hand out at a time, to keep one busy.
-        executor: A new executor.
-        close: Lets go of what all executors share.
-    """
+    """Something that opens executors: `width` tasks keep one busy, and `close` lets go of what all of them share."""
 
     width: Callable[[], int]
     executor: Callable[[], Executor]

@@ -75,15 +75,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
 ) -> Ingested:
     """Check every recording under `roots` that the store does not hold, and write it there.
 
-    Args:
-        roots: Folders, files or URLs.
-        store: Where to.
-        engine: What to work with.
-        config: Rules, suppressions, and the fleet's path patterns.
-        labels: Of all runs; a path's or a `run.yaml`'s go before them.
-        today: Date to hold the suppressions' expiry against.
-        max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
-        progress: Told what is done.
+    `labels` are of all runs; a path's or a `run.yaml`'s go before them. `today` is what the suppressions' expiry is
+    held against, and `max_bytes` the size, unpacked, up to which a file is read.
 
     Raises:
         NoRuns: there is no profile, good or bad.

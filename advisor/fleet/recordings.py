@@ -66,12 +66,8 @@ def recordings(
 ) -> Recordings:
     """What discovery found, as jobs.
 
-    Args:
-        sources: Runs.
-        rejected: Files and folders that are none.
-        settings: What they are checked with.
-        labels: Of all of them; a path's or a `run.yaml`'s go before these.
-        roots: What was searched; a `run.yaml` or `trials.json` above these labels nothing.
+    `labels` are of all of them; a path's or a `run.yaml`'s go before these. A `run.yaml` or `trials.json` above the
+    `roots` that were searched labels nothing.
     """
     sources, rejected, roots = list(sources), list(rejected), list(roots)
     places = {file for source in sources for file in source.files} | {file.path for file in rejected}

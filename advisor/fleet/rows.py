@@ -139,7 +139,7 @@ class Stored:
     @cached_property
     def reasons(self) -> Mapping[str, Missing]:
         """Why a metric is null; one that came later was never measured."""
-        then = self.run.metrics["run"][0]
+        then = self.run.of_job
         stored = {name: Missing(why.code, **why.facts) for name, why in self.context.reasons.items()}
         newer = {name: Missing("measured_by_newer_version") for name in METRICS if name not in then}
         of_kinds = {kind: stored[metric.name] for kind, metric in NAME_METRICS.items() if metric.name in stored}

@@ -69,12 +69,9 @@ class Store:
     ) -> None:
         """Replace the rows whose `key` (`recording` or `run_id`) is one of `values`, in the tables of `rows`.
 
-        Args:
-            rows: By table; every one of `values` loses its rows in these tables, whether there are new ones or not.
-            key: What tells the rows to replace.
-            values: Of `key`.
-            weeks: Where the rows to replace can lie; anywhere by default, which opens the files of all weeks.
-            known: Whether the store was there before: then no table is made anew.
+        Every one of `values` loses its rows in these tables, whether there are new ones or not. `weeks` are where the
+        rows to replace can lie: without them, the files of all weeks are opened. Of a store that is `known` to have
+        been there before, no table is made anew.
 
         Raises:
             StoreError: the store cannot be written, or was removed; what was there before still is.
@@ -185,9 +182,6 @@ class Store:
         """Few large files in place of many small ones; removes those that were replaced so many days ago.
 
         Whoever reads or writes an older state still needs its files: a day is safe where no ingest takes longer.
-
-        Returns:
-            What became of each table's files.
         """
         done = {name: self._retried(partial(self._compacted, name, keep_days * 24)) for name in TABLES}
         return {name: files for name, files in done.items() if files is not None}
@@ -208,12 +202,9 @@ class Store:
         return self.collect(old.group_by(WEEK).agg(rows=pl.len()).sort(WEEK))
 
     def prune(self, before: str) -> int:
-        """Forget the weeks before this one; their files go with a `compact` some days later.
+        """Forget the weeks before this one; how many `runs` those were. Files go with a `compact` some days later.
 
         The store remembers the week, so that no ingest brings back what was forgotten.
-
-        Returns:
-            Rows of `runs` that were removed.
         """
         old = f"{WEEK} < '{before}'"
         self._retried(partial(self._remember, before))

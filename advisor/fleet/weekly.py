@@ -37,13 +37,9 @@ _OF_PAST_FINDINGS: Final = (
 
 
 def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | None = None) -> Week:
-    """The report of one week.
+    """The report of one week, by default the last one that the store holds.
 
-    Args:
-        store: Where the runs are.
-        fleet: Prices, and what the fleet pays for.
-        week: As `2026-W47`; by default the last one that the store holds.
-        rules: The rule set of now, to count the runs that were judged by another one.
+    Runs that were judged by another rule set than `rules` are counted.
 
     Raises:
         NoRuns: the store holds no run of that week.

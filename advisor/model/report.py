@@ -201,6 +201,17 @@ class Run(Frozen):
         return max([saved, *(part.share for part in known.losses if part.is_explained)])
 
     @property
+    def of_job(self) -> Row:
+        """The metrics of the job as a whole; empty where the report has none."""
+        return next(iter(self.metrics.get("run", ())), {})
+
+    @property
+    def of_pace(self) -> Row:
+        """The metrics of the worker that sets the pace; empty where the report has none."""
+        rows = self.metrics.get("worker", ())
+        return next((row for row in rows if row.get("worker") == self.source.steps.worker), {})
+
+    @property
     def worst(self) -> Severity | None:
         """Highest severity among the findings, None where there are none."""
         return next((s for s in SEVERITIES if any(f.severity == s for f in self.findings)), None)

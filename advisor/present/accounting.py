@@ -1,7 +1,6 @@
 """The accounting: the step as a bar, how much of it is busy, and what becomes of the rest."""
 
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import Final
 
 from advisor.model.report import Accounting, Part, Run
@@ -38,11 +37,7 @@ def parts(run: Run) -> tuple[doc.Block, ...]:
 
 
 def _segments(known: Accounting) -> tuple[doc.Segment, ...]:
-    starts = accumulate((part.share for part in known.parts), initial=0.0)
-    return tuple(
-        doc.Segment(part.part, start, part.share, part.ms, _label(part), percent(part.share), time=ms(part.ms))
-        for part, start in zip(known.parts, starts, strict=False)
-    )
+    return doc.in_a_row(doc.Segment(p.part, p.share, p.ms, _label(p), percent(p.share), ms(p.ms)) for p in known.parts)
 
 
 def _label(part: Part) -> str:

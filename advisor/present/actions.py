@@ -31,13 +31,8 @@ def worthwhile(run: Run) -> list[Action]:
 
     Where most of the recording happens once, what saves next to nothing of all of it has none either.
     """
-    least_ms = SMALL * _recorded_ms(run) if run.is_mostly_once else 0.0
+    least_ms = SMALL * number(run.of_pace, "recorded_ms") if run.is_mostly_once else 0.0
     return [a for a in run.actions if not a.is_small and (a.high_ms is None or a.high_ms >= least_ms)]
-
-
-def _recorded_ms(run: Run) -> float:
-    rows = (row for row in run.metrics.get("worker", ()) if row.get("worker") == run.source.steps.worker)
-    return number(next(rows, {}), "recorded_ms")
 
 
 def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:

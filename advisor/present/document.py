@@ -6,10 +6,13 @@ that are code as a whole. A renderer draws every kind of block; one that it has 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.vocabulary.kinds import DocumentKind
 from advisor.vocabulary.severities import Severity
@@ -94,18 +97,25 @@ class Code(Struct, frozen=True):
 
 
 class Segment(Struct, frozen=True):
-    """A part of a bar: the code of what it is, where it begins and how long it is (of 1), and what is written of it.
+    """A part of a bar: the code of what it is, how long it is and where it begins (of 1), and what is written of it.
 
     `ms` is its length in milliseconds, None where the whole has none; `time` is the same in words.
     """
 
     part: str
-    start: float
     share: float
     ms: float | None
     label: str
     value: str
     time: str = ""
+    start: float = 0.0
+
+
+def in_a_row(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """The segments, each where the one before ends."""
+    every = tuple(segments)
+    starts = accumulate((segment.share for segment in every), initial=0.0)
+    return tuple(replace(segment, start=start) for segment, start in zip(every, starts, strict=False))
 
 
 class Bar(Struct, frozen=True):
@@ -118,12 +128,9 @@ class Bar(Struct, frozen=True):
 
 
 class Bars(Struct, frozen=True):
-    """Bars above one another, on one scale.
+    """Bars above one another, on one scale; `none` stands in their place where there are none.
 
-    Attributes:
-        bars: The bars.
-        legend: Whether the segments are listed with their values (of the last bar, where there are several).
-        none: What stands in their place where there are none.
+    `legend` says whether the segments are listed with their values (of the last bar, where there are several).
     """
 
     bars: tuple[Bar, ...]
@@ -178,18 +185,11 @@ class Row(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Rows under heads.
+    """Rows under heads, a head for each cell of a row; `none` stands in the place of a table without rows.
 
-    Attributes:
-        heads: The columns, one per cell of a row.
-        rows: The rows.
-        none: What stands in the place of a table without rows.
-        extra: Rows that are only for a page that is narrowed to their group.
-        few: How many rows the one screen shows; all where it is 0.
-        more: What is written where rows are left out here; `{rows}` in it stands for how many.
-        left_out: How many rows more are not among `rows`.
-        name: The data that a page's script makes a sortable table of; None where there is none.
-        bars: What the bars of the rows show, where they are drawn.
+    `extra` rows are only for a page that is narrowed to their group. The one screen shows `few` rows, all where it is
+    0; `left_out` more are not among `rows`, and `more` is written where rows are left out, with `{rows}` for how many.
+    `name` is the data that a page's script makes a sortable table of, `bars` what the bars of the rows show.
     """
 
     heads: tuple[Head, ...]
@@ -264,22 +264,9 @@ class SourceLine(Struct, frozen=True):
 class Finding(Struct, frozen=True):
     """What to change, and why.
 
-    Attributes:
-        number: Its place in the order.
-        key: Its name in the data of a page.
-        rule: The rule that found it.
-        title: What is wrong, and with what.
-        severity: How grave.
-        is_new: Whether the baseline lacked it.
-        says: What was measured, in full.
-        saving: What a fix saves, where that is known.
-        beside: How sure it is, and which workers it holds for.
-        symptoms: What it accounts for.
-        fixes: Those for the run's framework.
-        other_fixes: Those for others.
-        reasons: Why: evidence, places, sources.
-        lines: Lines of the user's code that it points at.
-        in_timeline: Whether the timeline shows it.
+    `number` is its place in the order, `key` its name in the data of a page. `says` is what was measured, in full;
+    `beside`, how sure its saving is and which workers it holds for. `fixes` are those for the run's framework,
+    `other_fixes` those for others. `reasons` are evidence, places and sources.
     """
 
     number: int
@@ -365,15 +352,8 @@ class Group(Struct, frozen=True):
 class Article(Struct, frozen=True):
     """A verdict and what is behind it: a run of a report, a comparison, a week.
 
-    Attributes:
-        id: Its name in the data of a page.
-        name: What it is about.
-        headline: The verdict, one sentence.
-        beside: What qualifies the verdict; empty where nothing does.
-        facts: What it rests on, a phrase each.
-        sections: What is behind it.
-        tone: How good or bad the verdict is.
-        groups: The teams that a page can be narrowed to.
+    `id` is its name in the data of a page, and `name` what it is about. `beside` qualifies the headline, and `facts`
+    are what that rests on, a phrase each. A page can be narrowed to one of the `groups`.
     """
 
     id: str

@@ -1,9 +1,7 @@
 """The headline figures: the metrics that people look for first, with what they are called."""
 
-from collections.abc import Mapping
 from typing import Final
 
-from advisor.model.finding import Value
 from advisor.model.report import Run
 from advisor.present.document import Figure
 from advisor.text import bytes_, percent, percents
@@ -26,14 +24,9 @@ _HEADLINES: Final = (
 )
 
 
-def run_row(run: Run) -> Mapping[str, Value]:
-    """The metrics of the job as a whole."""
-    return next(iter(run.metrics.get("run", ())), {})
-
-
 def figures(run: Run) -> tuple[Figure, ...]:
     """What the frameworks' own tools put first, as far as the profile has it."""
-    row = run_row(run)
+    row = run.of_job
     of_xla = run.source.framework in XLA_FRAMEWORKS
     window = "step" if run.source.steps.marked else "recording"
     low, high = row.get("usual_least_share"), row.get("usual_most_share")

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source
-from advisor.present.headline_figures import run_row
 from advisor.present.source import member, members, owner, place_name, rank_name, sets_pace, whose
 from advisor.text import capital, ms, percent, plural
 
@@ -106,8 +105,7 @@ def _is_odd(rank: _Pace) -> bool:
 
 def slowest_link(run: Run) -> str | None:
     """Which two ranks have the slowest link between them; None where links cannot be compared."""
-    row = run_row(run)
-    pair, share = row.get("slowest_pair"), row.get("slowest_pair_share")
+    pair, share = run.of_job.get("slowest_pair"), run.of_job.get("slowest_pair_share")
     if not pair or not isinstance(share, float):
         return None
     if share >= 1 - _ALIKE:

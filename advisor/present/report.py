@@ -17,7 +17,7 @@ from advisor.present.headline_figures import figures
 from advisor.present.next_recording import answered, recording
 from advisor.present.phases import phases
 from advisor.present.ranks import odd_ranks, pace
-from advisor.present.source import facts, host_names, left_out, member, members, signs, whose, window
+from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.trust import is_about_recording, record, trust
 from advisor.present.verdict import headline, qualified
@@ -215,8 +215,8 @@ def timeline_title(run: Run) -> str:
     if line is None:
         return ""
     which = f"step {line.step}" if line.step is not None else "the whole recording"
-    rank = host_names(run.source).get(line.worker, f"rank {line.worker}")
-    return f"{which}{f' of {rank}' if len(run.source.workers) > 1 else ''}, {ns(line.dur_ns)}"
+    rank = f" of {rank_name(run.source, line.worker)}" if len(run.source.workers) > 1 else ""
+    return f"{which}{rank}, {ns(line.dur_ns)}"
 
 
 def timeline_sample(run: Run) -> str | None:

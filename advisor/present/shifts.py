@@ -99,14 +99,14 @@ def _wholes(comparison: Comparison) -> tuple[float, float, float]:
 
 
 def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_time: bool) -> doc.Bar:
-    segments, start = [], 0.0
-    for part, time in parts:
-        if time > 0 and longest:
-            share = time / longest
-            value = precise_ms(time) if has_time else percent(share)
-            segments.append(doc.Segment(part, start, share, time if has_time else None, part_short(part), value))
-            start += share
-    return doc.Bar(name, tuple(segments), precise_ms(sum(time for _, time in parts)) if has_time else "")
+    shares = [(code, time, time / longest) for code, time in parts if time > 0]
+    segments = doc.in_a_row(
+        doc.Segment(code, share, time, part_short(code), precise_ms(time))
+        if has_time
+        else doc.Segment(code, share, None, part_short(code), percent(share))
+        for code, time, share in shares
+    )
+    return doc.Bar(name, segments, precise_ms(sum(time for _, time in parts)) if has_time else "")
 
 
 # -------------------------------------------------------------------------------------------------------------- table

@@ -154,8 +154,7 @@ def _steps(run: Run) -> str:
 
 def _used(run: Run, used_ms: float) -> str:
     """`3.9 s of 42 s`; one time where nearly all that was recorded is used."""
-    rows = (row for row in run.metrics.get("worker", ()) if row.get("worker") == run.source.steps.worker)
-    recorded_ms = number(next(rows, {}), "recorded_ms")
+    recorded_ms = number(run.of_pace, "recorded_ms")
     return f"{ms(used_ms)}{f' of {ms(recorded_ms)}' if used_ms < _NEARLY_ALL * recorded_ms else ''}"
 
 

@@ -140,14 +140,13 @@ def loading(run: Run, curve: Sequence[doc.Block]) -> doc.Section | None:
 
 def _one_batch(stages: Sequence[Row]) -> doc.Bar:
     """The stages of a batch on one line, in the order in which it passes them."""
-    total, start = sum(number(row, "ms") for row in stages), 0.0
-    segments: list[doc.Segment] = []
-    for row in stages:
-        length, share = number(row, "ms"), number(row, "ms") / total if total else 0.0
-        code, words = str(row["stage"]), str(row["words"])
-        segments.append(doc.Segment(code, start, share, length, words, ms(length), time=ms(length)))
-        start += share
-    return doc.Bar("a batch", tuple(segments))
+    times = [number(row, "ms") for row in stages]
+    total = sum(times) or 1.0
+    parts = (
+        doc.Segment(str(row["stage"]), time / total, time, str(row["words"]), ms(time), ms(time))
+        for row, time in zip(stages, times, strict=True)
+    )
+    return doc.Bar("a batch", doc.in_a_row(parts))
 
 
 def _paced(row: Row) -> doc.Row:

@@ -131,8 +131,7 @@ def cause(run: Run) -> str:
 
 def _calls(run: Run) -> str:
     """What the host ran in time of unknown cause, where it was recorded; empty where that is next to nothing of it."""
-    row = next(iter(run.metrics.get("run", ())), {})
-    ran, share = row.get("open_calls"), row.get("open_calls_part")
+    ran, share = run.of_job.get("open_calls"), run.of_job.get("open_calls_part")
     if not ran or not isinstance(share, float) or share < _TINY:
         return ""
     return f"The largest parts on the host ({percent(share)} of it): {ran}."
@@ -155,8 +154,7 @@ def each_step(run: Run) -> str:
 
 def left_out(run: Run) -> str:
     """`91 % of the recording is left out: start-up (34 s).`; empty where that is little, or the headline says so."""
-    row = next((row for row in run.metrics.get("worker", ()) if row.get("worker") == run.source.steps.worker), {})
-    share, parts = row.get("left_out_share"), row.get("left_out_parts")
+    share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
     if not isinstance(share, float) or share < _WORTH_SAYING or not parts or run.is_mostly_once or _fragment(run):
         return ""
     return f"{percent(share)} of the recording is left out: {parts}."

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
 
 from advisor.model.week import Coverage, Group, Hours, Trend, Week
 from advisor.present import document as doc
@@ -158,11 +157,7 @@ def _trend(week: Week) -> doc.Section | None:
 
 def _bar(trend: Trend) -> doc.Bar:
     parts = trend_parts(trend)
-    starts = accumulate((share for _, share in parts), initial=0.0)
-    segments = tuple(
-        doc.Segment(part, start, of_all, None, part_short(part), percent(of_all))
-        for (part, of_all), start in zip(parts, starts, strict=False)
-    )
+    segments = doc.in_a_row(doc.Segment(part, of, None, part_short(part), percent(of)) for part, of in parts)
     return doc.Bar(trend.week, segments, f"{share(trend.busy, trend.paid)} busy", gpu_hours(trend.paid))
 
 

@@ -121,14 +121,8 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
 ) -> doc.Table:
     """A table without the columns that say nothing in any row; the first one stays.
 
-    Args:
-        columns: What it shows.
-        groups: The team of each row, where a page can be narrowed to it.
-        extents: The bar of each row.
-        has_sum: Whether the first row is the sum of the others.
-        extra: How many of the last rows are for a page of one team alone.
-        left_out: How many rows more there are.
-        bars: What the bars show.
+    `groups` are the teams of the rows, where a page can be narrowed to one, and `extents` their bars. With `has_sum`
+    the first row is the sum of the others; the last `extra` rows are for a page of one team alone.
     """
     of_text = [*_in_one_unit(columns)]
     heads = tuple(doc.Head(head, is_number, _rank(head)) for head, _, is_number in of_text)

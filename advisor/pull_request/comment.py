@@ -80,13 +80,7 @@ class Draft:
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
     def body(self, most: int, today: dt.date, before: str | None = None) -> str:
-        """The comment: marker, report, link, earlier verdicts.
-
-        Args:
-            most: Characters at most, all told.
-            today: The day to remember the verdict by.
-            before: The comment's text so far; its verdict and those before it are kept.
-        """
+        """The comment within `most` characters: marker, report, link, earlier verdicts, out of its text `before`."""
         now = Entry(verdict=shortened(self.verdict, _LONGEST_VERDICT), commit=self.commit, day=today)
         earlier = _earlier(_state(before, self.key), now)
         state = _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier)

@@ -82,14 +82,9 @@ class Api:
 class CodeHost:
     """All that is asked of a code host.
 
-    Attributes:
-        ci: What runs its jobs.
-        own: What a server of one's own is called, whose address `--api-url` gives.
-        signal: The variable that its CI sets in every job.
-        token: The variable that holds the token.
-        rights: What to give a token that may not post.
-        target: What to post to, as its CI's environment says it. Raises UsageError where that cannot be read.
-        api: How it is asked.
+    `ci` runs its jobs, in each of which it sets the variable `signal`. `own` is what a server of one's own is called,
+    `token` the variable that holds the token, and `rights` what to give a token that may not post. `target` raises
+    UsageError where the CI's environment cannot be read.
     """
 
     ci: str

@@ -39,12 +39,10 @@ class Message:
 
 
 def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
-    """The message in a file.
+    """The message in a file: a `.json` that `advisor check` or `advisor compare` wrote, or a `.md`.
 
-    Args:
-        path: A `.json` that `advisor check` or `advisor compare` wrote, or a `.md`.
-        fail_on: What counts as failed, in the words of the command that wrote the file; by default as there.
-        strict: Whether a comparison that can tell nothing counts as failed too; of a report it asks nothing.
+    `fail_on` is what counts as failed, in the words of the command that wrote the file; with `strict`, a comparison
+    that can tell nothing does too.
 
     Raises:
         ReadError: it is none of these.

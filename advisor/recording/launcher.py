@@ -38,11 +38,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the program.
+    """What became of the program: what each process noted, in its order, and the exit code.
 
-    Attributes:
-        exit_code: The program's own; 128 and the signal's number where a signal ended it.
-        events: What each process noted, in its order.
+    That is 128 and the signal's number where a signal ended it.
     """
 
     exit_code: int
@@ -54,11 +52,7 @@ def run(
 ) -> Outcome:
     """Run the command until it ends, hooked; signals are its own to handle.
 
-    Args:
-        command: As in a shell.
-        logdir: Where the recording goes.
-        options: What to record.
-        tell: Called every few seconds with what the processes noted so far.
+    `tell` is called every few seconds with what the processes noted so far.
 
     Raises:
         UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.

@@ -50,11 +50,8 @@ def render(
 ) -> str:
     """The document as a page for any browser, light or dark, wide or narrow, on screen or on paper.
 
-    Args:
-        document: What to draw.
-        payloads: What the scripts draw from, by the id of an article.
-        drawings: Its charts by name, as SVG.
-        links: Folder or URL of the reports of runs; without it nothing is linked.
+    `payloads` are what the scripts draw from, and `drawings` the charts by name as SVG, both by the id of an article.
+    `links` is the folder or URL of the reports of runs; without it nothing is linked.
     """
     scripts = map(asset, _SCRIPTS[document.kind])
     charts = {of: {name: Markup(svg) for name, svg in each.items()} for of, each in drawings.items()}  # noqa: S704 - as below

@@ -106,13 +106,8 @@ def load(text: str | bytes, path: str = "report") -> Report:
 def load_as(model: type[_Value], text: str | bytes, path: str) -> _Value:
     """The report, comparison or trials that `render` wrote; fields that the model does not know are ignored.
 
-    Args:
-        model: Which of them.
-        text: JSON.
-        path: Where it comes from, for messages.
-
     Raises:
-        ReadError: it is no JSON, something else, or one of another version.
+        ReadError: it is no JSON, something else, or one of another version; the message begins with `path`.
     """
     try:
         return model.model_validate_json(in_json(text))

@@ -29,13 +29,10 @@ _APART: Final = "\N{ZERO WIDTH SPACE}"
 
 
 def render(document: doc.Document, *, links: str | None = None, most: int = MOST_CHARACTERS, folds: bool = True) -> str:
-    """The document as Markdown.
+    """The document as Markdown of at most so many characters: the last line says so where details are left out.
 
-    Args:
-        document: What to draw.
-        links: Where the reports of runs lie, as a URL or folder; without it nothing is linked.
-        most: Characters at most; details that would exceed it are left out, and the last line says so.
-        folds: Whether to fold what is behind the leading sections, or to leave it out.
+    `links` is the folder or URL of the reports of runs; without it nothing is linked. What is behind the leading
+    sections is folded, or without `folds` left out.
     """
     return within(list(_document(document, links, folds=folds)), most)
 

@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 class Request:
     """What is to be drawn, and how.
 
-    Attributes:
-        value: A report, a comparison, a week or trials.
-        verbose: Also what is behind the one screen.
-        links: Where the reports of runs lie, as a URL or folder; None where nothing is linked.
-        screen: What the terminal can show, as arguments of its renderer; empty for a file.
+    With `verbose` also what is behind the one screen. `links` is the folder or URL of the reports of runs, and `screen`
+    what the terminal can show, as arguments of its renderer; empty for a file.
     """
 
     value: Value

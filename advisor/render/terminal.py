@@ -55,15 +55,7 @@ def this_screen() -> Screen:
 def render(
     document: doc.Document, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True
 ) -> str:
-    """The document as lines of text.
-
-    Args:
-        document: What to draw.
-        verbose: Also what is behind the one screen.
-        width: Columns of the terminal.
-        color: Whether to use the terminal's colours.
-        unicode: Whether more than ASCII can be shown.
-    """
+    """The document as lines of text of that width; with `verbose` also what is behind the one screen."""
     for (few, explained), is_tight in product(_ROOM, (False, True)):
         page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, is_tight=is_tight)
         page.few, page.explained = few, explained

@@ -53,13 +53,7 @@ class Judgement:
 
 
 def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
-    """Judge one run.
-
-    Args:
-        run: Its metrics.
-        rules: The rule book, by id.
-        suppressions: By rule id, the findings not to report.
-    """
+    """Judge one run by the rules; findings of suppressed ones are not reported."""
     outcomes = _outcomes(run, rules)
     active = {rule: why for rule, why in suppressions.items() if not why.expired}
     candidates = [outcome for outcome in outcomes.values() if isinstance(outcome, Candidate)]

@@ -28,11 +28,8 @@ Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 def lint(folder: Path, known_rules: Collection[str], *, documented: bool = False) -> list[str]:
     """Everything that is wrong with the rule files of a folder, one `path:line: message` each.
 
-    Args:
-        folder: Where the `*.yaml` files are.
-        known_rules: Ids of other rules that `explains` may name.
-        documented: Whether to ask for what the shipped rules have: the meaning of every parameter that is no limit of
-            a metric, and why a rule states its severity.
+    `known_rules` are ids of other rules that `explains` may name. With `documented` it asks for what the shipped rules
+    have: the meaning of every parameter that is no limit of a metric, and why a rule states its severity.
     """
     lines: list[str] = []
     files = [*_files(folder, lines)]
@@ -55,13 +52,7 @@ def lint(folder: Path, known_rules: Collection[str], *, documented: bool = False
 
 
 def refusals(rules: Mapping[str, Rule], ids: Collection[str], *, cases: bool = False) -> Iterator[str]:
-    """What keeps rules from being judged, one `path:line: message` each.
-
-    Args:
-        rules: The rules, by id.
-        ids: All rules that they may name.
-        cases: Whether to run their cases too.
-    """
+    """What keeps rules from being judged, one `path:line: message` each; they may name these ids."""
     for rule in rules.values():
         yield from _lines(rule, ids, cases=cases)
     yield from _cycles(rules)

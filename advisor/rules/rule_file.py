@@ -326,9 +326,7 @@ def _selection(path: Path, yaml: Yaml, name: str) -> Selection:
 def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     """The rules of all `*.yaml` files in the folders, by id; a later folder replaces a rule of the same id.
 
-    Args:
-        folders: Where the files are.
-        cases: Whether to read the rules' cases too, which judging does without.
+    Judging does without the rules' cases.
 
     Raises:
         RuleError: a file that is no rule, or two files of one folder with one id.

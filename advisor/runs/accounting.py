@@ -49,8 +49,7 @@ def account(
 def undelayed(rows: Sequence[Row]) -> list[Row]:
     """The rows of a step that was timed without its waits for other programs: the work has the time that these took.
 
-    Args:
-        rows: Of the recorded step, as in `account`; their waits lengthened all of its work alike.
+    Rows are as in `account`; the waits lengthened all of the work of the recorded step alike.
     """
     shares = {str(row["part"]): float(row["share"] or 0) for row in rows}
     work = sum(shares.get(part, 0.0) for part in DELAYED)

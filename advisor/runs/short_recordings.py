@@ -19,11 +19,8 @@ def last_cycles(recordings: Sequence[Recording], steps: Sequence[int | None]) ->
     """By number, the recordings that are only the rest of a schedule, and the longest of the same processes.
 
     A schedule without `repeat=1` begins again and again; where the program ends amid a cycle, that is written too. It
-    has less than half of the steps of another recording of its processes in the same folder.
-
-    Args:
-        recordings: In any order.
-        steps: Of each; 0 where nothing was recorded, None where that is not known or no steps are marked.
+    has less than half of the steps of another recording of its processes in the same folder. `steps` are 0 where
+    nothing was recorded, None where that is not known or no steps are marked.
     """
     of_processes = defaultdict[Hashable, list[int]](list)
     for number, recording in enumerate(recordings):

@@ -115,13 +115,9 @@ def _workload(signs: pl.DataFrame | None) -> Workload:
 
 
 def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_files: Sequence[Reason]) -> Run:
-    """A run's entry with another judgement.
+    """A run's entry with another judgement in the place of its own.
 
-    Args:
-        run: The entry as it is.
-        judgement: The judgement to put in the place of its own.
-        notes: Those on what was read.
-        on_files: Those on its files, which stand after those of the judgement.
+    `notes` are those on what was read; `on_files` stand after those of the judgement.
     """
     all_notes = (*notes, *map(Reason.of, judgement.notes), *on_files)
     fresh = run.model_copy(

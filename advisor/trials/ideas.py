@@ -23,7 +23,7 @@ _NEXT: Final = re.compile(r",(?=\w+=)")
 
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """Patches to try, and what is claimed of them."""
+    """Patches to try, and what is claimed of them; a finding without a fix to try has none."""
 
     name: str
     uses: tuple[Use, ...]
@@ -58,22 +58,11 @@ def diagnosed(program: Program, budget_s: float) -> Report | Reason:
         return Reason.of(ended.why("no_step_recorded"))
 
 
-@dataclass(frozen=True, slots=True)
-class Untried:
-    """A finding without a fix to try, and what it claims."""
-
-    name: str
-    claimed: Claim | None
-
-
-def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Untried]]:
+def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Idea]]:
     """The fixes of a report's findings, those of the largest claim first; and findings that have none to try.
 
-    Where the job waits for input, perfect input is tried too: it shows what work on input can gain at most.
-
-    Args:
-        report: Of the program.
-        rules: Those to try; all where none is named.
+    Where the job waits for input, perfect input is tried too: it shows what work on input can gain at most. Only those
+    of `rules` are tried where any are named.
 
     Raises:
         UsageError: a rule is not among the findings.
@@ -86,19 +75,18 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Un
             raise UsageError(f"--fix {name}: no finding of this program; found: {keys}")
     chosen = [by_rule[name] for name in rules] if rules else findings
     ideas = {finding.key: _idea(finding) for finding in chosen}
-    tried = sorted(filter(None, ideas.values()), key=_expected)
+    tried = sorted((idea for idea in ideas.values() if idea.uses), key=_expected)
     if any(finding.saving and finding.saving.of == "input" for finding in chosen):
         tried.append(Idea("perfect input", (use(PERFECT_INPUT, {}),)))
-    untried = {finding.key: Untried(finding.key, _claim(finding)) for finding in chosen if ideas[finding.key] is None}
-    return tried, sorted(untried.values(), key=_expected)
+    return tried, sorted((idea for idea in ideas.values() if not idea.uses), key=_expected)
 
 
-def _expected(idea: Idea | Untried) -> float:
+def _expected(idea: Idea) -> float:
     """For an order with the largest claim first."""
     return -(idea.claimed.low_share + idea.claimed.high_share) / 2 if idea.claimed else 0.0
 
 
-def largest_untried(tried: Sequence[Idea], untried: Sequence[Untried]) -> Claim | None:
+def largest_untried(tried: Sequence[Idea], untried: Sequence[Idea]) -> Claim | None:
     """What the largest finding claims, where it cannot be tried."""
     is_largest = untried and _expected(untried[0]) < min(map(_expected, tried), default=0.0)
     return untried[0].claimed if is_largest else None
@@ -109,11 +97,11 @@ def _claim(finding: Finding) -> Claim | None:
     return Claim(low_share=saving.low_share, high_share=saving.high_share) if saving else None
 
 
-def _idea(finding: Finding) -> Idea | None:
-    """The first fix of a finding that can be switched on from outside."""
+def _idea(finding: Finding) -> Idea:
+    """The first fix of a finding that can be switched on from outside, if there is one."""
     fix = next((fix for fix in finding.fixes if fix.patch), None)
     if fix is None or fix.patch is None:
-        return None
+        return Idea(finding.key, (), claimed=_claim(finding))
     claimed = _claim(finding) if fix.is_estimated else None
     return Idea(finding.key, (use(fix.patch.name, fix.patch.arguments),), finding.rule, claimed)
 

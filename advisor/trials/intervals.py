@@ -24,8 +24,7 @@ _TRIMMED: Final = 0.1  # of the log ratios at either end: a hiccup of the machin
 def gain(log_ratios: Sequence[float], ladder: Ladder, within: float) -> tuple[Gain | None, bool]:
     """The ratio with its interval at the first look at which that was narrow enough, else of all pairs.
 
-    Returns:
-        The gain, None with fewer than three pairs; and whether its half-width is `within`.
+    It is None with fewer than three pairs. The second value is whether its half-width is `within`.
     """
     looks = [pairs for pairs in ladder if pairs <= len(log_ratios)]
     for look, pairs in enumerate(looks, 1):

@@ -57,15 +57,10 @@ def block_steps(step_ms: float | None) -> int:
 
 @dataclass
 class Bench:
-    """Measures one program.
+    """Measures one program until `end` on the monotonic clock, or until the interval is `within`.
 
-    Attributes:
-        program: What to run.
-        within: The half-width to reach.
-        end: The end of the budget on the monotonic clock.
-        tell: Learns how it goes.
-        step_ms: A step as far as it is known: long ones get short blocks.
-        digests: Of the parameters, of each run without patches.
+    Long steps (`step_ms`, as far as it is known) get short blocks. `digests` are of the parameters, of each run without
+    patches.
     """
 
     program: Program

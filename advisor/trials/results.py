@@ -83,9 +83,7 @@ def _reasons(result: Result, evidence: Evidence, account: timings.Account) -> li
     reasons = [Missing(f"patch_{code}", patch=name, **facts) for code, (name, facts) in account.refusals.items()]
     if result == "not_applied" and not reasons:
         reasons.append(Missing("patch_without_effect"))
-    if result == "failed":
-        reasons.append(evidence.last.why("no_step_ended"))
-    if result == "not_tried":
+    if result in {"failed", "not_tried"}:
         reasons.append(evidence.last.why("no_step_ended"))
     if result == "unclear" and evidence.gain is None:
         reasons.append(_too_little(evidence))

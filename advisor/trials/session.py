@@ -16,7 +16,7 @@ from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.recording.signals import interrupting
 from advisor.trials import footprint, ideas, load
-from advisor.trials.ideas import Idea, Untried
+from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Base, Bench
 from advisor.trials.processes import Program
 
@@ -46,7 +46,7 @@ class Options:
         keep_trackers: Leave trackers of experiments online.
         may_repeat: Gets the files that the first run wrote; answers whether to run the program again.
         tell: Gets the name of what is tried and the gain so far.
-        say: Gets a sentence's code and facts as they come: the estimate of the time.
+        estimate: Gets the seconds that all trials will take, and how many they are.
     """
 
     fixes: Sequence[str] = ()
@@ -70,7 +70,7 @@ class Session:
     base: Base | None = None
     trials: list[Trial] = field(default_factory=list)
     chosen: list[Idea] = field(default_factory=list)
-    untried: list[Untried] = field(default_factory=list)
+    untried: list[Idea] = field(default_factory=list)
     files: tuple[str, ...] = ()
     notes: list[Reason] = field(default_factory=list)
     is_cut: bool = False

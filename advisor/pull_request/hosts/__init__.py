@@ -20,12 +20,9 @@ HOSTS: Final[Mapping[str, CodeHost]] = {"github": GITHUB, "gitlab": GITLAB}
 
 
 def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | int | None) -> Target:
-    """What to post to, by CI's environment and the options.
+    """What to post to, by CI's environment and the options; by default on the host whose CI this is, or the first.
 
-    Args:
-        env: The environment variables.
-        kind: The host; by default the one whose CI this is, or the first.
-        **options: Other fields of the target, in place of what the environment tells; None leaves that.
+    Other fields of the target may be given in place of what the environment tells.
 
     Raises:
         UsageError: the event cannot be read.

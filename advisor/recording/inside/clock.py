@@ -173,9 +173,7 @@ _LONG = 5  # times the typical step
 class Tail:
     """Counts the steps that end after the recording, and those that are long without their waits for a CPU.
 
-    Attributes:
-        step_ms: The typical step.
-        number: Steps that ended so far.
+    `step_ms` is the typical step, and `number` of them ended so far.
     """
 
     def __init__(self, step_ms: float, number: int) -> None:

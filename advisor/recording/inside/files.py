@@ -20,12 +20,9 @@ _NAMES = re.compile(rb'("(?:host_name|trace_id|traceName)"\s*:\s*)"(?:[^"\\]|\\.
 
 
 def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict[str, Any]) -> str:
-    """Have `export` write a JSON trace; add the block to it and compress it.
+    """Have `export` write a JSON trace; add the block to it and compress it. The path of the recording.
 
     A trace's own metadata is dropped once the profiler stopped, so that the block goes in behind the first brace.
-
-    Returns:
-        The path of the recording.
 
     Raises:
         OSError: it cannot be written; nothing is left over then.

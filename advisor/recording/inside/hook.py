@@ -23,12 +23,7 @@ _PAUSE_S = 0.05
 
 
 class Hook:
-    """One process's recording.
-
-    Args:
-        config: `logdir`, `skip`, `active`, `shapes`, `stacks`, `memory`, `stop` and `seconds`.
-        notes: Where the launcher learns of it.
-    """
+    """One process's recording, of which `notes` tell the launcher."""
 
     def __init__(self, config: dict[str, Any], notes: Notes) -> None:
         self.config, self.notes = config, notes
@@ -268,8 +263,7 @@ _running: list[Any] = []
 def in_main_thread(call: Callable[[], None]) -> threading.Event:
     """Have the main thread run `call` between two of its instructions: profilers record the thread that starts them.
 
-    Returns:
-        What is set once `call` has returned.
+    The event is set once `call` has returned.
     """
     import ctypes
 

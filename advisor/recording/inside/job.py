@@ -113,9 +113,8 @@ def _run(equal: Any) -> Any:
 class LoaderWatch:
     """Notes the worker processes of the DataLoader that gave the last batch, and what the first batches hold.
 
-    Attributes:
-        workers: How many; None where no batch came from a DataLoader.
-        batches: Of the main process, while nothing is profiled.
+    There are no `workers` where no batch came from a DataLoader. Batches are those of the main process, while nothing
+    is profiled.
     """
 
     def __init__(self) -> None:

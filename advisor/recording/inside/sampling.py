@@ -37,14 +37,8 @@ class Sampler:
     and no rhythm of the program can fall in step with it. Each then stands for the mean gap. A call into C delays the
     handler: that time is known to be the call's, and is added.
 
-    Args:
-        visit: Gets each stack's innermost frame, and the time that the sample stands for.
-
-    Attributes:
-        step: The number of the step that goes on; its owner counts.
-        samples: Number of samples so far.
-        span_ns: How long it has sampled.
-        threads: The process's threads meanwhile.
+    `visit` gets each stack's innermost frame, and the time that the sample stands for. `step` is the number of the step
+    that goes on, which its owner counts; `span_ns`, how long it has sampled.
     """
 
     def __init__(self, visit: Callable[[Any, int], None] = lambda *_: None) -> None:

@@ -24,11 +24,7 @@ LOADING = Loading()
 
 
 class Stacks:
-    """Samples while the steps are timed, unless no `samples` are wanted.
-
-    Attributes:
-        steps: That ended while it sampled.
-    """
+    """Samples while the steps are timed, unless no `samples` are wanted; `steps` ended meanwhile."""
 
     def __init__(self, folder: Optional[str] = None, *, samples: bool = True) -> None:
         self.folder, self.has_samples = folder, samples

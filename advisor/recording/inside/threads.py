@@ -91,8 +91,7 @@ _DEPTH = 30
 class Threads:
     """The threads of the calling process between `begin` and `end`, which may come several times.
 
-    Args:
-        is_own: Whether a file is of the program.
+    `is_own` says whether a file is of the program.
     """
 
     def __init__(self, is_own: Callable[[str], bool]) -> None:

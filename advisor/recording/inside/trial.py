@@ -25,9 +25,8 @@ Visit = Callable[[Any], None]
 class Census:
     """Knows the objects, and calls whoever is to change them.
 
-    Attributes:
-        on_optimizer: Called with each optimizer before its first step.
-        on_root: Called with each module with parameters that none encloses, before its first call.
+    `on_optimizer` gets each optimizer before its first step, `on_root` each module with parameters that none encloses
+    before its first call.
     """
 
     def __init__(self) -> None:
@@ -110,13 +109,9 @@ FIRST = 1  # steps of each block that are not timed: what is switched settles in
 
 
 class Plan:
-    """What to time.
+    """What to time: so many `steps` of each block, blocks in the order ABBA, or all with the patches or without.
 
-    Attributes:
-        arm: `on` or `off` for the whole run; `turns` for blocks in the order ABBA.
-        blocks: How many at most.
-        steps: Timed steps of one.
-        limit: File in which the launcher writes after how many blocks to end.
+    The launcher writes into the file `limit` after how many blocks to end.
     """
 
     def __init__(self, config: Dict[str, Any]) -> None:
@@ -206,12 +201,7 @@ _SEED = 0
 
 
 class Trial(Hook):
-    """One process of a trial.
-
-    Args:
-        config: `patches`, `arm`, `blocks`, `steps`, `limit`, `skip` and `stop`.
-        notes: Where the launcher learns of it.
-    """
+    """One process of a trial, of which `notes` tell the launcher."""
 
     def __init__(self, config: dict[str, Any], notes: Notes) -> None:
         self.census = Census()
