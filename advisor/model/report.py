@@ -207,9 +207,9 @@ class Run(Frozen):
 
     @property
     def of_pace(self) -> Row:
-        """The metrics of the worker that sets the pace; empty where the report has none."""
+        """The metrics of the worker that sets the pace, or of the first; empty where the report has none."""
         rows = self.metrics.get("worker", ())
-        return next((row for row in rows if row.get("worker") == self.source.steps.worker), {})
+        return next((row for row in rows if row.get("worker") == self.source.steps.worker), rows[0] if rows else {})
 
     @property
     def worst(self) -> Severity | None:
