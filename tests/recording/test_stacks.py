@@ -74,7 +74,7 @@ def train(a, lock):
     b = product(a)
     c = find(b, a)
     with lock:
-        pass
+        step(1)
     return c, step(b)
 
 def step(x):
@@ -141,13 +141,40 @@ def test_it_samples_and_gives_the_signal_back(sampler: Sampler):
 
 def test_a_call_that_delays_the_handler_is_given_its_time(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
     clock, gaps = [1_000_000_000], list[float]()
+    waited = [0]
     monkeypatch.setattr(sampling.time, "perf_counter_ns", lambda: clock[0])
+    monkeypatch.setattr(sampling.RunDelay, "__call__", lambda _: waited[0])
     monkeypatch.setattr(sampling, "_set_timer", lambda _, seconds: gaps.append(seconds))
     assert sampler.start()
-    clock[0] += round(1e9 * gaps[0]) + 70_000_000
     handler: Any = signal.getsignal(signal.SIGALRM)
+    clock[0], waited[0] = clock[0] + round(1e9 * gaps[0]), 500_000  # it waited for a CPU: the sample is due later
+    handler(signal.SIGALRM, inspect.currentframe())
+    assert (sampler.samples, gaps[1:]) == (0, [500_000 / 1e9])
+    clock[0] += 500_000 + 70_000_000
     handler(signal.SIGALRM, inspect.currentframe())
     assert [each["ns"] for each in sampler.stacks()] == [MEAN_NS + 70_000_000]
+
+
+def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Sampler):
+    """The handler runs behind `id`; the lock is held until somebody has looked."""
+    lock, is_held, here = threading.Lock(), threading.Event(), inspect.currentframe().f_code  # type: ignore[union-attr]
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            until = time.monotonic() + 30
+            while here not in dict(sampler._lookout.stack or ()) and time.monotonic() < until:  # noqa: SLF001
+                time.sleep(0.001)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    sampler.start()
+    with lock:
+        str(lock)
+    sampler.stop()
+    thread.join()
+    assert "lock.__enter__" in [each["call"] for each in sampler.stacks()]
 
 
 def test_it_leaves_a_signal_that_the_program_uses(sampler: Sampler):
@@ -305,11 +332,12 @@ def test_shares_of_four_phases_are_within_five_points(where: str, tmp_path: Path
         assert abs(ns / total - seen.get(phase, 0) / sampled) < 0.05, (phase, took, seen)
 
 
-def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Sampler):
+def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
     """From Python 3.11 on `f_lineno` may be None."""
     code = described.__code__
     frame = SimpleNamespace(f_code=code, f_lasti=0, f_lineno=None, f_back=None)
     sampler.start()
+    monkeypatch.setattr(sampler, "_due_ns", 0)
     sampler._sample(0, frame)  # noqa: SLF001 - as the signal's handler is called
     sampler.stop()
     assert sum(each["samples"] for each in sampler.stacks()) >= 1

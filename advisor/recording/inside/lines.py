@@ -32,7 +32,7 @@ def described(stack: Stack) -> Dict[str, Any]:
     `below` are all functions.
     """
     jitted = [_JITTED] if any(code.co_filename.endswith(_COUNTS_JAX) for code, _ in stack) else []
-    frames = at_work([frame for frame in stack if not frame[0].co_filename.startswith(_HERE)])
+    frames = at_work([frame for frame in stack if not is_of_recorder(frame[0].co_filename)])
     own = next((at for at, (code, _) in enumerate(frames) if is_own(code.co_filename)), len(frames))
     below = [*(_function(code) for code, _ in reversed(frames[:own])), *jitted][-_MOST_BELOW:]
     if own == len(frames):
@@ -58,6 +58,11 @@ def _line(code: CodeType, instruction: int) -> Dict[str, Any]:
 def call_of(frame: Any) -> Any:
     """The name that a frame calls just now; None where that has none."""
     return call_at(frame.f_code, frame.f_lasti)
+
+
+def is_of_recorder(file: str) -> bool:
+    """Whether a file is of the recording itself."""
+    return file.startswith(_HERE)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,8 +15,10 @@ import threading
 import time
 from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
+from .clock import RunDelay
 from .lines import Stack, described, is_own
 from .threads import Threads
+from .waits import Lookout, stack_of
 
 MEAN_NS = 10_000_000
 """Between two samples, on average."""
@@ -25,7 +27,6 @@ ENOUGH = 500
 """Samples of which a line of a tenth has between 7 and 13 % in nineteen cases of twenty."""
 
 _LEAST_NS = 100_000
-_DEPTH = 60
 _OWNERS = ((signal, ("signal", "setitimer", "alarm")), (os, ("execv", "execve")))
 _ALARM: Any = getattr(signal, "SIGALRM", None)  # Windows has none
 
@@ -35,7 +36,9 @@ class Sampler:
 
     The gaps between samples are exponential, so that a sample is as likely at any instant, whatever was sampled before,
     and no rhythm of the program can fall in step with it. Each then stands for the mean gap. A call into C delays the
-    handler: that time is known to be the call's, and is added.
+    handler: that time is known to be the call's, and is added. All times are without the thread's waits for a CPU, as
+    those of the steps are: where such a wait fills a gap, the sample is due later. What the thread waits for is seen
+    before the handler runs, where that is late, because it runs behind the next call only.
 
     `visit` gets each stack's innermost frame, and the time that the sample stands for. `step` is the number of the step
     that goes on, which its owner counts; `span_ns`, how long it has sampled.
@@ -47,6 +50,8 @@ class Sampler:
         self.step = self.samples = self.span_ns = 0
         self._weights: Dict[Tuple[Stack, int], List[int]] = {}
         self._random = random.Random(0)  # noqa: S311 - the program's own generator stays as it is
+        self._lookout = Lookout()
+        self._run_delay: Optional[RunDelay] = None
         self._due_ns = self._since_ns = 0
         self._originals: List[Tuple[Any, str, Any]] = []
 
@@ -63,13 +68,16 @@ class Sampler:
             return False
         if signal.getsignal(_ALARM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL)):
             return False
-        _hide_from_compiler(self._sample, self._arm)
+        _hide_from_compiler(self._sample, self._arm, self._now_ns)
         signal.signal(_ALARM, self._sample)
         signal.siginterrupt(_ALARM, False)  # calls of the system go on
         self._step_aside_for()
         self.threads.begin()
+        self._lookout.begin()
+        self._run_delay = RunDelay()
         self._since_ns = time.perf_counter_ns()
-        self._arm(self._since_ns)
+        self._due_ns = self._now_ns() + self._gap_ns()
+        self._arm(self._due_ns - self._now_ns())
         return True
 
     def stop(self) -> None:
@@ -82,6 +90,9 @@ class Sampler:
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.span_ns += time.perf_counter_ns() - self._since_ns
         self.threads.end()
+        self._lookout.end()
+        if self._run_delay is not None:
+            self._run_delay.close()
         if threading.current_thread() is threading.main_thread() and signal.getsignal(_ALARM) == self._sample:
             signal.signal(_ALARM, signal.SIG_DFL)
 
@@ -99,27 +110,35 @@ class Sampler:
             of["long_ns"] += ns if step in long else 0
         return sorted(merged.values(), key=lambda each: -int(each["ns"]))
 
-    def _arm(self, now_ns: int) -> None:
-        gap_ns = max(_LEAST_NS, int(self._random.expovariate(1 / MEAN_NS)))
-        self._due_ns = now_ns + gap_ns
+    def _now_ns(self) -> int:
+        delay_ns = self._run_delay() if self._run_delay is not None else None
+        return time.perf_counter_ns() - (delay_ns or 0)
+
+    def _gap_ns(self) -> int:
+        return max(_LEAST_NS, int(self._random.expovariate(1 / MEAN_NS)))
+
+    def _arm(self, gap_ns: int) -> None:
+        self._lookout.expect(gap_ns)
         _set_timer(signal.ITIMER_REAL, gap_ns / 1e9)
 
     def _sample(self, _: int, frame: Any) -> None:
-        now_ns = time.perf_counter_ns()
+        now_ns = self._now_ns()
         if not self.is_on:
             return
-        ns = MEAN_NS + max(0, now_ns - self._due_ns)
+        if now_ns < self._due_ns:  # it waited for a CPU meanwhile
+            self._arm(max(_LEAST_NS, self._due_ns - now_ns))
+            return
+        ns = MEAN_NS + now_ns - self._due_ns
+        stack = self._lookout.stack or stack_of(frame)
         self.visit(frame, ns)
-        stack, depth = [], _DEPTH
-        while frame is not None and depth:
-            stack.append((frame.f_code, frame.f_lasti))
-            frame, depth = frame.f_back, depth - 1
-        weight = self._weights.setdefault((tuple(stack), self.step), [0, 0])
+        weight = self._weights.setdefault((stack, self.step), [0, 0])
         weight[0] += 1
         weight[1] += ns
         self.samples += 1
         self.threads.look()
-        self._arm(time.perf_counter_ns())
+        gap_ns = self._gap_ns()
+        self._due_ns = self._now_ns() + gap_ns
+        self._arm(gap_ns)
 
     def _step_aside_for(self) -> None:
         """Stop before the program uses the signal or its timer, or becomes another program: that would die of it."""

@@ -38,7 +38,7 @@ def call_at(code: CodeType, instruction: int) -> Any:
         tree = ast.parse(text or line).body
     except (SyntaxError, ValueError):
         tree = []
-    names = (_dotted(node.func) for top in tree for node in ast.walk(top) if isinstance(node, ast.Call))
+    names = (_dotted(node.func) for top in tree for node in _own(top) if isinstance(node, ast.Call))
     if name := next(filter(None, names), ""):
         return name[:_LONGEST]
     if entered := _ENTERED.match(line):

@@ -1,0 +1,118 @@
+"""What the main thread waits for when a timer's signal finds it within a call: Python's own handler comes too late.
+
+It runs behind the next call: of a wait for a lock (`with lock:`), of an iterator or an operator that is a later line. A
+second thread looks earlier, unless the main thread keeps the interpreter's lock; then no other place is better known.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+import time
+from typing import Any, Optional
+
+from .lines import Stack, is_of_recorder
+
+_LATE_NS = 500_000
+_DEPTH = 60
+_MONOTONIC = 1
+_CLOSED_ON_EXEC = 0o2000000
+
+
+def stack_of(frame: Any) -> Stack:
+    """A frame and those that called it, the innermost first."""
+    stack, depth = [], _DEPTH
+    while frame is not None and depth:
+        stack.append((frame.f_code, frame.f_lasti))
+        frame, depth = frame.f_back, depth - 1
+    return tuple(stack)
+
+
+class Lookout:
+    """Looks where the calling thread is when a signal that it expects has not been handled in time.
+
+    Its thread sleeps until then: most signals cost it nothing. It does nothing where the system has no such timer.
+
+    Attributes:
+        stack: Where the thread was; None where the signal came in time, or nobody could look.
+    """
+
+    def __init__(self) -> None:
+        self.stack: Optional[Stack] = None
+        self._timer: Optional[_Timer] = None
+        self._late_ns = 0
+
+    def begin(self) -> None:
+        """Look after the calling thread from here."""
+        try:
+            self._timer = _Timer()
+        except (ImportError, AttributeError, OSError):  # no ctypes, no Linux, no more files
+            return
+        _thread.start_new_thread(self._look, (self._timer, threading.get_ident()))  # none of the program's threads
+
+    def expect(self, gap_ns: int) -> None:
+        """A signal comes so much later than now; the one before was handled."""
+        self.stack = None
+        if self._timer is not None:
+            self._late_ns = time.perf_counter_ns() + gap_ns + _LATE_NS
+            self._timer.set(gap_ns + _LATE_NS)
+
+    def end(self) -> None:
+        """Look no more."""
+        timer, self._timer, self.stack = self._timer, None, None
+        if timer is not None:
+            timer.close()
+
+    def _look(self, timer: _Timer, thread: int) -> None:
+        while timer.wait():
+            frame = sys._current_frames().get(thread)
+            is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
+            if is_late and frame is not None and not is_of_recorder(frame.f_code.co_filename):
+                self.stack = stack_of(frame)
+
+
+class _Timer:
+    """A file that can be read once some time has passed (`timerfd_create`).
+
+    Raises:
+        OSError: there is none to be had.
+    """
+
+    def __init__(self) -> None:
+        import ctypes
+
+        class Spec(ctypes.Structure):
+            _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "in_s", "in_ns")]
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._settime, self._spec = libc.timerfd_settime, Spec
+        self._by_reference = ctypes.byref
+        self._process, self._is_over = os.getpid(), False
+        self._file = libc.timerfd_create(_MONOTONIC, _CLOSED_ON_EXEC)
+        if self._file < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+
+    def set(self, ns: int) -> None:
+        """Be readable after this time, and not before."""
+        spec = self._spec(0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
+        self._settime(self._file, 0, self._by_reference(spec), None)
+
+    def wait(self) -> bool:
+        """Until then; False once it is closed."""
+        try:
+            os.read(self._file, 8)
+        except OSError:
+            return False
+        if self._is_over:
+            os.close(self._file)
+        return not self._is_over
+
+    def close(self) -> None:
+        """Let go who waits; in a forked process, where nobody does, the parent's timer stays as it is set."""
+        self._is_over = True
+        if os.getpid() == self._process:
+            self.set(1)
+        else:
+            os.close(self._file)
