@@ -116,7 +116,7 @@ class Trials(Frozen):
         files: What changed in the working folder while the program ran first, and no other program has open.
         notes: What qualifies all of it.
         seconds: What all runs took.
-        is_cut: Whether Ctrl-C ended it.
+        is_cut: Whether Ctrl-C or a signal ended it.
     """
 
     kind: Literal["trials"] = "trials"

@@ -49,7 +49,7 @@ def document(trials: Trials) -> doc.Document:
         id="trials",
         name=trials.program,
         headline=headline(trials),
-        beside="Ctrl-C ended the session: what was known by then." if trials.is_cut else "",
+        beside="Ctrl-C or a signal ended the session: what was known by then." if trials.is_cut else "",
         facts=tuple(_facts(trials)),
         sections=tuple(_sections(trials)),
         tone="good" if _best(trials) else "strong",
@@ -76,6 +76,8 @@ def _outcome(trials: Trials) -> str:
         return _undecided(trials)
     if results & {"same", "slower"}:
         return "No fix made the steps shorter"
+    if trials.is_cut and results <= {"not_tried"}:
+        return "The session ended before a fix was measured"
     return _NOT_MEASURED.get(frozenset(results), "No fix could be measured")
 
 

@@ -30,11 +30,12 @@ Tell: TypeAlias = Callable[[str, Gain | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The program as it is: what its first timed run showed."""
+    """The program as it is: what its first timed run showed. `block_s` is what a block takes, waits included."""
 
     step_ms: float
     ready: timings.Ready
     spread: Gain | None
+    block_s: float
 
     @property
     def blocks(self) -> int:
@@ -44,10 +45,19 @@ class Base:
 
     def seconds_for(self, idea: Idea, look: int = 0) -> float:
         """What trying it takes up to this look, the first by default, after the start of each process."""
-        block_s = (block_steps(self.step_ms) + 1) * self.step_ms / 1e3
         if patches.toggles(idea.uses, self.ready.device):
-            return self.ready.seconds + 2 * BLOCKS[look] * block_s
-        return 2 * PROCESSES[0] * (self.ready.seconds + self.blocks * block_s)
+            return self.ready.seconds + 2 * BLOCKS[look] * self.block_s
+        return 2 * PROCESSES[look] * (self.ready.seconds + self.blocks * self.block_s)
+
+    def expected_s(self, idea: Idea, within: float) -> float:
+        """What trying it takes if its interval is as wide as that of the program against itself.
+
+        The width falls with the root of the number of pairs.
+        """
+        ladder = BLOCKS if patches.toggles(idea.uses, self.ready.device) else PROCESSES
+        needed = self.spread.pairs * (self.spread.half_width / within) ** 2 if self.spread else ladder[1]
+        looks = [look for look, pairs in enumerate(ladder) if pairs >= needed]
+        return self.seconds_for(idea, looks[0] if looks else len(ladder) - 1)
 
 
 def block_steps(step_ms: float | None) -> int:
@@ -93,7 +103,7 @@ class Bench:
         self.digests.append(ready.digest)
         self.step_ms = step_ms
         against_itself, _ = gain(timings.log_ratios(turns), BLOCKS, 0.0)
-        return Base(step_ms, ready, against_itself), ended
+        return Base(step_ms, ready, against_itself, (ended.seconds - ready.seconds) / len(turns)), ended
 
     def itself(self) -> Gain | None:
         """The program against itself, with blocks and an end as a trial has them."""

@@ -87,6 +87,8 @@ class Session:
                 self._try(self._program(Path(place)), chosen)
         except KeyboardInterrupt:
             self.is_cut = True
+            cut = Missing("session_cut")
+            self.trials += [not_tried(idea, cut) for idea in self.chosen[len(self.trials) :]]
         return self.outcome()
 
     def outcome(self) -> Trials:
@@ -127,7 +129,8 @@ class Session:
             self._time_base(bench)
         if self.base is None or not chosen:
             return
-        self.options.estimate(sum(self.base.seconds_for(idea, 1) for idea in chosen), len(chosen))
+        expected_s = sum(self.base.expected_s(idea, self.options.within) for idea in chosen)
+        self.options.estimate(min(expected_s, bench.remaining_s), len(chosen))
         for number, idea in enumerate(chosen):
             helped = any(trial.is_recommended for trial in self.trials)
             self.trials.append(self.attempt(bench, idea, self.base, len(chosen) - number + helped))
@@ -153,14 +156,7 @@ class Session:
         """The next of so many trials; one that cannot end in the time that is left is not begun."""
         least_s = base.seconds_for(idea)
         if reason := self._spent(idea, least_s, bench.remaining_s):
-            return Trial(
-                name=idea.name,
-                rule=idea.rule,
-                uses=idea.uses,
-                claimed=idea.claimed,
-                result="not_tried",
-                reasons=(Reason.of(reason),),
-            )
+            return not_tried(idea, reason)
         bench.program = self.calm(bench.program)
         bench.allot(trials, least_s)
         return bench.trial(idea, base)
@@ -200,6 +196,18 @@ class Session:
         if self.files and not self.options.scratch and not self.options.may_repeat(self.files):
             names = ", ".join(self.files[:3])
             raise UsageError(f"files changed while the program ran ({names}), and may again; give --scratch or --yes")
+
+
+def not_tried(idea: Idea, reason: Missing) -> Trial:
+    """What is known of an idea that there was no time for."""
+    return Trial(
+        name=idea.name,
+        rule=idea.rule,
+        uses=idea.uses,
+        claimed=idea.claimed,
+        result="not_tried",
+        reasons=(Reason.of(reason),),
+    )
 
 
 def program_name(command: Sequence[str]) -> str:

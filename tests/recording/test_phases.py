@@ -195,7 +195,7 @@ def test_recorded_steps_have_the_numbers_that_the_program_counts(time: list[int]
 def test_a_long_run_of_steps_has_the_medians_of_twenty_pieces():
     steps = [1.0] * 50 + [3.0] * 55
     assert clock.thinned(steps) == [1.0] * 10 + [3.0] * 10
-    assert clock.thinned(steps[:99]) == []
+    assert clock.thinned(steps[:39]) == []
 
 
 def test_steps_far_beyond_the_median_of_their_lap_are_uneven():

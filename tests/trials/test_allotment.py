@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from advisor.model.trials import Claim, Trial, Use
+from advisor.model.trials import Claim, Gain, Trial, Use
 from advisor.trials import load, measurement
 from advisor.trials.ideas import Idea, Untried, largest_untried
 from advisor.trials.measurement import Base, Bench, block_steps
@@ -21,7 +22,12 @@ NOW = 1000.0
 
 
 def base(step_ms: float) -> Base:
-    return Base(step_ms, Ready(seconds=5.0, digest=None, device="cpu", ranks=1), None)
+    return Base(
+        step_ms,
+        Ready(seconds=5.0, digest=None, device="cpu", ranks=1),
+        None,
+        block_s=step_ms * (block_steps(step_ms) + 1) / 1e3,
+    )
 
 
 @pytest.fixture
@@ -49,6 +55,29 @@ def test_what_a_trial_needs_is_its_first_look():
     """Blocks: 6 pairs of 1 + 9 steps. Processes: 4 pairs of a start and 23 blocks, which have two seconds of steps."""
     assert base(10.0).seconds_for(Idea("x", (FUSED,)), 0) == pytest.approx(5 + 2 * 6 * 10 * 0.01)
     assert base(10.0).seconds_for(Idea("x", (WORKERS,)), 0) == pytest.approx(2 * 4 * (5 + 23 * 10 * 0.01))
+
+
+@pytest.mark.parametrize(
+    ("half_width", "use", "pairs"), [(0.02, FUSED, 6), (0.09, FUSED, 48), (0.09, WORKERS, 16), (None, WORKERS, 8)]
+)
+def test_the_time_to_expect_is_that_of_as_many_pairs_as_the_machine_asks_for(half_width, use: Use, pairs: int):
+    """Twelve pairs have this half-width; 0.05 is asked for, so over three times as many are needed of 0.09."""
+    gain = None if half_width is None else Gain(ratio=1, low=1 - half_width, high=1 + half_width, pairs=12)
+    each_s = 0.1 if use is FUSED else 5 + 23 * 0.1
+    expected_s = replace(base(10.0), spread=gain).expected_s(Idea("x", (use,)), 0.05)
+    assert expected_s == pytest.approx(2 * pairs * each_s + 5 * (use is FUSED))
+
+
+def test_a_session_that_is_ended_names_what_it_did_not_come_to(monkeypatch: pytest.MonkeyPatch):
+    of = session()
+    of.chosen = [Idea("x", (FUSED,))]
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "_try", end)
+    trials = of.run()
+    assert [(trial.name, trial.result) for trial in trials.trials] == [("x", "not_tried")]
 
 
 def session(*trials: Trial) -> Session:

@@ -1,6 +1,6 @@
 """What `advisor record` samples: lines that take the time, waits for Python's lock, and steps that grow."""
 
-from math import sqrt
+from math import hypot, sqrt
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,8 @@ _SIGMAS: Final = 2
 _MOST_LINES: Final = 3
 _LITTLE: Final = 0.02
 _RECORDED: Final = 0.5
+_BLOCKS: Final = 4
+_OF_WAITS: Final = 1 / 3
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -43,16 +45,27 @@ def _kind(view: DeviceView) -> Kind | None:
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
-    """What is saved without the line, in ms: its share less and more twice its standard error; of recorded calls half.
+    """What is saved without the line, in ms: less and more twice the error; of recorded calls half, or all.
 
-    To record Python's calls makes them longer.
+    The error has that of the samples, and what another hour may bring. To record Python's calls makes them longer.
     """
     share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * long_factor(view)
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms
-    error = _SIGMAS * sqrt(share * (1 - share) / samples)
+    error = _SIGMAS * hypot(sqrt(share * (1 - share) / samples), share * view.once(_unsteadiness))
     return max(0.0, share - error) * step_ms, min(1.0, share + error) * step_ms
+
+
+def _unsteadiness(view: DeviceView) -> float:
+    """The relative error of a line's time from one hour to another, as far as blocks of steps and waits show it."""
+    delay_ms, pace_ms = view.process.get("unprofiled_delay_ms") or 0.0, view.process.get("pace_ms") or ()
+    ends_ms = [ms for ms in (view.process.get("before_ms"), view.process.get("after_ms")) if ms]
+    blocks_ms = [*ends_ms, *(float(np.median(block)) for block in np.array_split(pace_ms, _BLOCKS) if len(block))]
+    if not ends_ms:
+        return 0.0
+    waits = delay_ms / (delay_ms + float(np.mean(ends_ms)))
+    return hypot(float(np.std(blocks_ms) / np.mean(blocks_ms)), _OF_WAITS * waits)
 
 
 def _others(view: DeviceView) -> str:
@@ -142,7 +155,7 @@ _STEADY: Final = 0.7  # of pairs of pieces, those of which the later one is long
 
 
 def _unknown_pace(view: DeviceView) -> Missing | None:
-    return None if view.process.get("pace_ms") else Missing("few_stack_samples", samples=0)
+    return None if view.process.get("pace_ms") else Missing("short_pace")
 
 
 def _pace_ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -163,7 +176,7 @@ of_pace = of_devices(__name__, unknown=_unknown_pace)
 of_pace("step_growth", _growth, unit="ratio").says(
     "How many times as long a step takes at the end of a long run as at its begin, if it grows steadily; else 1.",
     "median step of the last tenth / of the first, without waits for a CPU because of other programs, of steps that "
-    "`advisor record` samples last, 100 or more; 1 if the rank correlation of 20 pieces with their order is below 0.7",
+    "`advisor record` samples last, 40 or more; 1 if the rank correlation of 20 pieces with their order is below 0.7",
     "Kendall's rank correlation",
 )
 of_pace("growth_first_ms", lambda view: view.once(_pace_ends_ms)[0]).says(

@@ -13,7 +13,7 @@ now_ns = time.perf_counter_ns
 _DIGITS = 6  # of milliseconds: nanoseconds
 _LEAST_MS = 1e-6
 _THREE_SIGMA, _LEAST_EXCESS = 3 * 1.4826, 0.1  # of the median absolute deviation; of the median
-_PIECES, _LEAST_PIECE = 20, 5  # steps
+_PIECES, _LEAST_PIECE = 20, 2  # steps
 
 
 class Times:
@@ -154,7 +154,7 @@ def long_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:
 
 
 def thinned(steps_ms: Sequence[float]) -> list[float]:
-    """The medians of twenty equal pieces of a run of steps; none of fewer than a hundred steps."""
+    """The medians of twenty equal pieces of a run of steps; none of fewer than forty steps."""
     size = len(steps_ms) // _PIECES
     pieces = [steps_ms[at * size : (at + 1) * size] for at in range(_PIECES)] if size >= _LEAST_PIECE else []
     return [median for median in map(_median, pieces) if median is not None]

@@ -42,6 +42,15 @@ def test_a_line_that_saves_a_file_has_its_share_and_the_advice_for_it():
     assert values["line_gain_ms"] == pytest.approx(0.4 + 2 * (0.4 * 0.6 / 100) ** 0.5)
 
 
+def test_the_saving_has_what_another_hour_may_bring():
+    """Blocks of 9 and 11 ms differ by a tenth; of 15 ms a step waits 5, a third of which counts."""
+    of = trace(BACKWARD, stack("train.py:12", "torch.save", "torch/serialization.py: save", samples=40))
+    of.process.update(before_ms=9.0, after_ms=11.0, unprofiled_delay_ms=5.0)  # type: ignore[attr-defined]
+    values = metrics_of(of)
+    error = (0.4 * 0.6 / 100 + 0.4**2 * (0.1**2 + (1 / 9) ** 2)) ** 0.5
+    assert values["line_gain_ms"] - values["line_least_gain_ms"] == pytest.approx(4 * error)
+
+
 def test_lines_that_only_some_steps_run_are_why_these_are_long():
     """A tenth of the steps is uneven; of 100 ms a line of every step has 10 in them, one that saves a file has all."""
     even = BACKWARD | {"ns": 900_000_000, "long_ns": 90_000_000}
