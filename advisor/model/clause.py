@@ -2,20 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Self, TypeAlias
 
 from advisor.text import FORMATS, count, one_line
-from advisor.vocabulary.limits import with_limits
-from advisor.yamltree import Yaml
 
 Fact: TypeAlias = float | int | str
-
-
-def sentences(name: str) -> dict[str, str]:
-    """The sentences of a YAML file beside this one, by code; `{queued_gap}` and the like stand for limits."""
-    written = Yaml(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8")).value
-    return {code: with_limits(sentence) for code, sentence in written.items()}
 
 
 @dataclass(frozen=True, init=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
-from advisor.model.clause import Clause, sentences
+from advisor.model.clause import Clause
+from advisor.vocabulary.limits import table
 
-REASONS: Final = sentences("missing")
+REASONS: Final[Mapping[str, str]] = table(__file__, "missing")
 
 
 class Missing(Clause):

@@ -1,12 +1,14 @@
 """What a reader of a report should know of the recording and of how it was read and judged: codes of notes.yaml."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from advisor.model.clause import Clause, sentences
+from advisor.model.clause import Clause
+from advisor.vocabulary.limits import table
 
 FRAGMENT: Final = "fragment"
 
-NOTES: Final = sentences("notes")
+NOTES: Final[Mapping[str, str]] = table(__file__, "notes")
 DOUBTS: Final = frozenset(
     {
         *("malformed", "ends_early", "gzip_damaged", "gzip_cut_off", "bytes_changed", "cut_off", "damaged"),

@@ -1,11 +1,13 @@
 """What a comparison remarks on its verdict, its sides and its findings: codes of remarks.yaml."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from advisor.model.clause import Clause, Fact, sentences
+from advisor.model.clause import Clause, Fact
 from advisor.model.reason import Reason
+from advisor.vocabulary.limits import table
 
-REMARKS: Final = sentences("remarks")
+REMARKS: Final[Mapping[str, str]] = table(__file__, "remarks")
 
 
 class _Remark(Clause):

@@ -1,8 +1,10 @@
 """Limits that sort time into categories; those that fire a finding stand in its rule."""
 
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from advisor.text import ns
+from advisor.yamltree import Yaml
 
 LAUNCH_GAP_NS: Final = 1_000_000
 """The longest gap that counts as the price of launching: in a longer one the host does something else."""
@@ -56,18 +58,15 @@ The two limits by which XProf's overview page calls launches and other work of t
 one job vary by 1 to 3 %.
 """
 
-LAUNCH_GAP, QUEUED_GAP, SLOW_CALL, UNRECORDED_WAIT = map(
-    ns, (LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS)
-)
-CODE_LOAD, SET_UP, LONG_CALL = map(ns, (CODE_LOAD_NS, SET_UP_NS, LONG_CALL_NS))
-"""The same in words."""
-
 _WORDS: Final = {
-    "{code_load}": CODE_LOAD,
+    "{code_load}": ns(CODE_LOAD_NS),
     "{dispatch}": ns(DISPATCH_NS),
-    "{launch_gap}": LAUNCH_GAP,
-    "{queued_gap}": QUEUED_GAP,
-    "{slow_call}": SLOW_CALL,
+    "{launch_gap}": ns(LAUNCH_GAP_NS),
+    "{long_call}": ns(LONG_CALL_NS),
+    "{queued_gap}": ns(QUEUED_GAP_NS),
+    "{set_up}": ns(SET_UP_NS),
+    "{slow_call}": ns(SLOW_CALL_NS),
+    "{unrecorded_wait}": ns(UNRECORDED_WAIT_NS),
     "{worker_join}": ns(WORKER_JOIN_NS),
 }
 
@@ -77,3 +76,8 @@ def with_limits(text: str) -> str:
     for name, limit in _WORDS.items() if "{" in text else ():
         text = text.replace(name, limit)
     return text
+
+
+def table(module: str, name: str) -> Any:  # noqa: ANN401 - any table
+    """What a YAML file beside a module says, with these limits in its texts."""
+    return Yaml(with_limits(Path(module).with_name(f"{name}.yaml").read_text("utf-8"))).value

@@ -108,12 +108,12 @@ of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=(
 of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",)).says(
     "Part of the step in which nothing runs on the device; its causes are parts of it.", "1 - device_busy_share"
 )
-for _cause in idle_causes.IDLE_CAUSES.values():
+for _code, _cause in idle_causes.IDLE_CAUSES.items():
     measure(
-        f"{_cause.code}_idle_share",
-        partial(_cause_share, cause=_cause.code),
-        needs=("device_ops.dur_ns",) if _cause.code in _AMONG_KERNELS else (),
-        where=waits_that_cost if _cause.code == "sync" else _longest(_cause.code),
+        f"{_code}_idle_share",
+        partial(_cause_share, cause=_code),
+        needs=("device_ops.dur_ns",) if _code in _AMONG_KERNELS else (),
+        where=waits_that_cost if _code == "sync" else _longest(_code),
     ).says(
         f"Part of the step in which the device idles and {_cause.meaning}.",
         f"idle time, all streams merged, in which {_cause.rule} / step time",
