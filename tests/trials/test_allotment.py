@@ -9,7 +9,7 @@ import pytest
 
 from advisor.model.trials import Claim, Gain, Trial, Use
 from advisor.trials import load, measurement
-from advisor.trials.ideas import Idea, Untried, largest_untried
+from advisor.trials.ideas import Idea, largest_untried
 from advisor.trials.measurement import Base, Bench, block_steps
 from advisor.trials.processes import Ended, Program
 from advisor.trials.results import Evidence, trial_of
@@ -100,7 +100,7 @@ def test_the_same_change_is_tried_once(bench: Bench):
 
 def test_the_largest_finding_is_told_of_where_it_cannot_be_tried():
     ideas = [Idea("none", ()), Idea("some", (), claimed=Claim(low_share=0.1, high_share=0.3))]
-    untried = [Untried("more", Claim(low_share=0.2, high_share=0.3)), Untried("less", None)]
+    untried = [Idea("more", (), claimed=Claim(low_share=0.2, high_share=0.3)), Idea("less", ())]
     assert largest_untried(ideas, untried) == untried[0].claimed
     assert largest_untried(ideas, untried[1:]) is None
     assert largest_untried([], []) is None
