@@ -87,18 +87,8 @@ def recordings(
             continue
         known, note = _labelled(source, settings.config, labels, files)
         marks = [part for file, (mark, _) in zip(source.files, stamps, strict=True) for part in (file, mark)]
-        jobs.append(
-            Job(
-                source=source,
-                labels=known,
-                note=note,
-                fingerprint=hashed(*marks, known.canonical(), note or ""),
-                bytes=sum(size(file) or 0 for file in source.files),
-                started=_started(known, (moment for _, moment in stamps)),
-                started_from="label" if known.when else "file",
-                settings=settings,
-            )
-        )
+        fingerprint = hashed(*marks, known.canonical(), note or "")
+        jobs.append(_job(source, known, note, fingerprint, (moment for _, moment in stamps), settings))
     bad += [_refused(path, r.why, settings, labels, files) for r in rejected for path in (r.path, *r.others)]
     profiled = {place for job in (*jobs, *bad) for place in (job.source.path, *above(job.source.path))}
     bare = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
@@ -132,21 +122,21 @@ def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str],
         mark, written = "", None
     source = Recording(path, path, "", (file,))
     known, _ = _labelled(source, settings.config, labels, files)
-    return Job(
-        source=source,
-        labels=known,
-        note=why,
-        fingerprint=hashed(path, why, mark, known.canonical()),
-        bytes=size(file) or 0,
-        started=_started(known, [written]),
-        started_from="label" if known.when else "file",
-        settings=settings,
-    )
+    return _job(source, known, why, hashed(path, why, mark, known.canonical()), [written], settings)
 
 
-def _started(labels: Labels, written: Iterable[dt.datetime | None]) -> dt.datetime:
-    """When a run started; for want of a label, when its newest file was written."""
-    return labels.when or max(filter(None, written), default=dt.datetime.now(dt.UTC))
+def _job(  # noqa: PLR0913, PLR0917 - what is known of it
+    source: Recording,
+    labels: Labels,
+    note: str | None,
+    fingerprint: str,
+    written: Iterable[dt.datetime | None],
+    settings: Settings,
+) -> Job:
+    """A job; for want of a label, it started when its newest file was written."""
+    started = labels.when or max(filter(None, written), default=dt.datetime.now(dt.UTC))
+    length = sum(size(file) or 0 for file in source.files)
+    return Job(source, labels, note, fingerprint, length, started, "label" if labels.when else "file", settings)
 
 
 class _Nearest:

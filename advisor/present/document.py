@@ -39,12 +39,11 @@ class Text(Struct, frozen=True):
 
 
 class Lines(Struct, frozen=True):
-    """A list, one text per line; `title` stands above it."""
+    """A list, one text per line."""
 
     lines: tuple[str, ...]
     tone: Tone = "plain"
     level: Level = Level.BOTH
-    title: str = ""
 
 
 class Pair(Struct, frozen=True):
@@ -64,7 +63,6 @@ class Pairs(Struct, frozen=True):
     """Names and what belongs to each; `title` stands above them."""
 
     pairs: tuple[Pair, ...]
-    tone: Tone = "plain"
     level: Level = Level.BOTH
     title: str = ""
 

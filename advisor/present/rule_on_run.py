@@ -9,7 +9,7 @@ from advisor.metrics import Measurements
 from advisor.metrics.selectors import device_steps, host_steps
 from advisor.model.finding import Finding, Value
 from advisor.model.intervals import Intervals
-from advisor.rules.evaluation import verdicts
+from advisor.rules.evaluation import value_of, verdicts
 from advisor.rules.expressions import comparisons, parse
 from advisor.rules.judge import Judgement, judge, unmet
 from advisor.rules.python import used_metrics
@@ -138,11 +138,7 @@ def distinct(values: list[Value], unit: str) -> list[str]:
 
 
 def _value(rule: Rule, text: str, row: Mapping[str, Value]) -> Value:
-    expression = parse(text, {*row, *rule.params})
-    known = {name: row[name] for name in expression.names - rule.params.keys()}
-    if None in known.values():
-        return None
-    value: Value = expression.over(pl.DataFrame([known or {"": None}]), rule.params)[0]
+    value: Value = value_of(parse(text, {*row, *rule.params}), row, rule)
     return value
 
 

@@ -10,20 +10,8 @@ from advisor.model.report import Report
 from advisor.text import one_line
 
 _COLUMNS: Final = (
-    *(
-        "run",
-        "worker",
-        "device",
-        "name",
-        "op",
-        "module",
-        "shapes",
-        "grid",
-        "block",
-        "registers",
-        "shared_bytes",
-        "family",
-    ),
+    *("run", "worker", "device", "name", "op", "module", "shapes"),
+    *("grid", "block", "registers", "shared_bytes", "family"),
     *("verdict", "calls", "total_ms", "min_us", "mean_us", "max_us", "blocks_per_sm", "sm_efficiency"),
     *("occupancy", "tflops", "possible_tflops", "gbs", "possible_gbs", "reached"),
 )

@@ -146,9 +146,10 @@ def _section(section: doc.Section, links: str | None) -> Iterator[str]:
 
 
 def _block(block: doc.Block, links: str | None) -> Iterator[str]:
-    """One block; every kind has its function."""
-    text = _DRAWS[type(block)](block, links)
-    yield from ([text] if isinstance(text, str) else text)
+    """One block; marks and what scripts draw need a finer medium."""
+    if draw := _DRAWS.get(type(block)):
+        text = draw(block, links)
+        yield from ([text] if isinstance(text, str) else text)
 
 
 def _text(block: doc.Text, _links: str | None) -> str:
@@ -158,10 +159,8 @@ def _text(block: doc.Text, _links: str | None) -> str:
     return label + marks.get(block.tone, "**{}**").format(words)
 
 
-def _lines(block: doc.Lines, _links: str | None) -> Iterator[str]:
-    if block.title:
-        yield f"**{escape(block.title)}**"
-    yield _list(prose(line) for line in block.lines)
+def _lines(block: doc.Lines, _links: str | None) -> str:
+    return _list(prose(line) for line in block.lines)
 
 
 def _list(lines: Iterable[str]) -> str:
@@ -206,11 +205,6 @@ def _bars(block: doc.Bars, _links: str | None) -> Iterator[str]:
 def _part(segment: doc.Segment) -> str:
     bar = "█" * round(_BAR * min(max(segment.share, 0.0), 1.0))
     return f"{bar:{_BAR}} {segment.value:>6} {segment.time:>7}  {one_line(segment.label, 60)}"
-
-
-def _no_chart(_block: doc.Strips | doc.Widget, _links: str | None) -> Iterator[str]:
-    """Marks and scripts need a finer medium."""
-    yield from ()
 
 
 def _fenced(text: str) -> str:
@@ -332,9 +326,7 @@ _DRAWS: Final[dict[type, Callable[[Any, str | None], str | Iterable[str]]]] = {
     doc.Figures: _figures,
     doc.Code: _code,
     doc.Bars: _bars,
-    doc.Strips: _no_chart,
     doc.Table: _table,
-    doc.Widget: _no_chart,
     doc.Fold: _fold,
     doc.Findings: _findings,
     doc.Actions: _actions,

@@ -30,11 +30,12 @@ Part: TypeAlias = str | tuple[str, str]
 class Page:
     """A growing text; `width` is that of its lines, in columns.
 
-    `few` is how much of a list there is room for, and `explained` for the evidence of how much of it; `is_tight` leaves
-    out empty lines.
+    `few` is how much of a list there is room for, and `explained` for the evidence of how much of it, unless all is to
+    be shown (`verbose`); `is_tight` leaves out empty lines.
     """
 
     few = explained = 3
+    verbose = False
 
     def __init__(self, width: int, *, color: bool, unicode: bool, is_tight: bool = False) -> None:
         self.width = width
@@ -52,11 +53,9 @@ class Page:
             _environ={},
         )
 
-    def add(self, *parts: Part, margin: int = 0, hang: int = 0, most: int | None = None) -> None:
-        """One paragraph, wrapped; `hang` indents all but its first line, `most` is its greatest number of lines."""
-        lines = list(self._paragraph(parts).wrap(self._console, self.width - margin - hang))
-        if most and len(lines) > most:
-            lines = [*lines[: most - 1], self._cut(lines[most - 1], self.width - margin - hang)]
+    def add(self, *parts: Part, margin: int = 0, hang: int = 0) -> None:
+        """One paragraph, wrapped; `hang` indents all but its first line."""
+        lines = self._paragraph(parts).wrap(self._console, self.width - margin - hang)
         for number, line in enumerate(lines):
             line.rstrip()
             indent = Text(" " * (margin + (hang if number else 0)))
@@ -99,16 +98,6 @@ class Page:
     def text(self) -> str:
         """Everything that was added."""
         return self._out.getvalue().replace(_BOUND, " ").rstrip("\n") + "\n"
-
-    def _cut(self, line: Text, width: int) -> Text:
-        """The line with an ellipsis behind its last word that leaves room for one."""
-        ellipsis = self._printable("…")
-        line.rstrip()
-        while line.cell_len + len(ellipsis) > width:
-            blank = line.plain.rstrip().rfind(" ")
-            line.right_crop(len(line) - blank if blank > 0 else 1)
-            line.rstrip()
-        return line.append(ellipsis)
 
     def _printable(self, text: str) -> str:
         text = shortened(plain(text).replace("\n", " "), _LONGEST)

@@ -58,33 +58,32 @@ def render(
     """The document as lines of text of that width; with `verbose` also what is behind the one screen."""
     for (few, explained), is_tight in product(_ROOM, (False, True)):
         page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, is_tight=is_tight)
-        page.few, page.explained = few, explained
+        page.few, page.explained, page.verbose = few, explained, verbose
         if document.is_several:
             page.add((document.overview, "bold"))
         for section in document.front:
-            _section(page, section, verbose=verbose)
+            _section(page, section)
         for article in document.articles:
             if verbose or document.first in {"", article.id}:
-                _article(page, article, verbose=verbose)
+                _article(page, article)
         if verbose or page.text().count("\n") <= _SCREEN_LINES:
             break
     return page.text()
 
 
-def _article(page: Page, article: doc.Article, *, verbose: bool) -> None:
+def _article(page: Page, article: doc.Article) -> None:
     page.add((article.headline, _TONES[article.tone]))
     if article.beside:
         page.add(article.beside)
     page.add((article.name, "bold"), *(f" · {fact}" for fact in article.facts), margin=_MARGIN)
     for section in article.sections:
-        _section(page, section, verbose=verbose)
+        _section(page, section)
     page.gap()
 
 
-def _section(page: Page, section: doc.Section, *, verbose: bool) -> None:
-    blocks = [block for block in section.blocks if doc.on_screen(block.level, verbose=verbose)]
-    blocks = [block for block in blocks if not isinstance(block, doc.Widget | doc.Strips)]
-    if not blocks or not doc.on_screen(section.level, verbose=verbose):
+def _section(page: Page, section: doc.Section) -> None:
+    blocks = [b for b in section.blocks if doc.on_screen(b.level, verbose=page.verbose) and type(b) in _DRAWS]
+    if not blocks or not doc.on_screen(section.level, verbose=page.verbose):
         return
     if section.is_titled or section.level is doc.Level.BEHIND:
         page.gap()
@@ -92,32 +91,26 @@ def _section(page: Page, section: doc.Section, *, verbose: bool) -> None:
     elif not all(block.level is doc.Level.SCREEN for block in blocks):
         page.gap()
     for block in blocks:
-        _block(page, block, verbose=verbose)
+        _block(page, block)
 
 
-def _block(page: Page, block: doc.Block, *, verbose: bool, margin: int = 0) -> None:
-    """One block; every kind has its function."""
-    _DRAWS[type(block)](page, block, verbose, margin)
+def _block(page: Page, block: doc.Block, margin: int = 0) -> None:
+    _DRAWS[type(block)](page, block, margin)
 
 
-def _text(page: Page, block: doc.Text, _verbose: bool, margin: int) -> None:  # noqa: FBT001 - as all that draw blocks
+def _text(page: Page, block: doc.Text, margin: int) -> None:
     label = f"{block.label} " if block.label.endswith(":") else f"{block.label}  " if block.label else ""
     page.add((label, "bold"), (block.text, _TONES[block.tone]), margin=margin, hang=5 if margin else 0)
 
 
-def _lines(page: Page, block: doc.Lines, _verbose: bool, margin: int) -> None:  # noqa: FBT001
-    _title(page, block.title, margin)
+def _lines(page: Page, block: doc.Lines, margin: int) -> None:
     for line in block.lines:
         page.add((line, _TONES[block.tone]), margin=margin + _MARGIN, hang=_MARGIN)
 
 
-def _title(page: Page, title: str, margin: int) -> None:
-    if title:
-        page.add((title, "bold"), margin=margin)
-
-
-def _pairs(page: Page, block: doc.Pairs, _verbose: bool, margin: int) -> None:  # noqa: FBT001
-    _title(page, block.title, margin)
+def _pairs(page: Page, block: doc.Pairs, margin: int) -> None:
+    if block.title:
+        page.add((block.title, "bold"), margin=margin)
     for pair in block.pairs:
         page.add(*_pair(pair), margin=margin + _MARGIN, hang=_MARGIN)
 
@@ -136,7 +129,7 @@ def _pair(pair: doc.Pair) -> Iterator[Part]:
     yield f": {pair.text}" if names and pair.text else pair.text
 
 
-def _figures(page: Page, block: doc.Figures, _verbose: bool, margin: int) -> None:  # noqa: FBT001
+def _figures(page: Page, block: doc.Figures, margin: int) -> None:
     for sentence in block.says:
         page.add(sentence, margin=margin + _MARGIN, hang=_MARGIN)
     if not block.says and block.group is None:
@@ -144,11 +137,11 @@ def _figures(page: Page, block: doc.Figures, _verbose: bool, margin: int) -> Non
         page.add((" · ".join(parts), "dim"), margin=margin)
 
 
-def _code(page: Page, block: doc.Code, _verbose: bool, margin: int) -> None:  # noqa: FBT001
+def _code(page: Page, block: doc.Code, margin: int) -> None:
     page.code(block.text, margin=margin + 2 * _MARGIN)
 
 
-def _bars(page: Page, block: doc.Bars, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
+def _bars(page: Page, block: doc.Bars, _margin: int) -> None:
     """Bars of glyphs, then what their parts are."""
     if not block.bars:
         page.add(block.none)
@@ -202,13 +195,9 @@ def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
     yield row
 
 
-def _strips(_page: Page, _block: doc.Strips, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
-    """Marks on a line need a finer medium."""
-
-
-def _table(page: Page, block: doc.Table, verbose: bool, margin: int) -> None:  # noqa: FBT001
+def _table(page: Page, block: doc.Table, margin: int) -> None:
     """Columns as wide as their cells, where there is no room some left out and text wrapped; else rows as lines."""
-    rows = block.rows if verbose or not block.few else block.rows[: block.few]
+    rows = block.rows if page.verbose or not block.few else block.rows[: block.few]
     if not rows:
         page.add(block.none, margin=margin)
         return
@@ -263,17 +252,13 @@ def _cell(row: doc.Row, cell: doc.Cell) -> list[Part]:
     return [(cell.text, _TONES[row.tone]), (f"  {cell.beside}" if cell.beside else "", "dim")]
 
 
-def _fold(page: Page, block: doc.Fold, verbose: bool, margin: int) -> None:  # noqa: FBT001
+def _fold(page: Page, block: doc.Fold, margin: int) -> None:
     page.add((block.title, "bold"), margin=margin + _MARGIN)
     for inner in block.blocks:
-        _block(page, inner, verbose=verbose, margin=margin + _MARGIN)
+        _block(page, inner, margin + _MARGIN)
 
 
-def _widget(_page: Page, _block: doc.Widget, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
-    """Scripts draw these."""
-
-
-def _findings(page: Page, block: doc.Findings, _verbose: bool, _margin: int) -> None:  # noqa: FBT001
+def _findings(page: Page, block: doc.Findings, _margin: int) -> None:
     for finding in block.findings:
         page.gap()
         _finding(page, finding)
@@ -297,7 +282,7 @@ def _finding(page: Page, finding: doc.Finding) -> None:
 
 def _behind(page: Page, finding: doc.Finding) -> None:
     for reason in finding.reasons:
-        _block(page, reason, verbose=True, margin=_MARGIN)
+        _block(page, reason, _MARGIN)
     for fix in (*finding.fixes, *finding.other_fixes):
         label = f"Fix ({fix.framework})  " if fix.framework else "Fix  "
         page.add((label, "bold"), fix.do, margin=_MARGIN, hang=5)
@@ -305,14 +290,14 @@ def _behind(page: Page, finding: doc.Finding) -> None:
             page.code(code, margin=_MARGIN + 5)
 
 
-def _actions(page: Page, block: doc.Actions, verbose: bool, _margin: int) -> None:  # noqa: FBT001
+def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
     """Each action in one paragraph; as many as there is room for on the one screen."""
     page.gap()
-    actions = block.actions if verbose else block.actions[: page.few]
+    actions = block.actions if page.verbose else block.actions[: page.few]
     for action in actions:
         grade = GRADES[action.severity]
         new = ("NEW ", "bold red") if action.is_new else ""
-        is_explained = verbose or action.number <= page.explained
+        is_explained = page.verbose or action.number <= page.explained
         says = " ".join(filter(None, (action.changes, action.says if is_explained else "")))
         rules = (f" [{', '.join(action.rules)}]", "cyan")
         mark = (f"{grade.mark} ", grade.style)
@@ -327,16 +312,14 @@ def _actions(page: Page, block: doc.Actions, verbose: bool, _margin: int) -> Non
     page.gap()
 
 
-_DRAWS: Final[dict[type, Callable[[Page, Any, bool, int], None]]] = {
+_DRAWS: Final[dict[type, Callable[[Page, Any, int], None]]] = {
     doc.Text: _text,
     doc.Lines: _lines,
     doc.Pairs: _pairs,
     doc.Figures: _figures,
     doc.Code: _code,
     doc.Bars: _bars,
-    doc.Strips: _strips,
     doc.Table: _table,
-    doc.Widget: _widget,
     doc.Fold: _fold,
     doc.Findings: _findings,
     doc.Actions: _actions,

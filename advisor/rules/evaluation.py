@@ -93,14 +93,16 @@ def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix
 
 def _holding(rule: Rule, row: Mapping[str, object]) -> dict[tuple[int, str], bool | None]:
     """Whether each condition holds; None where what it needs is not known."""
-    return {key: _holds(condition, row, rule) for key, condition in rule.fix_conditions().items()}
+    values = ((key, value_of(condition, row, rule)) for key, condition in rule.fix_conditions().items())
+    return {key: None if value is None else bool(value) for key, value in values}
 
 
-def _holds(condition: Expression, row: Mapping[str, object], rule: Rule) -> bool | None:
-    known = {name: row[name] for name in condition.names - rule.params.keys()}
+def value_of(expression: Expression, row: Mapping[str, object], rule: Rule) -> Any:  # noqa: ANN401 - a number, a text or a truth
+    """What an expression of the rule comes to in a row of metrics; None where what it needs is not known."""
+    known = {name: row[name] for name in expression.names - rule.params.keys()}
     if None in known.values():
         return None
-    return bool(condition.over(pl.DataFrame([known or {"": None}]), rule.params)[0])
+    return expression.over(pl.DataFrame([known or {"": None}]), rule.params)[0]
 
 
 def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Iterable[str]) -> Verdict:
