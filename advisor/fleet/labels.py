@@ -18,6 +18,7 @@ from advisor.inputs.storage import head_of
 from advisor.model.trials import Trials
 from advisor.render.json import read_as
 from advisor.text import one_line, plain
+from advisor.vocabulary.limits import table
 from advisor.yamltree import MOST_BYTES, FormError, Yaml, decoded
 
 FILE: Final = "run.yaml"
@@ -29,29 +30,8 @@ LAST: Final = "last"
 _LONGEST: Final = 300
 _YEARS: Final = range(1970, 2200)  # within the nanoseconds of the store
 
-SYSTEMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    "slurm": {
-        "job": ("SLURM_JOB_NAME",),
-        "team": ("SLURM_JOB_ACCOUNT",),
-        "owner": ("SLURM_JOB_USER",),
-        "slurm_job_id": ("SLURM_JOB_ID",),
-        "partition": ("SLURM_JOB_PARTITION",),
-    },
-    "kubernetes": {
-        "job": ("JOB_NAME", "POD_NAME", "HOSTNAME"),
-        "team": ("POD_NAMESPACE", "NAMESPACE"),
-        "node": ("NODE_NAME",),
-    },
-    "wandb": {
-        "job": ("WANDB_NAME",),
-        "team": ("WANDB_ENTITY",),
-        "model": ("WANDB_PROJECT",),
-        "owner": ("WANDB_USERNAME",),
-        "wandb_run_id": ("WANDB_RUN_ID",),
-    },
-}
-"""By system, the label that each of its environment variables tells; Kubernetes' are those that the downward API is
-commonly mapped to."""
+SYSTEMS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = table(__file__, "systems")
+"""By system, the variables of its environment that tell a label, the first one first: systems.yaml."""
 
 
 class Labels(BaseModel):

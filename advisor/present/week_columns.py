@@ -14,29 +14,11 @@ FEW: Final = 8
 """Rows of a table that the one screen shows."""
 
 _SAYS_NOTHING: Final = frozenset({"", DASH, label(None)})
-# columns that go first where there is no room for all, the last one first
-_RANKS: Final = {
-    name: rank
-    for rank, name in enumerate(
-        (
-            "GPU",
-            "Team",
-            "Jobs",
-            "Idle",
-            "Busy, %",
-            "Of the step",
-            "Before",
-            "Was",
-            "New",
-            "Range",
-            "Unknown",
-            "Step",
-            "Runs",
-            "Hours of",
-        ),
-        start=1,
-    )
-}
+_LEFT_OUT: Final = (
+    "GPU", "Team", "Jobs", "Idle", "Busy, %", "Of the step", "Before",
+    "Was", "New", "Range", "Unknown", "Step", "Runs", "Hours of",
+)  # fmt: skip
+"""Columns that go first where there is no room for all, the last one first."""
 
 
 class Column(NamedTuple):
@@ -137,7 +119,7 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
 
 
 def _rank(head: str) -> int:
-    return max((rank for name, rank in _RANKS.items() if head.startswith(name)), default=0)
+    return max((rank for rank, name in enumerate(_LEFT_OUT, 1) if head.startswith(name)), default=0)
 
 
 def _informative(of: doc.Table) -> doc.Table:
