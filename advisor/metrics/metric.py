@@ -181,7 +181,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         def took_ns(view: DeviceView) -> int:
             return _took_ns(view, spans(view.once(rows)))
 
-        places: Details = {"where": lambda view: longest(view.once(rows)), **more}
+        places: Details = {"where": longest(rows), **more}
         measures: Mapping[Give, Words] = {
             "share": self(f"{name}_share", lambda view: took_ns(view) / view.total_ns, **places),
             "ms": self(f"{name}_ms", lambda view: view.per_step_ms(took_ns(view))),

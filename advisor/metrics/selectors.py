@@ -178,8 +178,7 @@ class Selector:
 
     def places(self, view: DeviceView) -> pl.DataFrame:
         """Its longest rows as places to point at."""
-        rows = view.once(self.rows)
-        return places(view, rows) if self.is_of_host else longest(rows)
+        return (places(self.rows) if self.is_of_host else longest(self.rows))(view)
 
     def in_words(self, view: DeviceView) -> str:
         """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels the ops that launched them."""

@@ -1,6 +1,7 @@
 """What is computed in the used steps: every kernel, or on the host every op, with what its names and inputs tell."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -130,8 +131,12 @@ def largest(view: DeviceView, rows: pl.DataFrame) -> str:
     return largest_first(times.items(), lambda ns: ms(view.per_step_ms(ns)))
 
 
-def longest(rows: pl.DataFrame) -> pl.DataFrame:
+def longest(rows: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView], pl.DataFrame]:
     """The longest call of each kernel, the kernel with the most time first, as places to point at."""
+    return lambda view: _longest(view.once(rows))
+
+
+def _longest(rows: pl.DataFrame) -> pl.DataFrame:
     totals = rows.group_by("name").agg(total=pl.col("dur_ns").sum())
     table = pl.when(pl.col("kind").is_null()).then(pl.lit("host_ops")).otherwise(pl.lit("device_ops"))
     return (

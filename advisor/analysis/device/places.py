@@ -1,6 +1,7 @@
 """Host and device ops as places to point at in a report."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -11,12 +12,12 @@ from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 
+Rows: TypeAlias = Callable[[DeviceView], pl.DataFrame]
+
 _MOST_PLACES: Final = 10
 
 
-def as_places(
-    rows: pl.DataFrame, table: str, op: str | None = None, name: pl.Expr | None = None, by: str = "dur_ns"
-) -> pl.DataFrame:
+def as_places(rows: Rows, table: str, op: str | None = None, name: pl.Expr | None = None, by: str = "dur_ns") -> Rows:
     """Rows with start_ns and dur_ns as places to point at, the longest first, or those with the most of another column.
 
     Args:
@@ -26,24 +27,35 @@ def as_places(
         name: What to call each; their names by default.
         by: The column that orders them.
     """
+    return lambda view: _places(view.once(rows), table, op, name, by)
+
+
+def stretches(when: Callable[[DeviceView], Intervals], name: str) -> Rows:
+    """Stretches of the host's time as places to point at, the longest first."""
+
+    def rows(view: DeviceView) -> pl.DataFrame:
+        spans = view.once(when)
+        return pl.DataFrame({"start_ns": spans.starts, "dur_ns": spans.ends - spans.starts})
+
+    return as_places(rows, "host_ops", name=pl.lit(name))
+
+
+def places(rows: Rows, op: str = "id") -> Rows:
+    """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
+
+    def used(view: DeviceView) -> pl.DataFrame:
+        ops = view.once(rows)
+        window = view.used_host.filter(pl.col("id").is_in(ops["id"].implode())).select("id", "window").collect()
+        return ops.drop("step", "window", strict=False).join(window, on="id").with_columns(step=_step(view))
+
+    return as_places(used, "host_ops", op)
+
+
+def _places(rows: pl.DataFrame, table: str, op: str | None, name: pl.Expr | None, by: str) -> pl.DataFrame:
     step, id_ = ["step"] if "step" in rows.columns else [], {"op": pl.col(op)} if op else {}
     label = pl.col("name").cast(pl.String) if name is None else name
     rows = rows.sort(by, "start_ns", descending=[True, False])
     return rows.select(*step, "start_ns", "dur_ns", table=pl.lit(table), name=label, **id_)
-
-
-def stretches(when: Intervals, name: str) -> pl.DataFrame:
-    """Stretches of the host's time as places to point at, the longest first."""
-    rows = pl.DataFrame({"start_ns": when.starts, "dur_ns": when.ends - when.starts})
-    return as_places(rows, "host_ops", name=pl.lit(name))
-
-
-def places(view: DeviceView, rows: pl.DataFrame, op: str = "id") -> pl.DataFrame:
-    """Those of the host ops that lie in used steps, as places to point at; `op` holds the id of the op to name."""
-    used = view.used_host.filter(pl.col("id").is_in(rows["id"].implode())).select("id", "window").collect()
-    return as_places(
-        rows.drop("step", "window", strict=False).join(used, on="id").with_columns(step=_step(view)), "host_ops", op
-    )
 
 
 def waits_that_cost(view: DeviceView) -> pl.DataFrame:
@@ -83,11 +95,15 @@ def _step(view: DeviceView) -> pl.Expr:
     return pl.col("window").replace_strict(list(range(view.steps.height)), view.steps["step"], return_dtype=pl.Int32)
 
 
-def device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
+def device_places(rows: Rows) -> Rows:
     """Device ops as places to point at, the longest first: which call launched each, in what op or range, what follows.
 
     Only for as many as a report names: what follows is looked up for each.
     """
+    return lambda view: _device_places(view, view.once(rows))
+
+
+def _device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
     first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
     idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
     calls_and_gaps = view.with_host(first.with_columns(end_ns=END_NS), "launch", parent="parent", called="name").join(

@@ -26,7 +26,7 @@ _MOST_BETWEEN: Final = 1  # ops between calls that joining saves too: a copy, a 
 
 def _flat_ops(view: DeviceView) -> pl.DataFrame:
     broadcasts = view.used_like(_FLAT, "op", "collective")
-    return as_places(broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts)), "host_ops")
+    return broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts))
 
 
 def _call_ms(view: DeviceView) -> float:
@@ -96,7 +96,7 @@ measure("collective_call_idle_ms", _call_idle_ms).says(
     "Time per step for which the device idles at most because of the host's calls of collectives.",
     "min(collective_call_ms, host-bound and queued idle time per step)",
 )
-measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=_flat_ops).says(
+measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops")).says(
     "Time per step for which the device idles while the host broadcasts the module's buffers.",
     "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
     " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",

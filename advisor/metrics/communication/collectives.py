@@ -32,16 +32,11 @@ _NONE: Final = Missing("no_collective_on_device")
 _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 
 
-def _longest(view: DeviceView) -> pl.DataFrame:
-    return as_places(view.once(device_collectives), "device_ops", op="op")
-
-
-def _most_exposed(view: DeviceView) -> pl.DataFrame:
-    """The collectives that some time of no kernel overlaps, those with the most of it first."""
+def _bare(view: DeviceView) -> pl.DataFrame:
+    """The collectives that some time of no kernel overlaps, with how much: `bare_ns`."""
     ops = view.once(device_collectives)
     bare = ops["dur_ns"] - spent_ns(ops, view.once(computation))
-    exposed = ops.with_columns(bare.alias("bare_ns")).filter(pl.col("bare_ns") > 0)
-    return as_places(exposed, "device_ops", op="op", by="bare_ns")
+    return ops.with_columns(bare.alias("bare_ns")).filter(pl.col("bare_ns") > 0)
 
 
 def _kinds(view: DeviceView) -> pl.DataFrame:
@@ -159,11 +154,17 @@ of_sizes(
     lambda view: float(np.median(view.once(device_collectives)["size"].to_numpy())),
     unit="number",
 ).says("Bytes of the typical collective.", "median of the bytes of the collectives")
-of_device("communication_ms", lambda view: view.once(_total_ms), where=_longest).says(
+of_device(
+    "communication_ms", lambda view: view.once(_total_ms), where=as_places(device_collectives, "device_ops", op="op")
+).says(
     "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
     "union of the collectives inside the steps / steps",
 )
-of_device("exposed_communication_ms", lambda view: view.once(_exposed_ms), where=_most_exposed).says(
+of_device(
+    "exposed_communication_ms",
+    lambda view: view.once(_exposed_ms),
+    where=as_places(_bare, "device_ops", op="op", by="bare_ns"),
+).says(
     "Time per step in which a collective runs on the device and no other kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
 )

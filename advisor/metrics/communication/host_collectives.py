@@ -98,7 +98,7 @@ measure("host_collective_copy_bytes_per_step", _copied, needs=("device_ops",)).s
 measure(
     "host_collective_exposed_ms",
     lambda view: per_step_ms(view, view.once(_exposed)),
-    where=lambda view: as_places(view.once(host_collectives), "host_ops"),
+    where=as_places(host_collectives, "host_ops"),
 ).says(
     "Time per step in which a collective runs on the host and no framework op on another thread.",
     "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",

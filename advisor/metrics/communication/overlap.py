@@ -141,9 +141,7 @@ measure("late_gather_share", lambda view: view.once(_late).height / max(1, view.
     "gathers whose call was made and whose stream had no other communication while the last kernel before them ran, and"
     " that started after its end with nothing computed beside their first half / gathers",
 )
-measure(
-    "late_gather_ms", lambda view: per_step_ms(view, _without_work(view)), where=lambda view: longest(view.once(_late))
-).says(
+measure("late_gather_ms", lambda view: per_step_ms(view, _without_work(view)), where=longest(_late)).says(
     "Time per step without computation because of all-gathers of sharded parameters that start late.",
     "time from the end of the computation before each late gather until its end in which no compute stream has a"
     " kernel: the gather, and the copies that prepare it / steps",

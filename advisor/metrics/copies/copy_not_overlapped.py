@@ -96,11 +96,7 @@ def _gains(view: DeviceView) -> Interval:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"), unknown=undirected_copies)
 
-measure(
-    "exposed_copy_share",
-    lambda view: view.once(_exposed_ns) / view.total_ns,
-    where=lambda view: device_places(view, view.once(_copies)),
-).says(
+measure("exposed_copy_share", lambda view: view.once(_exposed_ns) / view.total_ns, where=device_places(_copies)).says(
     "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
     "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
     "collectives / step time",

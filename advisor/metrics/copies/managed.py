@@ -40,9 +40,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
 measure = of_devices(__name__, needs=("device_ops",))
 measure(
-    "page_wait_share",
-    lambda view: view.share(view.once(_faulting)),
-    where=lambda view: as_places(view.once(_waiting), "device_ops", op="op"),
+    "page_wait_share", lambda view: view.share(view.once(_faulting)), where=as_places(_waiting, "device_ops", op="op")
 ).says(
     "Part of the step in which kernels run while pages of managed memory move to the device for them.",
     "union of migrations to the device within kernels, with the time of up to 0.5 ms between two of them / step time",

@@ -102,9 +102,7 @@ _MEASURED: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineer
 measure = of_devices(__name__, needs=("device_ops",))
 
 measure(
-    "pageable_copy_share",
-    lambda view: view.share(spans(view.once(_pageable))),
-    where=lambda view: device_places(view, view.once(_pageable)),
+    "pageable_copy_share", lambda view: view.share(spans(view.once(_pageable))), where=device_places(_pageable)
 ).says(
     "Part of the step in which a copy from or to pageable host memory runs.",
     "union of those copies inside the steps / step time",

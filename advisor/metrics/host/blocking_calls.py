@@ -106,11 +106,7 @@ measure("sync_copies_per_step", lambda view: view.once(_copies).height / view.st
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device, those of up to 64 B to "
     "the host and those of up to 64 KiB from pageable memory / steps",
 )
-measure(
-    "sync_copy_cost_share",
-    lambda view: view.share(view.once(_copy_cost)),
-    where=lambda view: device_places(view, view.once(_copies)),
-).says(
+measure("sync_copy_cost_share", lambda view: view.share(view.once(_copy_cost)), where=device_places(_copies)).says(
     "Part of the step in which nothing computes because of copies that block their thread.",
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
@@ -128,11 +124,7 @@ measure("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
 )
-measure(
-    "sync_memset_cost_share",
-    lambda view: view.share(view.once(_memset_cost)),
-    where=lambda view: device_places(view, view.once(_memsets)),
-).says(
+measure("sync_memset_cost_share", lambda view: view.share(view.once(_memset_cost)), where=device_places(_memsets)).says(
     "Part of the step in which nothing computes because of memsets that block their thread.",
     "as sync_copy_cost_share, of those memsets",
 )

@@ -50,9 +50,7 @@ def _called_part(view: DeviceView) -> float:
 
 
 measure = of_devices(__name__, needs=("host_ops",), unknown=_unrecorded)
-measure(
-    "gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=lambda view: places(view, view.once(_collections))
-).says(
+measure("gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=places(_collections)).says(
     "The longest pause of the job in one garbage collection.",
     "longest time in one collection of Python's, inside the complete steps, uneven ones too, in which the device "
     "idles, or without a device no op runs",

@@ -81,7 +81,7 @@ measure(
 of_waits(
     "between_regions_share",
     lambda view: view.share(_waiting(view)),
-    where=lambda view: stretches(view.once(_between), "between compiled regions"),
+    where=stretches(_between, "between compiled regions"),
 ).says(
     "Part of the step in which the device waits because the host works between two compiled regions of a forward pass.",
     "device idle in host-bound gaps of at most {launch_gap}, between regions of different frames in a row on a "

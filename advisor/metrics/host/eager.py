@@ -94,9 +94,7 @@ def _launching_share(view: DeviceView) -> Value:
     return launching.height / innermost.height
 
 
-measure(
-    "host_eager_share", lambda view: view.once(_eager_share), where=lambda view: places(view, view.once(_eager))
-).says(
+measure("host_eager_share", lambda view: view.once(_eager_share), where=places(_eager)).says(
     "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
     "time of eager ops / time of all ops of the steps, those inside others not counted",
     f"{_XPROF}, TF ops executed eagerly on the host",
@@ -110,7 +108,7 @@ measure("device_eager_share", _device_share).says(
     "time of kernels of eager ops / time of kernels, if the profile shows which are",
     f"{_XPROF}, TF ops executed eagerly on the device",
 )
-measure("function_tracing_share", _tracing_share, where=lambda view: places(view, _calls(view, _TRACED))).says(
+measure("function_tracing_share", _tracing_share, where=places(lambda view: _calls(view, _TRACED))).says(
     "Part of the time in calls of tf.functions in which the function was traced anew or ran eagerly.",
     "union of such calls / union of all calls of tf.functions in the recording",
     "XProf's tf.function statistics",
@@ -164,9 +162,7 @@ def _summary_share(view: DeviceView) -> float | None:
     return view.share(callbacks if view.device is None else callbacks - view.busy)
 
 
-of_devices(__name__, framework="tensorflow")(
-    "summary_share", _summary_share, where=lambda view: places(view, view.once(_summary_callbacks))
-).says(
+of_devices(__name__, framework="tensorflow")("summary_share", _summary_share, where=places(_summary_callbacks)).says(
     "Part of the step that passes in callbacks that write summaries for TensorBoard.",
     "ops named Write...Summary and FlushSummaryWriter, each with its thread's silence before it; with a device only "
     "while it idles / step time",

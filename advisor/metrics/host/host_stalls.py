@@ -120,20 +120,14 @@ def _unknown_waits(view: DeviceView) -> Missing | None:
 
 
 of_waits = of_devices(__name__, unknown=_unknown_waits)
-of_waits(
-    "thread_wait_share",
-    lambda view: view.once(_waits).total / view.total_ns,
-    where=lambda view: places(view, waiting_calls(view)),
-).says(
+of_waits("thread_wait_share", lambda view: view.once(_waits).total / view.total_ns, where=places(waiting_calls)).says(
     "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
     "time of the built-in functions acquire, sleep, poll, select, epoll_wait and recv* on the steps' thread, outside "
     "of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
     "own choice: without marked steps unknown from 5 % on, because what waits may be idle",
 )
 of_waits(
-    "waiting_calls",
-    lambda view: in_words(view, times_by_name(view, view.once(_waits)).drop_nulls("name")),
-    unit="text",
+    "waiting_calls", lambda view: in_words(view, times_by_name(view, view.once(_waits)).drop_nulls("name")), unit="text"
 ).says(
     "In which functions the step waits so, each with the function of the user's own code around it.",
     "those with the most time, then the others",

@@ -66,7 +66,7 @@ def _blocking(view: DeviceView) -> pl.DataFrame:
 measure(
     "blocking_launch_share",
     lambda view: view.once(_blocking).height / max(1, view.once(_launched_kernels).height),
-    where=lambda view: as_places(view.once(_launched_kernels), "device_ops", op="op"),
+    where=as_places(_launched_kernels, "device_ops", op="op"),
 ).says(
     "Part of the kernels whose launch returned only after the kernel had ended.",
     "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "

@@ -130,7 +130,7 @@ def _repetitions(view: DeviceView) -> Intervals:
 measure(
     "recomputed_share",
     lambda view: view.share(view.once(_recomputations)),
-    where=lambda view: stretches(view.once(_recomputations), "layers computed again"),
+    where=stretches(_recomputations, "layers computed again"),
 ).says(
     "Part of the step in which the backward pass computes layers of the forward pass again.",
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
@@ -146,7 +146,7 @@ measure.gain("recomputed", lambda view: without_work(view, view.once(_recomputat
 measure(
     "repeated_backward_share",
     lambda view: view.share(view.once(_repetitions)),
-    where=lambda view: stretches(view.once(_repetitions), "nodes of a backward pass once more"),
+    where=stretches(_repetitions, "nodes of a backward pass once more"),
 ).says(
     "Part of the step in which backward passes go through a graph that another one of the step went through already.",
     "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
@@ -164,7 +164,7 @@ measure("graph_ops_per_step", lambda view: view.once(_graph).ops / view.steps.he
 measure(
     "unused_forward_share",
     lambda view: view.share(view.once(_graph).passes),
-    where=lambda view: stretches(view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
+    where=stretches(lambda view: view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
 ).says(
     "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
     "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "

@@ -69,13 +69,15 @@ def _blocking_calls(view: DeviceView) -> str:
     return longest_in_words(view, waited.filter(pl.col("ns") > 0))
 
 
-def _longest_blocked(view: DeviceView) -> pl.DataFrame:
+def _blocking(view: DeviceView) -> pl.DataFrame:
     calls = view.once(_blocked)
-    return as_places(calls.filter(spent_ns(calls, view.once(_waiting_for_input)) > 0), "os_calls")
+    return calls.filter(spent_ns(calls, view.once(_waiting_for_input)) > 0)
 
 
 of_loaders = of_devices(__name__, needs=("os_calls",))
-of_loaders.time("loader_blocked", lambda view: view.once(_waits_for_loaders), where=_longest_blocked).says(
+of_loaders.time(
+    "loader_blocked", lambda view: view.once(_waits_for_loaders), where=as_places(_blocking, "os_calls")
+).says(
     "that waits for a batch while a loading thread waits for a file or a lock",
     "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
     "asks, is in read, open, stat and the like, or takes a lock",
@@ -123,14 +125,14 @@ def _idle(view: DeviceView) -> Intervals:
     return spans(view.once(_starved)) - view.busy
 
 
-def _longest_starved(view: DeviceView) -> pl.DataFrame:
-    if view.once(_unexplained):
-        return pl.DataFrame()
+def _absences(view: DeviceView) -> pl.DataFrame:
+    """Those of used steps, with the `place` that a report names; none where it is unknown what they wait for."""
     away = view.once(_starved)
     used = away.filter(spent_ns(away, Intervals.of(view.starts, view.ends)) > 0)
     moved = pl.when(pl.col("cpu") != pl.col("next_cpu")).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
     where = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
-    return as_places(used, "off_cpu", name=pl.concat_str(where, moved))
+    rows = used.with_columns(place=pl.concat_str(where, moved))
+    return rows.clear() if view.once(_unexplained) else rows
 
 
 def _migrations(view: DeviceView) -> int:
@@ -145,7 +147,11 @@ def _scheduled(view: DeviceView) -> Change:
 
 
 of_threads = of_devices(__name__, needs=("device_ops", "device_ops.launch", "off_cpu"), unknown=_unexplained)
-of_threads("cpu_starved_share", lambda view: view.share(view.once(_idle)), where=_longest_starved).says(
+of_threads(
+    "cpu_starved_share",
+    lambda view: view.share(view.once(_idle)),
+    where=as_places(_absences, "off_cpu", name=pl.col("place")),
+).says(
     "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
     "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
     "time; where no states were recorded, absences that no OS or CUDA call covers any part of",

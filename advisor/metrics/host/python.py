@@ -40,9 +40,8 @@ _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
 
 
-def _python_places(view: DeviceView) -> pl.DataFrame:
-    work = python_work(view) if view.device is not None else between_ops(view, view.steps)
-    return stretches(work, "Python between framework ops")
+def _work(view: DeviceView) -> Intervals:
+    return python_work(view) if view.device is not None else between_ops(view, view.steps)
 
 
 class _Python(NamedTuple):
@@ -152,7 +151,9 @@ def _unrecorded_part(view: DeviceView) -> float:
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure("python_bound_share", lambda view: view.once(_python).share, where=_python_places).says(
+measure(
+    "python_bound_share", lambda view: view.once(_python).share, where=stretches(_work, "Python between framework ops")
+).says(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, but for calls of jitted functions / step time; without a device, time outside "
@@ -237,7 +238,7 @@ def _callbacks(view: DeviceView) -> pl.DataFrame:
 of_callbacks(
     "callback_share",
     lambda view: view.share(spans(view.once(_callbacks)) - view.host_spans("input", "compile", "collective")),
-    where=lambda view: places(view, callbacks(view)),
+    where=places(callbacks),
 ).says(
     "Part of the step in which compiled code calls Python, on a worker without a device.",
     "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "

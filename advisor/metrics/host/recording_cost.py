@@ -45,7 +45,7 @@ def _unprofiled_whole_ms(view: DeviceView) -> float | Missing | None:
 measure(
     "profiler_share",
     lambda view: view.share(view.host_spans("overhead") - view.busy),
-    where=lambda view: places(view, view.host.filter(pl.col("kind") == "overhead")),
+    where=places(lambda view: view.host.filter(pl.col("kind") == "overhead")),
 ).says(
     "Part of the step in which the profiler itself holds everything up.",
     "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "

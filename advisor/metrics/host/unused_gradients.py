@@ -162,7 +162,7 @@ measure("unused_gradients_cleared", lambda view: view.once(_cleared), unit="coun
 measure(
     "unused_gradients_share",
     lambda view: view.share(view.once(_needless)),
-    where=lambda view: stretches(view.once(_needless), "gradients that no optimizer uses"),
+    where=stretches(_needless, "gradients that no optimizer uses"),
 ).says(
     "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",

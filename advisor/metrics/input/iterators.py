@@ -24,8 +24,8 @@ _SOURCE: Final = (
 measure = of_devices(__name__, source=_SOURCE)
 
 
-def _places(view: DeviceView) -> pl.DataFrame:
-    return places(view, view.host.join(view.once(short_requests), on="id", how="semi", maintain_order="left"))
+def _asking(view: DeviceView) -> pl.DataFrame:
+    return view.host.join(view.once(short_requests), on="id", how="semi", maintain_order="left")
 
 
 def _used(view: DeviceView) -> pl.DataFrame:
@@ -57,7 +57,7 @@ def _loaded(view: DeviceView, requests: pl.DataFrame) -> Change:
     return sooner(spans(requests), bound_ns=int(waits(view, requests).sum()))
 
 
-measure("short_iterators", lambda view: view.once(_used).height, where=_places, unit="count").says(
+measure("short_iterators", lambda view: view.once(_used).height, where=places(_asking), unit="count").says(
     "Iterators of few batches that the steps make of their data loaders.", "those that begin in a used step"
 )
 measure("short_iterator_batches", _median_batches).says(

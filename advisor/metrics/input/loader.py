@@ -242,21 +242,13 @@ measure("file_input", _file_input, unit="text").says(
     "h5py, pandas, pyarrow, gzip, zipfile, json.load, torchvision.io, soundfile, cv2",
     "PyTorch's profiler with_stack=True; where each step reads, outside of modules and ops",
 )
-measure(
-    "single_process_input_share",
-    lambda view: _wait_share(view, view.once(lasting)),
-    where=lambda view: places(view, view.once(lasting)),
-).says(
+measure("single_process_input_share", lambda view: _wait_share(view, view.once(lasting)), where=places(lasting)).says(
     "Part of the step in which the main process itself loads the next batch and nothing else goes on; batches of short "
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is 0; without ranges its function fetch",
 )
-measure(
-    "worker_input_share",
-    lambda view: view.once(_workers_share),
-    where=lambda view: places(view, view.once(lasting_of_workers)),
-).says(
+measure("worker_input_share", lambda view: view.once(_workers_share), where=places(lasting_of_workers)).says(
     "Part of the step that waits for the DataLoader's worker processes and nothing else goes on; batches of short "
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",

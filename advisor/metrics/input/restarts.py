@@ -67,7 +67,7 @@ def _outlier_part(view: DeviceView) -> float:
 measure(
     "worker_restarts",
     lambda view: len(view.once(_begins)),
-    where=lambda view: as_places(view.steps[view.once(_begins)], "steps"),
+    where=as_places(lambda view: view.steps[view.once(_begins)], "steps"),
     unit="count",
 ).says(
     "Steps in which an epoch begins with new worker processes of the data loader.",

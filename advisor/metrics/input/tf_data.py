@@ -32,8 +32,7 @@ _MOSTLY: Final = 0.5
 
 def _slowest_calls(view: DeviceView) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String).str.replace_all(r"\[\d+\]", "")
-    calls = view.host.filter(pl.col("kind") == "pipeline").filter(name == view.once(_slowest).get("iterator", ""))
-    return as_places(calls, "host_ops", op="id")
+    return view.host.filter(pl.col("kind") == "pipeline").filter(name == view.once(_slowest).get("iterator", ""))
 
 
 def _unrecorded(view: DeviceView) -> Missing | None:
@@ -161,7 +160,9 @@ of_bottleneck("tf_data_path", _path, unit="text").says(
 of_bottleneck("tf_data_parallelism", _parallelism).says(
     "How many calls of the bottleneck run at once.", "parallelism as recorded; 1 where it has none", ""
 )
-of_pipelines("tf_data_share", lambda view: _waited_ns(view) / view.total_ns, where=_slowest_calls).says(
+of_pipelines(
+    "tf_data_share", lambda view: _waited_ns(view) / view.total_ns, where=as_places(_slowest_calls, "host_ops", op="id")
+).says(
     "Part of the step that waits for the transformation of tf.data that holds up the others.",
     "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
     "asks it is at work, and none that it asks is, on any thread / step time",
@@ -210,9 +211,7 @@ measure("pipeline_build_part", lambda view: view.once(builds).total / max(1, vie
 
 of_launches = of_devices(__name__, unknown=lambda view: Missing("no_device_used") if view.device is None else None)
 of_launches(
-    "input_during_launch_share",
-    lambda view: view.once(_contended).total / view.total_ns,
-    where=lambda view: places(view, view.once(_launches)),
+    "input_during_launch_share", lambda view: view.once(_contended).total / view.total_ns, where=places(_launches)
 ).says(
     "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
     "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",

@@ -143,7 +143,7 @@ measure_waves = of_devices(__name__, needs=_NEEDS, unknown=_unknown_waves)
 measure(
     "few_blocks_lost_share",
     lambda view: (1 - _fill(view.once(_few_blocks))) * (view.share(spans(view.once(_few_blocks))) or 0.0),
-    where=lambda view: longest(view.once(_few_blocks)),
+    where=longest(_few_blocks),
 ).says(
     "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
     "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
@@ -175,7 +175,7 @@ measure.faster("more_blocks", _own_few_blocks, _split).says(
 measure_waves(
     "tail_wave_share",
     lambda view: view.once(_tails).select((pl.col("unused") * pl.col("dur_ns")).sum()).item() / view.total_ns,
-    where=lambda view: longest(view.once(_tails)),
+    where=longest(_tails),
 ).says(
     "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
     "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "

@@ -88,7 +88,7 @@ def _gains(view: DeviceView) -> Interval:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-measure("moving_kernel_share", _moving_share, where=lambda view: longest(view.once(_moving_kernels))).says(
+measure("moving_kernel_share", _moving_share, where=longest(_moving_kernels)).says(
     "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
     "time of copy, cast, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random "
     "number and pooling kernels, without those that update parameters / time of all compute kernels",

@@ -72,8 +72,7 @@ def _in_steps_ns(view: DeviceView, when: Intervals) -> int:
 
 
 def _places(view: DeviceView) -> pl.DataFrame:
-    updates = view.once(_updates)
-    return longest(updates) if view.device is not None else places(view, updates)
+    return (longest(_updates) if view.device is not None else places(_updates))(view)
 
 
 def _unknown(view: DeviceView) -> Missing | None:

@@ -89,9 +89,7 @@ measure_flops("flops_of_peak_share", lambda view: _arithmetic_ns(view) / view.to
     f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
 )
 measure(
-    "far_below_roof_ms",
-    lambda view: view.per_step_ms(view.once(_far_ns)),
-    where=lambda view: as_places(view.once(_far), "device_ops", op="id"),
+    "far_below_roof_ms", lambda view: view.per_step_ms(view.once(_far_ns)), where=as_places(_far, "device_ops", op="id")
 ).says(
     "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
     "time of the kernels of such ops that are bound by arithmetic, would take 100 µs or more at the roof, and take "

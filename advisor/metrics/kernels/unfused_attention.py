@@ -79,7 +79,7 @@ def _peak(view: DeviceView) -> pl.Expr:
 
 measure = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
 
-measure.time("unfused_attention", _attending, where=lambda view: longest(view.once(_kernels))).says(
+measure.time("unfused_attention", _attending, where=longest(_kernels)).says(
     "in which attention is computed product by product",
     "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
     "between four or more of them in a row: a loop over heads",

@@ -50,7 +50,7 @@ measure = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 measure(
     "allocator_calls_per_step",
     lambda view: view.once(_calls).height / view.steps.height,
-    where=lambda view: places(view, view.once(_calls), op="parent"),
+    where=places(_calls, op="parent"),
 ).says(
     "Calls per step that take device memory from the driver or give it back.",
     "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",

@@ -187,7 +187,7 @@ measure_waits("decode_launch_part", lambda view: _launch_part(view, view.once(de
 measure_waits(
     "decode_gap_share",
     lambda view: _part_of_decoding(view, view.once(_before_launch)),
-    where=lambda view: stretches(Intervals.of(*view.once(gaps_between)), "between two decode steps"),
+    where=stretches(lambda view: Intervals.of(*view.once(gaps_between)), "between two decode steps"),
 ).says(
     "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
     "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
@@ -210,9 +210,7 @@ measure_waits("decode_gap_causes", lambda view: in_words(view, times_by_range(vi
     "the three outermost ranges with the most time in them",
 )
 measure_decoding(
-    "sampling_share",
-    lambda view: _part_of_decoding(view, spans(view.once(_sampling))),
-    where=lambda view: longest(view.once(_sampling)),
+    "sampling_share", lambda view: _part_of_decoding(view, spans(view.once(_sampling))), where=longest(_sampling)
 ).says(
     "Part of the decode steps in which kernels sample.",
     "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "

@@ -22,9 +22,8 @@ _SOURCE: Final = (
 )
 
 
-def _longest_waits(view: DeviceView) -> pl.DataFrame:
-    """The longest requests for a batch in the used steps."""
-    return places(view, view.host.filter(pl.col("kind") == "input"))
+def _requests(view: DeviceView) -> pl.DataFrame:
+    return view.host.filter(pl.col("kind") == "input")
 
 
 def _before(name: str) -> str:
@@ -69,7 +68,7 @@ def step_table(view: DeviceView) -> pl.DataFrame:
 
 measure = of_devices(__name__, source=_SOURCE)
 for _name, _meaning in CATEGORIES.items():
-    _details: Details = {"where": _longest_waits} if _name == "input" else {}
+    _details: Details = {"where": places(_requests)} if _name == "input" else {}
     if _name not in _ON_DEVICE:
         _details["needs"] = ("device_ops.start_ns",)
     measure(f"{_name}_share", partial(_share, category=_name), **_details).says(

@@ -39,21 +39,17 @@ _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to
 _ALWAYS_SHARE: Final = 0.05
 _FIRST_STEPS: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
+_LABEL: Final = (
+    pl.when(pl.col("left_out").is_not_null())
+    .then(pl.format("{} ({})", "name", pl.col("left_out").str.replace_all("_", " ")))
+    .otherwise("name")
+)
 _SOURCE: Final = (
     "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, with and without "
     "their waits for input, or where compilation ran in them; a first one in which the host got ahead of the device, "
     "or of whose excess first uses of kernels (without a device: ops that all other steps run too) take half or more, "
     "is left out, but is no outlier"
 )
-
-
-def _places(steps: pl.DataFrame) -> pl.DataFrame:
-    label = (
-        pl.when(pl.col("left_out").is_not_null())
-        .then(pl.format("{} ({})", "name", pl.col("left_out").str.replace_all("_", " ")))
-        .otherwise("name")
-    )
-    return as_places(steps, "steps", name=label)
 
 
 def _beyond(view: DeviceView) -> dict[str, Ints]:
@@ -287,7 +283,7 @@ def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
 
 measure = of_devices(__name__, source=_SOURCE)
 of_compilation = of_devices(__name__)
-measure("outliers_share", _outliers_share, where=lambda view: _places(view.outliers)).says(
+measure("outliers_share", _outliers_share, where=as_places(lambda view: view.outliers, "steps", name=_LABEL)).says(
     "What the steps left out as uneven, but for what happens once, add to the mean step at most.",
     "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
 )
@@ -297,7 +293,7 @@ measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count
 measure(
     "outlier_excess_ms",
     lambda view: _added_ms(view, float(_excess_ns(view).sum())),
-    where=lambda view: _places(view.once(_long_steps)),
+    where=as_places(_long_steps, "steps", name=_LABEL),
 ).says(
     "What the steps left out for their length add to the mean step.",
     "sum over them of max(0, step - median of the used steps) / complete steps",
@@ -305,7 +301,7 @@ measure(
 measure(
     "outlier_own_ms",
     lambda view: _added_ms(view, float(_excess_ns(view).sum()) - _elsewhere_ns(view)),
-    where=lambda view: _places(view.once(_long_steps)),
+    where=as_places(_long_steps, "steps", name=_LABEL),
 ).says(
     "What the long steps add to the mean step, apart from what slows down every other step too.",
     "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
@@ -361,7 +357,7 @@ of_compilation("uncompiled_steps", lambda view: int((~_compiled(view, view.compl
 of_compilation(
     "compiling_excess_ms",
     lambda view: _added_ms(view, view.once(_compiling_ns)[0]),
-    where=lambda view: _places(_late_compilations(view)),
+    where=as_places(_late_compilations, "steps", name=_LABEL),
 ).says(
     "What the steps that compile again add to the mean step.",
     "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, the sum "

@@ -74,10 +74,7 @@ def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
 
 measure = of_devices(__name__, source=_SOURCE, unknown=_unmarked)
 measure(
-    "recurring_steps",
-    lambda view: _recurring(view).height,
-    where=lambda view: as_places(_recurring(view), "steps"),
-    unit="count",
+    "recurring_steps", lambda view: _recurring(view).height, where=as_places(_recurring, "steps"), unit="count"
 ).says("Steps that do more than the others, at regular intervals.", "count; they are used as the others are")
 measure(
     "recurring_every",

@@ -118,7 +118,7 @@ measure("once_work", _work, unit="text").says(
 measure_start(
     "startup_copy_ms",
     lambda view: spans(view.once(_copies)).total / 1e6,
-    where=lambda view: as_places(view.once(_copies), "device_ops", op="op"),
+    where=as_places(_copies, "device_ops", op="op"),
 ).says(
     "Time before the first step during which a copy runs on the device.",
     "union of the copies that begin before the first step",

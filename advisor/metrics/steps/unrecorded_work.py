@@ -37,12 +37,8 @@ _ERRORS: Final = {  # cudaError, as the CUDA Runtime API lists it
 
 def _gaps(view: DeviceView) -> pl.DataFrame:
     idle = view.once(gaps)
-    return idle.filter(pl.Series(holes_in(idle, view), dtype=pl.Boolean))
-
-
-def _places(view: DeviceView) -> pl.DataFrame:
-    holes = _gaps(view).select("start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
-    return as_places(holes, "gaps", name=pl.lit("launched work was not recorded"))
+    holes = idle.filter(pl.Series(holes_in(idle, view), dtype=pl.Boolean))
+    return holes.select("start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
 def _failed(view: DeviceView) -> pl.DataFrame:
@@ -70,8 +66,7 @@ def _absent_share(view: DeviceView) -> float:
 def _absent_idle_share(view: DeviceView) -> float:
     if view.once(lacks_kernels):
         return 1.0 - (view.share(view.busy) or 0.0)
-    idle = _gaps(view)
-    return float((idle["end_ns"] - idle["start_ns"]).sum()) / view.total_ns
+    return float(view.once(_gaps)["dur_ns"].sum()) / view.total_ns
 
 
 measure = of_devices(__name__)
@@ -84,12 +79,7 @@ measure(
     "Launches of a recording that has no kernel at all.",
     "calls that launch kernels or graphs and did not fail; 0 where any kernel was recorded",
 )
-measure(
-    "failed_launches",
-    lambda view: view.once(_failed).height,
-    where=lambda view: places(view, view.once(_failed)),
-    unit="count",
-).says(
+measure("failed_launches", lambda view: view.once(_failed).height, where=places(_failed), unit="count").says(
     "Launches that failed, so that nothing ran.",
     "calls that launch kernels or graphs and return an error",
     "CUDA Runtime API, cudaError",
@@ -107,7 +97,9 @@ measure("lost_launch_share", _absent_share).says(
     "where other devices have ops too, or as many ops have no call",
     "no launch lacks its kernel in 44 of 45 public recordings; in the other 1 in 200 does",
 )
-measure("lost_idle_share", _absent_idle_share, where=_places).says(
+measure(
+    "lost_idle_share", _absent_idle_share, where=as_places(_gaps, "gaps", name=pl.lit("launched work was not recorded"))
+).says(
     "Part of the step in which the device seems idle, but kernels that were not recorded may run.",
     "idle time in gaps of which a kernel that was launched, and not recorded, may run in half or more / step time",
 )
