@@ -53,30 +53,34 @@ def render(
     `payloads` are what the scripts draw from, and `drawings` the charts by name as SVG, both by the id of an article.
     `links` is the folder or URL of the reports of runs; without it nothing is linked.
     """
-    scripts = map(asset, _SCRIPTS[document.kind])
     charts = {of: {name: Markup(svg) for name, svg in each.items()} for of, each in drawings.items()}  # noqa: S704 - as below
     data = {name: Markup(embedded(payload)) for name, payload in payloads.items()}  # noqa: S704 - escaped there
-    return page(
-        "document.html", _STYLES[document.kind], scripts, document=document, payloads=data, charts=charts, links=links
+    style = Markup().join([part_colours(), *map(asset, _STYLES[document.kind])])
+    scripts = [*map(asset, _SCRIPTS[document.kind])]
+    return (
+        environment()
+        .get_template("document.html")
+        .render(
+            document=document,
+            payloads=data,
+            charts=charts,
+            links=links,
+            style=style,
+            scripts=scripts,
+            policy=escape(_policy(style, scripts)),
+            icon=Markup(_ICON),  # noqa: S704 - our own constant
+        )
     )
-
-
-def page(template: str, styles: Iterable[str], scripts: Iterable[str] | None = None, **content: object) -> str:
-    """A template of ours as a page that may load nothing, with what it shows; `report.js` is its script by default."""
-    style = Markup().join([part_colours(), *map(asset, styles)])
-    run = [asset("report.js")] if scripts is None else list(scripts)
-    icon = Markup(_ICON)  # noqa: S704 - our own constant
-    frame = {"style": style, "scripts": run, "policy": escape(_policy(style, run)), "icon": icon}
-    return _environment().get_template(template).render(**frame, **content)
 
 
 def fragment(document: doc.Document) -> str:
     """The verdicts and findings with bars, for a cell of a notebook: no script, and nothing that is loaded."""
-    return _environment().get_template("notebook.html").render(document=document, few=_FEW_RUNS)
+    return environment().get_template("notebook.html").render(document=document, few=_FEW_RUNS)
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """What fills our templates, with their filters; all values are escaped."""
     environment = Environment(
         loader=FileSystemLoader(reports_folder() / "templates"),
         autoescape=True,
