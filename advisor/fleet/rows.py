@@ -210,12 +210,9 @@ def measured_rows(run: Run, names: str, hosts: Mapping[int, str], host: str | No
             gpu = gpus.get((worker, device)) if isinstance(device, int) else None
             about = {"scope": scope, "rank": ranks.get(worker), "host": hosts.get(worker, host), "gpu": gpu}
             rows.append({**row, **about})
-    return {"workers": rows, "drawings": [{"drawing": _drawing(run).model_dump_json(), "names": names}]}
-
-
-def _drawing(run: Run) -> Drawing:
-    tables = {scope: rows for scope, rows in run.metrics.items() if scope not in _STORED_SCOPES}
-    return Drawing(metrics=tables, timeline=run.timeline)
+    tables = {scope: of for scope, of in run.metrics.items() if scope not in _STORED_SCOPES}
+    drawing = Drawing(metrics=tables, timeline=run.timeline)
+    return {"workers": rows, "drawings": [{"drawing": drawing.model_dump_json(), "names": names}]}
 
 
 def judged_rows(run: Run, context: Context, rules: str, trials: Trials) -> Rows:

@@ -26,9 +26,11 @@ def actions(week: Week) -> doc.Section | None:
     of_teams = (fix for team in teams for fix in _fixes([f for f in worth if f.team == team])[:ACTIONS])
     others = [fix for fix in of_teams if fix not in first]
     fixes = [*first, *others]
+    todo = (f"→ {first_sentence(fix[0].fix)}" if fix[0].fix else f"[{fix[0].rule}]" for fix in fixes)
+    titles = (doc.Cell(fix[0].title, run=fix[0].run_id, beside=do) for fix, do in zip(fixes, todo, strict=True))
     table = columns.table(
         [
-            columns.texts("Finding", (doc.Cell(fix[0].title, run=fix[0].run_id, beside=_do(fix[0])) for fix in fixes)),
+            columns.texts("Finding", titles),
             columns.texts("Job", (_few(finding.job for finding in fix) for fix in fixes)),
             columns.texts("Owner", (_few(map(_owner, fix)) for fix in fixes)),
             columns.savings([sum(finding.expected for finding in fix) for fix in fixes]),
@@ -55,10 +57,6 @@ def _few(names: Iterable[str]) -> str:
     every = list(dict.fromkeys(names))
     more = [f"{len(every) - _MOST_NAMES} more"] if len(every) > _MOST_NAMES else []
     return listing([*every[:_MOST_NAMES], *more])
-
-
-def _do(finding: JobFinding) -> str:
-    return f"→ {first_sentence(finding.fix)}" if finding.fix else f"[{finding.rule}]"
 
 
 def _owner(finding: JobFinding) -> str:

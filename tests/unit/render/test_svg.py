@@ -133,7 +133,7 @@ def test_a_picture_is_whole_and_has_the_light_colours():
     assert elements(whole, "{http://www.w3.org/2000/svg}rect")
     assert "var(" not in whole
     assert PARTS["compute"].look.colour.light in whole
-    assert "kernels  44 %" in whole
+    assert "kernels  44\N{NO-BREAK SPACE}%" in whole
 
 
 def test_without_its_package_a_picture_in_pixels_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
