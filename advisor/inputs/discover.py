@@ -18,23 +18,14 @@ from advisor.text import listing as in_words
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One run: the profiles that the workers of one job recorded together.
+    """One run: the profiles that the workers of one job recorded together."""
 
-    Attributes:
-        name: Short, and unique among the runs found together.
-        path: The file or folder that it was found in.
-        format: The reader's name in `advisor.inputs.readers`.
-        files: One per worker, in natural order (rank2 before rank10).
-        copies: Where their bytes are read instead, in the same order; empty where at their places.
-        notes: What else lies where it was found, and how to have it.
-    """
-
-    name: str
-    path: str
-    format: str
-    files: tuple[str, ...]
-    copies: tuple[str, ...] = ()
-    notes: tuple[Note, ...] = field(default=(), compare=False)
+    name: str  # short, and unique among the runs found together
+    path: str  # the file or folder that it was found in
+    format: str  # the reader's name in `advisor.inputs.readers`
+    files: tuple[str, ...]  # one per worker, in natural order (rank2 before rank10)
+    copies: tuple[str, ...] = ()  # where their bytes are read instead, in the same order; empty where at their places
+    notes: tuple[Note, ...] = field(default=(), compare=False)  # what else lies where it was found, and how to have it
 
 
 @dataclass(frozen=True, slots=True)

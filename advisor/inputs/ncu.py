@@ -41,25 +41,16 @@ _HOW: Final = "write it with `ncu --set full --csv --page raw`"
 
 
 class Counters(NamedTuple):
-    """What limits a kernel, the mean over its launches by their time; None where the CSV does not have it.
+    """What limits a kernel, the mean over its launches by their time; None where the CSV does not have it."""
 
-    Attributes:
-        issued: Instructions per cycle and scheduler, 0..1.
-        stall: What warps wait for most: long_scoreboard, barrier, ...
-        stalled: Part of the cycles between two instructions of a warp that it waits so.
-        excess: Part of the sectors of global memory that are moved beside those that the threads ask for.
-        conflicts: Part of the accesses of shared memory that conflicts of banks add.
-        occupancy: Part of a multiprocessor's warps that the launch allows, 0..1.
-        limit: What allows no more.
-    """
-
-    issued: float | None = None
-    stall: str | None = None
-    stalled: float | None = None
+    issued: float | None = None  # instructions per cycle and scheduler, 0..1
+    stall: str | None = None  # what warps wait for most: long_scoreboard, barrier, ...
+    stalled: float | None = None  # part of the cycles between two instructions of a warp that it waits so
+    # part of the sectors of global memory that are moved beside those that the threads ask for
     excess: float | None = None
-    conflicts: float | None = None
-    occupancy: float | None = None
-    limit: str | None = None
+    conflicts: float | None = None  # part of the accesses of shared memory that conflicts of banks add
+    occupancy: float | None = None  # part of a multiprocessor's warps that the launch allows, 0..1
+    limit: str | None = None  # what allows no more
 
 
 def base_name(symbol: str) -> str:

@@ -9,25 +9,15 @@ Severity: TypeAlias = Literal["high", "medium", "low"]
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """One severity in every medium.
+    """One severity in every medium."""
 
-    Attributes:
-        word: What people read.
-        mark: Its sign in text.
-        ascii_mark: The same where there is no Unicode.
-        outline: Its sign on a page, as a path of SVG in a box of 10 by 10.
-        style: Its colour on a terminal.
-        sarif: The level of a result in SARIF.
-        annotation: The level of a remark on a line in a check run.
-    """
-
-    word: str
-    mark: str
-    ascii_mark: str
-    outline: str
-    style: str
-    sarif: str
-    annotation: str
+    word: str  # what people read
+    mark: str  # its sign in text
+    ascii_mark: str  # the same where there is no Unicode
+    outline: str  # its sign on a page, as a path of SVG in a box of 10 by 10
+    style: str  # its colour on a terminal
+    sarif: str  # the level of a result in SARIF
+    annotation: str  # the level of a remark on a line in a check run
 
 
 GRADES: Final[dict[Severity, Grade]] = {

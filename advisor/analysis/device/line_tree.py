@@ -15,27 +15,17 @@ _STRAY: Final = 0.01  # of a node's time: samples of a line beside it
 
 @dataclass(slots=True)
 class Node:
-    """A line (`line` is set), or a function with its lines.
-
-    Attributes:
-        ns: Time of the samples here and below that count.
-        own_ns: Time of the step's own work here and below.
-        self_ns: Time that counts in the line itself and in what it calls of libraries.
-        calls: What the line calls, by time.
-        kinds: Kinds of those calls, by time, here and below.
-        needed: Lines of the function that need what the line computes.
-        below: Functions that a line calls, or lines of a function.
-    """
+    """A line (`line` is set), or a function with its lines."""
 
     function: str
     line: str = ""
-    ns: int = 0
-    own_ns: int = 0
-    self_ns: int = 0
-    calls: Counter[str | None] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    needed: tuple[int, ...] = ()
-    below: dict[str, Node] = field(default_factory=dict)
+    ns: int = 0  # time of the samples here and below that count
+    own_ns: int = 0  # time of the step's own work here and below
+    self_ns: int = 0  # time that counts in the line itself and in what it calls of libraries
+    calls: Counter[str | None] = field(default_factory=Counter)  # what the line calls, by time
+    kinds: Counter[str] = field(default_factory=Counter)  # kinds of those calls, by time, here and below
+    needed: tuple[int, ...] = ()  # lines of the function that need what the line computes
+    below: dict[str, Node] = field(default_factory=dict)  # functions that a line calls, or lines of a function
 
     def add(self, frames: list[Mapping[str, Any]], ns: int, kind: str, *, counts: bool, is_own: bool) -> None:
         """A stack of lines, the outermost first, below this one; `kind` is of what the last one calls."""

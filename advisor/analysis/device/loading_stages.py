@@ -28,50 +28,29 @@ _NS: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch, in ms: what it takes of a process that loads, and of the process of the steps.
+    """One batch, in ms: what it takes of a process that loads, and of the process of the steps."""
 
-    Attributes:
-        workers: Processes that load; 0 where the process of the steps does.
-        stages: What `fetch` takes, by stage, the longest first.
-        names: What the program and libraries do in `transform`, by name.
-        fetch_ms: All of it.
-        run_ms: Of that, the thread runs.
-        delay_ms: Of that, it waits for a core.
-        send_ms: Threads of the worker run to hand the batch over.
-        receive_ms: The process of the steps takes it over.
-        pin_ms: It, or a thread of it, pins.
-        request_ms: The step waits until it has it.
-        period_ms: From one batch to the next.
-        cpu_ms: All threads of the job run.
-        per_step: Batches of a step.
-        locked_ms: It sleeps for nothing that is known while other threads of Python run: in the process that loads, or
-            in the one that receives.
-        files: Opened for it.
-        bytes: Read for it, of files and pipes.
-        faults: Waits for a page of a disk.
-        samples: In it.
-        slow: Samples that took longest: index and ms.
-    """
-
-    workers: int
-    stages: Mapping[str, float]
-    names: Mapping[str, float]
-    fetch_ms: float
-    run_ms: float
-    delay_ms: float
-    send_ms: float
-    receive_ms: float
-    pin_ms: float
-    request_ms: float
-    period_ms: float
-    cpu_ms: float
-    per_step: float
+    workers: int  # processes that load; 0 where the process of the steps does
+    stages: Mapping[str, float]  # what `fetch` takes, by stage, the longest first
+    names: Mapping[str, float]  # what the program and libraries do in `transform`, by name
+    fetch_ms: float  # all of it
+    run_ms: float  # of that, the thread runs
+    delay_ms: float  # of that, it waits for a core
+    send_ms: float  # threads of the worker run to hand the batch over
+    receive_ms: float  # the process of the steps takes it over
+    pin_ms: float  # it, or a thread of it, pins
+    request_ms: float  # the step waits until it has it
+    period_ms: float  # from one batch to the next
+    cpu_ms: float  # all threads of the job run
+    per_step: float  # batches of a step
+    # it sleeps for nothing that is known while other threads of Python run: in the process that loads, or in the
+    # one that receives
     locked_ms: float
-    files: float
-    bytes: float
-    faults: float
-    samples: float
-    slow: tuple[tuple[int, float], ...]
+    files: float  # opened for it
+    bytes: float  # read for it, of files and pipes
+    faults: float  # waits for a page of a disk
+    samples: float  # in it
+    slow: tuple[tuple[int, float], ...]  # samples that took longest: index and ms
 
     @property
     def alone_ms(self) -> float:

@@ -44,24 +44,15 @@ _T = TypeVar("_T")
 
 
 class Form(NamedTuple, Generic[E, H]):
-    """How one profiler's events and header are decoded.
-
-    Attributes:
-        events, event: The list of events, and one of them.
-        document: The whole, its fields those of the header and `traceEvents`.
-        header: The fields around the list; raises ValueError where they cannot be read.
-        empty: What is known without any.
-        last: Name of the event that the profiler writes last: the list is whole where it is there.
-        what: What such a file is called, and how it ends.
-    """
+    """How one profiler's events and header are decoded."""
 
     events: msgspec.json.Decoder[list[E]]
     event: msgspec.json.Decoder[E]
-    document: msgspec.json.Decoder[Any]
-    header: Callable[[bytes | bytearray], H]
-    empty: Callable[[], H]
-    last: str | None
-    what: str
+    document: msgspec.json.Decoder[Any]  # the whole, its fields those of the header and `traceEvents`
+    header: Callable[[bytes | bytearray], H]  # the fields around the list; ValueError where they cannot be read
+    empty: Callable[[], H]  # what is known without any
+    last: str | None  # name of the event that the profiler writes last: the list is whole where it is there
+    what: str  # what such a file is called, and how it ends
 
 
 def form(

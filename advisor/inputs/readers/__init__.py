@@ -9,47 +9,28 @@ from typing import Final, NamedTuple
 
 
 class Format(NamedTuple):
-    """A kind of file: what tells it, how it is read, and what it can and cannot show.
+    """A kind of file: what tells it, how it is read, and what it can and cannot show."""
 
-    Attributes:
-        name: The reader's package in this folder.
-        title: What to call such a file.
-        own: Endings, in lower case, that no other program gives its files.
-        shared: Endings that others use too: there `sign` decides.
-        sign: Regular expression for what the first bytes, unpacked, contain.
-        openings: What a file with an `own` ending must begin with if its sign comes late.
-        tables: Files one of which is in every folder that is read as one file.
-        exports: Endings of what the profiler exports such a file to, and which is read instead; the first preferably.
-        copy_of: Ending of the profile that this is a copy of: where that lies beside it, nobody misses the copy.
-        reads: What the reader reads, in the plural, with the endings; empty where there is no reader.
-        folder_per_run: Whether the profiler gives each run a folder of its own.
-        free_names: Whether people name the files as they like: one run are those whose names differ in numbers alone.
-        memory_per_byte: Bytes of memory that reading takes per byte of the file, unpacked.
-        needs_path: Whether the reader takes a path on disk, and no stream.
-        splits: Whether several processes can read one file.
-        tells_ranks: Whether files tell their rank, so that one without it is worth a note.
-        file_per_host: Whether each host writes one file, which is named after it.
-        any_program: Whether the profiler records programs of any kind, whose users know no ranks; else it is that of
-            the framework.
-    """
-
-    name: str
-    title: str
-    own: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
-    sign: bytes = rb"(?!)"
-    openings: tuple[bytes, ...] = (b"",)
-    tables: tuple[str, ...] = ()
+    name: str  # the reader's package in this folder
+    title: str  # what to call such a file
+    own: tuple[str, ...] = ()  # endings, in lower case, that no other program gives its files
+    shared: tuple[str, ...] = ()  # endings that others use too: there `sign` decides
+    sign: bytes = rb"(?!)"  # regular expression for what the first bytes, unpacked, contain
+    openings: tuple[bytes, ...] = (b"",)  # what a file with an `own` ending must begin with if its sign comes late
+    tables: tuple[str, ...] = ()  # files one of which is in every folder that is read as one file
+    # endings of what the profiler exports such a file to, and which is read instead; the first preferably
     exports: tuple[str, ...] = ()
-    copy_of: str = ""
-    reads: str = ""
-    folder_per_run: bool = False
+    copy_of: str = ""  # ending of the profile that this is a copy of: where that lies beside it, nobody misses the copy
+    reads: str = ""  # what the reader reads, in the plural, with the endings; empty where there is no reader
+    folder_per_run: bool = False  # whether the profiler gives each run a folder of its own
+    # whether people name the files as they like: one run are those whose names differ in numbers alone
     free_names: bool = False
-    memory_per_byte: float = 3.0
-    needs_path: bool = False
-    splits: bool = False
-    tells_ranks: bool = False
-    file_per_host: bool = False
+    memory_per_byte: float = 3.0  # bytes of memory that reading takes per byte of the file, unpacked
+    needs_path: bool = False  # whether the reader takes a path on disk, and no stream
+    splits: bool = False  # whether several processes can read one file
+    tells_ranks: bool = False  # whether files tell their rank, so that one without it is worth a note
+    file_per_host: bool = False  # whether each host writes one file, which is named after it
+    # whether the profiler records programs of any kind, whose users know no ranks; else it is that of the framework
     any_program: bool = False
 
 
