@@ -7,6 +7,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final, NamedTuple
 
+from advisor.vocabulary.limits import table
+
 
 class Format(NamedTuple):
     """A kind of file: what tells it, how it is read, and what it can and cannot show."""
@@ -84,6 +86,12 @@ FORMATS: Final = (_VIEWER, _KINETO, _XPLANE, _NSYS, _MEMORY)
 def format_of(name: str) -> Format:
     """The format that a reader or a report names; nothing is known of one of another version."""
     return next((kind for kind in FORMATS if kind.name == name), Format(name, name))
+
+
+def lacks(profile_format: str) -> dict[str, str]:
+    """Why a table or column may be absent from profiles of a format, by need: codes of `advisor.model.missing`."""
+    reasons: dict[str, str] = table(__file__, "lacks")[profile_format]
+    return reasons
 
 
 def reader(profile_format: str) -> ModuleType:

@@ -22,6 +22,7 @@ from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
+from advisor.inputs.readers import lacks
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header
 from advisor.inputs.readers.kineto.file_reads import with_file_reads
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from advisor.inputs.chrome_json.parallel import Parallel
 
 FORMAT: Final = "kineto"
+_WHY_ABSENT: Final = lacks(FORMAT)
 _RECORD: Final = (
     "a schedule without `repeat=1` ends with such a file; else, torch.profiler records the thread that starts it: "
     "start it in the thread that does the work, or give it "
@@ -60,16 +62,9 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     max_bytes: int | None = None,
     processes: int = 1,
 ) -> Profile:
-    """The profile of one worker.
+    """The profile of one worker; see docs/adding-a-reader.md for the arguments.
 
-    Args:
-        stream: The file's bytes, gzipped or not.
-        name: Path or URL, for messages.
-        worker: Number to use where the file does not tell its rank.
-        on_read: Told the number of bytes taken from `stream`, for a progress bar.
-        step_range: Regular expression of the whole names of the ranges to take for steps, in place of `ProfilerStep#N`.
-        max_bytes: Of the unpacked text; by default any number.
-        processes: How many decode, each a stretch of the text.
+    `step_range` is in place of `ProfilerStep#N`. So many `processes` decode, each a stretch of the text.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -352,21 +347,6 @@ _RECORDS: Final = {
     "profile_memory": ("allocations", "memory events"),
 }
 """What an option of the profiler adds to the file."""
-
-_WHY_ABSENT: Final = {
-    "steps": "no_profiler_steps",
-    "device_ops": "no_gpu_activity",
-    "device_ops.occupancy": "no_occupancy_estimate",
-    "device_ops.grid": "no_launch_dimensions",
-    "device_ops.launch": "no_cuda_calls",
-    "host_ops": "no_cpu_activity",
-    "host_ops.shapes": "no_shapes",
-    "host_ops.stack": "no_stacks",
-    "devices": "no_device_description",
-    "allocations": "no_memory_profile",
-    "allocations.allocated_bytes": "no_memory_totals",
-    "collectives.bytes": "no_collective_sizes_pytorch",
-}
 
 
 def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame, *, cut_off: bool) -> Missing | None:

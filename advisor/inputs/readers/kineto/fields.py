@@ -1,6 +1,6 @@
 """The fields of a Kineto trace that are read, in every spelling that PyTorch has used.
 
-A new one goes from here through `columns.py` into a table of `model/profile.py`.
+A new one goes from here through `columns.py` into a table of `model/tables.yaml`.
 """
 
 from typing import Annotated, Final, TypeAlias

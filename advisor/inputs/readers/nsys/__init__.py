@@ -34,6 +34,7 @@ from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.one_time_work import with_one_time_work
+from advisor.inputs.readers import lacks
 from advisor.inputs.readers.nsys import events, messages
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.samples import host_samples
@@ -51,6 +52,7 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import HANG_NS
 
 FORMAT: Final = "nsys"
+_WHY_ABSENT: Final = {need: Missing(why) for need, why in lacks(FORMAT).items()}
 
 _MOST_PROCESSES: Final = 256
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
@@ -78,16 +80,10 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     step_range: str | None = None,
     max_bytes: int | None = None,
 ) -> Profile:
-    """The profile of every process in the export that used a device.
+    """The profile of every process in the export that used a device; see docs/adding-a-reader.md for the arguments.
 
-    Args:
-        path: The database, folder of Parquet files, or report, on disk.
-        name: Its path or URL, for messages.
-        worker: Which of several files of one job this is, counted from 0. The processes of all files are numbered
-            through where the files hold equally many, and by their MPI ranks where these are told.
-        on_read: Told the file's size once it is read.
-        step_range: Regular expression of the NVTX ranges to take for steps, by their whole names.
-        max_bytes: Of the export on disk; by default any number.
+    `worker` is which of several files of one job this is, counted from 0. The processes of all files are numbered
+    through where the files hold equally many, and by their MPI ranks where these are told.
 
     Raises:
         ReadError: Nothing of it can be read, or it holds no GPU activity.
@@ -381,25 +377,3 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
 
 
 _OF_PYTORCH: Final = {"host_ops.shapes": Missing("no_pytorch_range_shapes")}
-_WHY_ABSENT: Final = {
-    "steps": Missing("no_repeating_range"),
-    "device_ops": Missing("kernels_not_exported"),
-    "device_ops.name": Missing("graphs_not_traced"),
-    "device_ops.dur_ns": Missing("graphs_not_traced"),
-    "device_ops.occupancy": Missing("no_occupancy_nsys"),
-    "device_ops.grid": Missing("no_launch_dimensions_nsys"),
-    "device_ops.launch": Missing("no_cuda_calls"),
-    "device_ops.bytes": Missing("no_copy_sizes"),
-    "host_ops": Missing("no_host_activity"),
-    "host_ops.shapes": Missing("no_range_shapes"),
-    "host_ops.stack": Missing("no_stacks_nsys"),
-    "devices": Missing("no_device_description"),
-    "allocations": Missing("no_memory_usage"),
-    "allocations.allocated_bytes": Missing("driver_memory_only"),
-    "collectives.bytes": Missing("no_nccl_payloads"),
-    "os_calls": Missing("no_os_calls"),
-    "off_cpu": Missing("no_context_switches"),
-    "off_cpu.state": Missing("no_scheduler_reasons"),
-    "host_samples": Missing("no_cpu_samples"),
-    "gpu_samples": Missing("no_gpu_metrics"),
-}

@@ -35,6 +35,7 @@ from advisor.errors import ReadError, UsageError
 from advisor.inputs import phases
 from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
+from advisor.inputs.readers import lacks
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
@@ -57,6 +58,7 @@ from advisor.model.profile import END_NS, Profile, matches
 from advisor.model.schemas import SCHEMAS, TEXT, Schema
 
 FORMAT: Final = "xplane"
+_WHY_ABSENT: Final = lacks(FORMAT)
 
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
@@ -72,15 +74,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     step_range: str | None = None,
     max_bytes: int | None = None,
 ) -> Profile:
-    """The profile of one host.
-
-    Args:
-        stream: The file's bytes.
-        name: Path or URL, for messages.
-        worker: Number of the host: the file does not tell its rank.
-        on_read: Told the number of bytes taken from `stream`, for a progress bar.
-        step_range: Must be None.
-        max_bytes: Of the unpacked file; by default any number.
+    """The profile of one host; see docs/adding-a-reader.md for the arguments. `worker` is its number.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -300,19 +294,3 @@ def _lacks(profile: Profile) -> dict[str, Missing]:
     on_tpu = profile.devices["name"].str.starts_with("TPU").any()
     why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
     return {need: Missing(why[need]) for need in profile.empty(why)}
-
-
-_WHY_ABSENT: Final = {
-    "steps": "no_marked_steps_xplane",
-    "device_ops": "no_device_tracing",
-    "device_ops.occupancy": "no_occupancy_xplane",
-    "device_ops.grid": "no_launch_dimensions",
-    "device_ops.launch": "no_cuda_calls",
-    "host_ops": "no_host_tracer",
-    "host_ops.shapes": "no_shapes_xplane",
-    "host_ops.stack": "no_stacks_xplane",
-    "devices": "no_device_description",
-    "allocations": "no_reporting_allocator",
-    "allocations.allocated_bytes": "no_allocator_totals",
-    "collectives.bytes": "no_collective_sizes",
-}
