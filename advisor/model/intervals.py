@@ -163,6 +163,15 @@ def nearest(counts: Mask, parent: Ints) -> Ints:
     return up
 
 
+def around(chosen: Mask, parent: Ints) -> Mask:
+    """Which intervals enclose one that is chosen; shapes as of `nearest`."""
+    enclosing = np.zeros(len(parent), np.bool_)
+    up = np.flatnonzero(chosen)
+    while len(up := np.unique(parent[up])) and len(up := up[(up >= 0) & ~enclosing[up]]):
+        enclosing[up] = True
+    return enclosing
+
+
 def above(of: Ints, row: Ints) -> Ints:
     """`of[row]`, and -1 where `row` is -1."""
     return np.where(row >= 0, of[row], -1) if len(of) else np.full(len(row), -1, np.int64)

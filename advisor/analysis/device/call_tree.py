@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView, positions
 from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import above, nearest
+from advisor.model.intervals import above, around, nearest
 from advisor.model.profile import matches
 from advisor.model.schemas import TEXT
 
@@ -133,19 +133,22 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     parent, is_module = _parents(rows), (rows["kind"] == "module").to_numpy()
     is_frame = rows["kind"].is_in(_FRAMES).to_numpy()
     if is_module.any():
-        is_frame &= ~_around_modules(rows, parent, is_module)
+        # `forward` around all modules would take the backward pass for its own
+        is_frame &= ~(around(is_module, parent) & (rows["kind"] == "annotation").to_numpy())
     frame = nearest(is_frame, parent)
     outer = above(frame, parent)
     if is_module.any():
         engine = _engine(rows)
         outer = np.where(engine & (outer < 0), _forward(rows, frame, parent, is_module, engine), outer)
     owner = above(frame, at)
-    needed = _ancestry(owner, outer)
+    owns = np.zeros(rows.height, np.bool_)
+    owns[owner[owner >= 0]] = True
+    needed = np.flatnonzero(owns | around(owns, outer))
     names = _plain(rows["name"].gather(needed))
     code = names["code"].to_numpy()
     inner = np.full(rows.height, -1, np.int64)
     inner[needed] = np.arange(len(needed))
-    node, first, around = _merged(code, above(inner, outer[needed]))
+    node, first, parents = _merged(code, above(inner, outer[needed]))
     rootless = int(spent_ns[owner < 0].sum())
     self_ns = np.zeros(len(first) + (rootless > 0), np.int64)
     np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
@@ -153,8 +156,8 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     kinds: list[str] = rows["kind"].gather(needed[first]).to_list()
     if rootless > 0:  # launched by nothing that was recorded
         self_ns[-1] = rootless
-        around, name, kinds = np.append(around, -1), [*name, None], [*kinds, "op"]
-    return _Tree(around, name, kinds, self_ns)
+        parents, name, kinds = np.append(parents, -1), [*name, None], [*kinds, "op"]
+    return _Tree(parents, name, kinds, self_ns)
 
 
 def _plain(names: pl.Series) -> pl.DataFrame:
@@ -163,16 +166,6 @@ def _plain(names: pl.Series) -> pl.DataFrame:
     code = pl.col("text").rank("dense").cast(pl.Int64).fill_null(0)
     known = known.with_columns(pl.col("text").cast(TEXT), code=code)
     return names.to_frame("name").join(known, on="name", how="left", maintain_order="left", nulls_equal=True)
-
-
-def _around_modules(rows: pl.DataFrame, parent: Ints, is_module: Mask) -> Mask:
-    """Annotations with modules inside: `forward` around all modules would take the backward pass for its own."""
-    around = np.zeros(rows.height, np.bool_)
-    up = np.unique(parent[is_module])
-    while len(up := up[(up >= 0) & ~around[up]]):
-        around[up] = True
-        up = np.unique(parent[up])
-    return np.asarray(around & (rows["kind"] == "annotation").to_numpy(), np.bool_)
 
 
 def _engine(rows: pl.DataFrame) -> Mask:
@@ -196,24 +189,13 @@ def _forward(rows: pl.DataFrame, frame: Ints, parent: Ints, is_module: Mask, eng
     return above(module, origin.fill_null(-1).to_numpy())
 
 
-def _ancestry(owner: Ints, outer: Ints) -> Ints:
-    """The rows that own something and all around them, ascending."""
-    around, fresh = np.zeros((2, len(outer)), np.bool_)
-    fresh[owner[owner >= 0]] = True
-    while len(rows := np.flatnonzero(fresh > around)):
-        around[rows] = True
-        up = outer[rows]
-        fresh[up[up >= 0]] = True
-    return np.flatnonzero(around)
-
-
 def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
     """Rows of one path are one node: the node of each row, and of each node its first row and its parent node.
 
     A row with the name of the one around it is the same frame: the engine's call and what it calls, or a recursion.
     """
     node, codes = np.full(len(code), -1, np.int64), int(code.max(initial=0)) + 1
-    first, around = node[:0], node[:0]
+    first, parents = node[:0], node[:0]
     for level in _levels(outer):
         up = above(node, outer[level])
         same = (outer[level] >= 0) & (code[level] == code[outer[level]])
@@ -221,8 +203,8 @@ def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
         fresh, its = level[~same], up[~same]
         _, at, of = np.unique((its + 1) * codes + code[fresh], return_index=True, return_inverse=True)
         node[fresh] = len(first) + of
-        first, around = np.append(first, fresh[at]), np.append(around, its[at])
-    return node, first, around
+        first, parents = np.append(first, fresh[at]), np.append(parents, its[at])
+    return node, first, parents
 
 
 def _levels(parent: Ints) -> list[Ints]:

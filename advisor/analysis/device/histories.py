@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.op_work import values_of
+from advisor.analysis.device.op_work import is_shape, values_of
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.model.profile import matches
 
@@ -93,11 +93,7 @@ def _tensors(shapes: str) -> list[list[int]]:
     """The shapes of a list of tensors; empty where they were cut off."""
     inputs = values_of(shapes)
     tensors = inputs[0] if isinstance(inputs, list) and inputs else None
-    return tensors if isinstance(tensors, list) and all(map(_is_shape, tensors)) else []
-
-
-def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(side) is int for side in value)
+    return tensors if isinstance(tensors, list) and all(map(is_shape, tensors)) else []
 
 
 def _growing(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
@@ -194,7 +190,7 @@ def _inputs(view: DeviceView, pattern: str, count: int) -> Iterator[list[_Shape]
     for shapes in kinds.filter(pl.col("name").str.contains(pattern))["shapes"].unique():
         inputs = values_of(shapes)
         tensors = inputs[:count] if isinstance(inputs, list) else []
-        if len(tensors) == count and all(map(_is_shape, tensors)):
+        if len(tensors) == count and all(map(is_shape, tensors)):
             yield [tuple(tensor) for tensor in tensors]
 
 
@@ -218,7 +214,7 @@ def _first(shapes: str | None) -> list[int]:
     """The shape of the first input; empty where it is no tensor."""
     inputs = values_of(shapes or "")
     first = inputs[0] if isinstance(inputs, list) and inputs else None
-    return first if _is_shape(first) else []  # type: ignore[return-value]
+    return first if is_shape(first) else []  # type: ignore[return-value]
 
 
 def _cut(details: str | None, shape: _Shape) -> tuple[int, int] | None:

@@ -54,7 +54,9 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
     number = int(view.steps["dur_ns"].arg_max() or 0)
     row = view.steps.row(number, named=True)
     start, length = row["start_ns"], row["dur_ns"]
-    device, host = _device(view, start, length), _host(view, start, length)
+    device = _rows(_within(view.ops, start, length).with_columns(track="stream", on_device=True), start)
+    readable = view.host.filter(~pl.col("kind").is_in(_HIDDEN))
+    host = _rows(_within(readable, start, length).with_columns(track="thread", on_device=False), start)
     return Timeline(
         worker=view.worker,
         device=view.device,
@@ -75,15 +77,6 @@ def thread_names(threads: pl.DataFrame) -> dict[int, str]:
     """What threads are called, told apart where several have one name."""
     known = threads.drop_nulls(["thread", "name"]).unique("thread", keep="first", maintain_order=True)
     return dict(zip(known["thread"].to_list(), numbered(known["name"].to_list()), strict=True))
-
-
-def _device(view: DeviceView, start: int, length: int) -> pl.DataFrame:
-    return _rows(_within(view.ops, start, length).with_columns(track="stream", on_device=True), start)
-
-
-def _host(view: DeviceView, start: int, length: int) -> pl.DataFrame:
-    ops = view.host.filter(~pl.col("kind").is_in(_HIDDEN))
-    return _rows(_within(ops, start, length).with_columns(track="thread", on_device=False), start)
 
 
 def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -23,18 +23,7 @@ _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelG
 _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs already, as a first call too
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 
-_EVENTS: Final = (
-    "beside",
-    "ops",
-    "host",
-    "allocations",
-    "collectives",
-    "threads",
-    "os_calls",
-    "off_cpu",
-    "host_samples",
-    "gpu_samples",
-)
+_OF_STEPS: Final = ("steps", "outliers")  # tables of no single events
 
 T = TypeVar("T")
 
@@ -260,7 +249,9 @@ class DeviceView:
 
     def emptied(self) -> DeviceView:
         """The same without its ops."""
-        return replace(self, **{name: getattr(self, name).clear() for name in _EVENTS}, _computed={}, _unions={})
+        tables = {of.name: getattr(self, of.name) for of in fields(self) if of.name not in _OF_STEPS}
+        events: Any = {name: rows.clear() for name, rows in tables.items() if isinstance(rows, pl.DataFrame)}
+        return replace(self, **events, _computed={}, _unions={})
 
 
 @dataclass(frozen=True, eq=False)

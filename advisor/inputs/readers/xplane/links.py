@@ -12,7 +12,7 @@ from advisor.inputs.readers.xplane.executions import in_place_of, is_late, of_ru
 from advisor.inputs.readers.xplane.names import copies
 from advisor.inputs.step_marks import Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
-from advisor.model.arrays import Mask
+from advisor.model.intervals import around
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, matches
 from advisor.model.schemas import HOST_OP_KINDS, TEXT
@@ -77,9 +77,10 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
     others = host.select(dispatches=dispatches, of_results=threads & of_results)
     no_load = others["dispatches"] | others["of_results"]
     before = pl.col("parent").fill_null(-1)
+    enclosing = around(no_load.to_numpy(), host["parent"].fill_null(-1).to_numpy())
     frame = host.select(
         "id", "name", "thread", "step", "kind", "dur_ns", "start_ns", parent=before, end=end
-    ).with_columns(holds=pl.Series(_around(host, no_load.to_numpy())), is_other=no_load)
+    ).with_columns(holds=pl.Series(no_load.to_numpy() | enclosing), is_other=no_load)
     first = frame.filter("is_other", pl.col("step").is_not_null()).group_by("step").agg(first=pl.min("start_ns"))
     of_parent = frame.select(parent="id", opens=(kind == "step") | (pl.col("holds") & ~pl.col("is_other")))
     ranges = (
@@ -92,15 +93,6 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
     loads = ranges.filter(is_early.all().over("name"))  # in no step after a result, which may be ready without a wait
     is_load = pl.col("id").is_in(loads["id"].implode())
     return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
-
-
-def _around(host: pl.DataFrame, chosen: Mask) -> Mask:
-    """Whether each range is marked or encloses one that is."""
-    parent = host["parent"].fill_null(-1).to_numpy()
-    around, at = chosen.copy(), np.flatnonzero(chosen)
-    while len(at := np.unique(parent[at])) and len(at := at[(at >= 0) & ~around[at]]):
-        around[at] = True
-    return around
 
 
 def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
