@@ -18,7 +18,7 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
 from advisor.errors import contained
 from advisor.inputs.ncu import Counters
-from advisor.metrics.kernels import ncu
+from advisor.metrics.kernels.counters import ncu_values
 from advisor.metrics.metric import JOB_TABLES, METRICS, TABLES, WHOLE_NUMBERS, Metric, Scope, Subject, Value, dtypes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT
@@ -149,7 +149,7 @@ class Measurements:
         if counters is None or kernels is None or not view.total_ns:
             return self
         ran = kernels.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
-        known = ncu.values(ran, counters, max(1, view.steps.height), view.total_ns / 1e6)
+        known = ncu_values(ran, counters, max(1, view.steps.height), view.total_ns / 1e6)
         return self._with("ncu_share", **{name: pl.lit(value) for name, value in known.items()})
 
     def _with(self, column: str, **known: pl.Expr) -> Measurements:

@@ -1,15 +1,18 @@
-"""Copies between host and device: how much, from which memory, what nothing hides, and what the link would allow."""
+"""Copies between host and device: how much, from which memory, what nothing hides, and pages that move unasked."""
 
 from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.links import EFFICIENCY, at_link, is_once, pcie_gbs, unhidden_ns
-from advisor.analysis.device.places import device_places
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.links import EFFICIENCY, at_link, is_once, page_moves, paging, pcie_gbs, unhidden_ns
+from advisor.analysis.device.places import as_places, device_places
+from advisor.analysis.device.unknowns import undirected_copies
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import Value, of_devices
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
-from advisor.whatif import faster, saved
+from advisor.model.profile import matches
+from advisor.whatif import Interval, faster, overlapped, saved
 
 _LEAST_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
 
@@ -148,3 +151,159 @@ measure("pcie_gbs", pcie_gbs, unit="number").says(
 measure("full_link_gain_ms", _full_link_gain_ms).says(
     "Step time saved at most if pinned copies took what the device's link allows."
 )
+
+
+_EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
+_ROUND_RANGE: Final = 0.5  # of a step: what is open that long is around everything, and tells of no copy
+_DEEPEST: Final = 64
+_RANGES: Final = ["op", "annotation", "module", "input"]
+_PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
+
+
+def _ahead(view: DeviceView) -> pl.DataFrame:
+    """Large copies to the device, none of them from pageable memory: those cannot run beside anything."""
+    return view.used_ops.filter(
+        pl.col("kind") == "memcpy",
+        pl.col("copy_kind") == "HtoD",
+        pl.col("source_memory").eq("pageable").not_().fill_null(value=True),
+        pl.col("bytes") >= _LEAST_BYTES,
+    )
+
+
+def _exposed(view: DeviceView, copies: pl.DataFrame) -> Intervals:
+    """When these copies run and no kernel or collective does."""
+    return spans(copies) - view.device_spans("kernel", "collective")
+
+
+def _computing(view: DeviceView) -> pl.DataFrame:
+    return view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+
+
+def _bare_ns(view: DeviceView) -> int:
+    return _exposed(view, view.once(_ahead)).total
+
+
+def _part_of_copies(view: DeviceView, some: pl.DataFrame) -> float:
+    return float(some["dur_ns"].sum()) / max(1, int(view.once(_ahead)["dur_ns"].sum()))
+
+
+def _queued(view: DeviceView) -> pl.DataFrame:
+    """The copies on streams that run kernels too."""
+    streams = view.ops.filter(pl.col("kind") == "kernel")["stream"].unique()
+    # XLA's copies run beside its program, which shows where it waits for one's end
+    waits = matches("^copy-done$", "hlo_category").fill_null(value=False)
+    return view.once(_ahead).filter(pl.col("stream").is_in(streams.implode()), ~waits)
+
+
+def _purpose(view: DeviceView) -> str:
+    of = view.once(_around).filter(pl.col("telling")).unique("id", keep="last", maintain_order=True)
+    by_name = of.group_by(pl.col("name").str.replace_all(r"\d+", "N")).agg(pl.sum("copy_ns"))
+    return next(iter(by_name.sort("copy_ns", "name", descending=[True, False])["name"]), "")
+
+
+def _of_parameters(view: DeviceView) -> pl.DataFrame:
+    gathering = view.once(_around).filter(pl.col("name").str.contains(_PARAMETERS))["id"]
+    return view.once(_ahead).filter(pl.col("id").is_in(gathering.implode()) | pl.col("hlo_module").is_not_null())
+
+
+def _around(view: DeviceView) -> pl.DataFrame:
+    """Id and copy_ns of each copy with the name of every range around its launching call, the innermost first."""
+    longest_ns = view.total_ns / max(1, view.steps.height) * _ROUND_RANGE
+    ranges = view.host.select(
+        "parent",
+        at="id",
+        name=pl.col("name").cast(pl.String),
+        telling=pl.col("kind").is_in(_RANGES) & (pl.col("dur_ns") < longest_ns),
+    )
+    calls = view.once(_ahead).select("id", copy_ns="dur_ns", at="launch").drop_nulls("at")
+    now = calls.join(ranges.select("at", "parent"), on="at").select("id", "copy_ns", at="parent").drop_nulls("at")
+    levels = [now.clear().join(ranges, on="at")]
+    while now.height and len(levels) < _DEEPEST:
+        levels.append(now.join(ranges, on="at"))
+        now = levels[-1].select("id", "copy_ns", at="parent").drop_nulls("at")
+    return pl.concat(levels)
+
+
+def _gains(view: DeviceView) -> Interval:
+    copies, exposed_ns = view.once(_ahead), view.once(_bare_ns)
+    unplaced_ns = _exposed(view, copies.filter(pl.col("launch").is_null())).total
+    # parameters that stay on the device need no kernel to hide behind
+    needless_ns = _exposed(view, _of_parameters(view)).total
+    hiding_ns = (spans(_computing(view)) - spans(copies)).total
+    change = overlapped(copies, (_EXPOSED_PART, 0.0)).beyond(unplaced_ns)
+    return saved(view, change.at_most(min(exposed_ns, needless_ns + hiding_ns)))
+
+
+of_pinned = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"), unknown=undirected_copies)
+
+of_pinned("exposed_copy_share", lambda view: view.once(_bare_ns) / view.total_ns, where=device_places(_ahead)).says(
+    "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
+    "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
+    "collectives / step time",
+)
+of_pinned("exposed_copy_ms", lambda view: view.per_step_ms(view.once(_bare_ns))).says(
+    "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
+    "that time / steps",
+)
+of_pinned("exposed_copy_bytes_per_step", lambda view: float(view.once(_ahead)["bytes"].sum()) / view.steps.height).says(
+    "Bytes per step of the copies to the device that nothing else hides.", "sum of their bytes / steps"
+)
+of_pinned("exposed_copy_same_stream_share", lambda view: _part_of_copies(view, _queued(view))).says(
+    "Part of the exposed copies' time that is queued in one stream with kernels, which cannot run meanwhile.",
+    "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
+)
+of_pinned("exposed_copy_of", _purpose, unit="text").says(
+    "Range or op in which most of the exposed copies were asked for; empty where none was open.",
+    "by time of those copies, the outermost range around the launching call that is no step and takes less than "
+    "half a step; N for numbers",
+)
+of_pinned("exposed_copy_parameter_share", lambda view: _part_of_copies(view, _of_parameters(view))).says(
+    "Part of the exposed copies' time that fetches parameters or activations kept in host memory.",
+    "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
+    "without copies",
+)
+of_pinned.saving("copy", _gains).says("copying ahead")
+
+
+_PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a prefetch reaches, as a copy of pinned memory does
+# Between two pages that a kernel waits for lies the handling of a fault: in an addition of vectors that takes 0.6 ms
+# with the pages there and 110 ms without (A100, 512 MiB), all gaps but one are shorter.
+_SERVICE_NS: Final = 500_000
+
+
+def _faulting(view: DeviceView) -> Intervals:
+    return view.once(paging).bridged(_SERVICE_NS) & view.device_spans("kernel")
+
+
+def _waiting(view: DeviceView) -> pl.DataFrame:
+    """The kernels that pages move for, most time first."""
+    kernels = view.used_ops.filter(pl.col("kind") == "kernel")
+    begins = kernels["start_ns"].to_numpy()
+    waits = view.once(_faulting).within(begins, begins + kernels["dur_ns"].to_numpy())
+    return kernels.with_columns(wait_ns=pl.Series(waits)).filter(pl.col("wait_ns") > 0).sort("wait_ns", descending=True)
+
+
+def _ends_ms(view: DeviceView) -> tuple[float, float]:
+    rows = view.once(page_moves)
+    brought = rows.filter(inside(view.device_spans("kernel"), rows))
+    link = view.gpu.pcie_gbs if view.gpu else None
+    prefetch_ns = int(brought["bytes"].sum()) / (_PCIE_EFFICIENCY * link) if link else spans(brought).total
+    ends = (max(0.0, view.once(of).total - prefetch_ns) for of in (paging, _faulting))
+    low_ms, high_ms = map(view.per_step_ms, ends)
+    return low_ms, high_ms
+
+
+of_pages = of_devices(__name__, needs=("device_ops",))
+of_pages(
+    "page_wait_share", lambda view: view.share(view.once(_faulting)), where=as_places(_waiting, "device_ops", op="op")
+).says(
+    "Part of the step in which kernels run while pages of managed memory move to the device for them.",
+    "union of migrations to the device within kernels, with the time of up to 0.5 ms between two of them / step time",
+)
+of_pages("paged_bytes_per_step", lambda view: int(view.once(page_moves)["bytes"].sum()) / view.steps.height).says(
+    "Bytes of managed memory per step that move to the device.", "sum of the bytes of migrations to the device / steps"
+)
+of_pages("page_moves_per_step", lambda view: view.once(page_moves).height / view.steps.height).says(
+    "Migrations of managed memory to the device per step.", "number of them / steps"
+)
+of_pages.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")

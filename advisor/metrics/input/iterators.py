@@ -1,4 +1,4 @@
-"""Iterators of PyTorch's data loader that bring a few batches each: validation in each step, `next(iter(loader))`."""
+"""The batches of PyTorch's data loader: short iterators, samples in memory, and processes that an epoch starts anew."""
 
 from functools import partial
 from typing import Final
@@ -6,10 +6,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.iterators import batches_of_epochs, lasting, short_requests, waits
-from advisor.analysis.device.places import places
-from advisor.analysis.device.view import DeviceView, spans, started_in
+from advisor.analysis.device.iterators import batches_of_epochs, lasting, requests_at_once, short_requests, waits
+from advisor.analysis.device.places import as_places, places
+from advisor.analysis.device.restarts import Restarts, restarts
+from advisor.analysis.device.view import DeviceView, spans, spent_ns, started_in
+from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import of_devices
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Intervals
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import SLOW_CALL_NS
 from advisor.whatif import Change, sooner
 
 _SEVERAL: Final = 2
@@ -88,3 +94,132 @@ for _name, _column, _meaning, _which in (
     measure(_name, partial(_part, which=_column), unit="share").says(
         f"How many of the short iterators {_meaning}.", f"those with {_which} / short iterators; 0 without any"
     )
+
+
+_TAKES: Final = r"^aten::select$"
+_COLLATES: Final = r"^aten::(?:stack|cat)$"
+_FEW_SAMPLES: Final = 8  # own choice: labels apart from their samples are fewer
+
+of_batches = of_devices(__name__)
+
+
+def _requests(view: DeviceView) -> pl.DataFrame:
+    return started_in(view.once(lasting).sort("start_ns"), view.starts, view.ends)
+
+
+def _collating(view: DeviceView) -> float:
+    requests = view.once(_requests)
+    copies = spent_ns(requests, spans(view.host_like(_COLLATES, "op"))).to_numpy()
+    return float(np.median(copies / np.maximum(1, requests["dur_ns"].to_numpy()))) if requests.height else 0.0
+
+
+def _indexed(view: DeviceView) -> float:
+    requests = view.once(_requests)
+    takes = started_in(
+        view.used_like(_TAKES, "op").drop("window").sort("start_ns"),
+        requests["start_ns"].to_numpy(),
+        (requests["start_ns"] + requests["dur_ns"]).to_numpy(),
+    )
+    apart = takes.select(pl.col("start_ns").diff().over("window"))["start_ns"].drop_nulls()
+    samples = takes.height / max(1, requests.height)
+    is_quick = samples >= _FEW_SAMPLES and float(np.median(apart.to_numpy())) <= SLOW_CALL_NS
+    return samples if is_quick else 0.0
+
+
+of_batches(
+    "batches_per_step", lambda v: v.once(_requests).height / v.steps.height / requests_at_once(v, v.once(_requests))
+).says(
+    "Batches that the main process loads in a step of one loader.",
+    "requests to its data loaders, without those to short iterators / steps / max(1, batches_at_once)",
+)
+of_batches("indexed_samples", _indexed).says(
+    "Samples, or tensors of them, that the loader takes one by one from tensors in memory for a batch.",
+    "aten::select in the loader's ranges / requests, if there are 8 or more and they typically follow each other "
+    "within {slow_call}; else 0",
+    "no file is read, nor anything decoded, in {slow_call}: TensorDataset, for example",
+)
+of_batches("collating_part", _collating).says(
+    "Part of the loading in which the main process copies samples into a batch.",
+    "median over the loader's requests of the time in aten::stack and aten::cat; 0 without any",
+)
+
+
+_ANEW: Final = (
+    "the request that ends an epoch takes over {worker_join}, because the processes end in it, the iterator of the "
+    "next one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows "
+    "without a backward pass in between"
+)
+
+of_restarts = of_devices(__name__, source=_ANEW)
+
+
+def _restarts(view: DeviceView) -> Restarts:
+    return restarts(view.host)
+
+
+def _begins(view: DeviceView) -> Ints:
+    """The used steps, by row, in which the loop waits for the first batch of new processes."""
+    begins: Ints = np.flatnonzero(view.once(_restarts).waiting.within(view.starts, view.ends))
+    return begins
+
+
+def _apart(view: DeviceView) -> int:
+    numbers = view.steps["step"].to_numpy()[view.once(_begins)]
+    return int(np.median(np.diff(numbers))) if len(numbers) > 1 else 0
+
+
+def _idle_ns(view: DeviceView, when: Intervals) -> Ints:
+    """Of each used step the time then, in ns, outside device work and calls."""
+    return (when - (view.busy | view.host_spans("collective", *DRIVER_CALLS))).within(view.starts, view.ends)
+
+
+def _anew_ns(view: DeviceView) -> float:
+    again = view.once(_restarts)
+    return float(_idle_ns(view, again.ending | again.starting).sum())
+
+
+def _extra_wait_ns(view: DeviceView) -> float:
+    """How much longer than in the other steps the loop waits for the first batches."""
+    begins = view.once(_begins)
+    usual = _idle_ns(view, spans(view.host_like(WORKERS_LOADING, "input")))
+    others = np.delete(usual, begins)
+    typical = int(np.median(others)) if len(others) else 0
+    return float((_idle_ns(view, view.once(_restarts).waiting)[begins] - typical).clip(0).sum())
+
+
+def _outlier_part(view: DeviceView) -> float:
+    again = view.once(_restarts)
+    starts, length = (view.outliers[column].to_numpy() for column in ("start_ns", "dur_ns"))
+    beyond = (length - np.median(view.ends - view.starts)).clip(0).sum()
+    anew = (again.ending | again.starting | again.waiting).within(starts, starts + length).sum()
+    return float(min(anew / beyond, 1)) if beyond else 0.0
+
+
+of_restarts(
+    "worker_restarts",
+    lambda view: len(view.once(_begins)),
+    where=as_places(lambda view: view.steps[view.once(_begins)], "steps"),
+    unit="count",
+).says(
+    "Steps in which an epoch begins with new worker processes of the data loader.",
+    "used steps in which the loop waits for the first batch of such processes",
+)
+of_restarts("epoch_steps", _apart, unit="count").says(
+    "Steps from one epoch that begins with new worker processes to the next; 0 where fewer than two do.",
+    "median of the distances",
+)
+of_restarts("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view))).says(
+    "Time per step in which the loader's processes end and the next epoch's are started.",
+    "the request that ends an epoch, and from the first seed that the next iterator draws to its first request, "
+    "outside device work and calls, in the used steps / used steps",
+)
+of_restarts("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view))).says(
+    "What waiting for the first batch of new worker processes adds to the mean step.",
+    "sum over the first requests of max(0, wait outside device work and calls - median of the other steps' waits) / "
+    "used steps",
+)
+of_restarts("outlier_restart_part", _outlier_part).says(
+    "Part of what the long steps take longer that new worker processes of the data loader take.",
+    "in the steps left out: worker processes end, start or are waited for at first / (steps - median of the used "
+    "steps), 1 at most; 0 without any",
+)

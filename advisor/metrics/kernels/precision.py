@@ -1,16 +1,86 @@
-"""Matrix products in a type that the device multiplies slowly: fp32 where it has TF32, 32 bits where 16 would do."""
+"""The number formats of products: 64, 32 or 16 bits, TF32, and whether Tensor Cores multiply them."""
 
 from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.kernel_groups import parts
-from advisor.analysis.device.matmuls import candidates
+from advisor.analysis.device.kernels import kernels, largest
+from advisor.analysis.device.matmuls import candidates, has_tensor_cores
 from advisor.analysis.device.roofs import in_format, no_peaks, speed_ups
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+
+_SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
+_MOST_UNKNOWN: Final = 0.5  # of the kernel time: with more, the share of the rest says nothing of the whole
+_SOURCE: Final = (
+    "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
+)
+_NEEDS: Final = ("device_ops", "device_ops.name")
+
+
+def _all_ns(view: DeviceView) -> int:
+    return int(view.used_ops.filter(pl.col("kind") == "kernel")["dur_ns"].sum())
+
+
+def _of_verdict(view: DeviceView, *verdicts: str) -> float:
+    """Part of the kernel time."""
+    judged = view.once(candidates).filter(pl.col("verdict").is_in(verdicts))
+    return int(judged["dur_ns"].sum()) / view.once(_all_ns)
+
+
+def _unused(view: DeviceView) -> pl.DataFrame:
+    return view.once(candidates).filter(pl.col("verdict") == "unused")
+
+
+def _sixteen_bit_share(view: DeviceView) -> float | None:
+    typed = view.once(candidates).filter(pl.col("dtype").is_not_null())
+    typed_ns = int(typed["dur_ns"].sum())
+    short_ns = int(typed.filter(pl.col("dtype").is_in(_SIXTEEN_BIT_OR_LESS))["dur_ns"].sum())
+    return short_ns / typed_ns if typed_ns else None
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    has = has_tensor_cores(view)
+    if has is None:
+        return Missing("tensor_cores_unknown")
+    if not has:
+        return Missing("no_tensor_cores")
+    return None if view.once(_all_ns) else Missing("nothing_to_compute_from")
+
+
+def _unclear(view: DeviceView) -> Missing | None:
+    is_unclear = not _unknown(view) and _of_verdict(view, "unknown") > _MOST_UNKNOWN
+    return Missing("kernels_untold") if is_unclear else _unknown(view)
+
+
+measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unknown)
+measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unclear)
+
+measure_shares("tensor_core_share", lambda view: _of_verdict(view, "used")).says(
+    "Part of the kernel time spent in kernels that use Tensor Cores.",
+    "time of kernels judged used / time of all compute kernels; null where over half of that is judged unknown",
+)
+measure_shares("tensor_core_eligible_share", lambda view: _of_verdict(view, "used", "unused")).says(
+    "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
+    "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "
+    "null where over half of that is judged unknown",
+)
+measure("tensor_core_unknown_share", lambda view: _of_verdict(view, "unknown")).says(
+    "Part of the kernel time in matrix kernels of which it is unknown whether they could use Tensor Cores.",
+    "time of matrix kernels judged unknown / time of all compute kernels",
+)
+measure.kernels("tensor_core_unused", _unused, gives=("share", "ops")).says(
+    "in matrix kernels without the Tensor Cores that the device has", "matrix kernels judged unused"
+)
+measure("sixteen_bit_share", _sixteen_bit_share).says(
+    "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
+    "time of matrix kernels with fp16, bf16, fp8, fp4 or int8 inputs / time of those whose type is known",
+)
+
 
 # Pairs of public recordings on A100, T4, V100 and GeForce: products from TF32 1.4 to 2.2 times as fast, from fp32 2.8
 # to 6 (GeForce 1.4 to 2.6), fp32 attention in one kernel 4 to 8, convolutions in three dimensions 1 to 2.5, all other
@@ -22,7 +92,6 @@ _REST: Final = (0.95, 1.05)  # times as fast, all other kernels together: what e
 _COMMAS_OF_2D, _COMMAS_OF_3D = 3, 4  # of `[batch, channels, height, width]`, and with a depth
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw|vol2col|col2vol"
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
-_NEEDS: Final = ("device_ops", "device_ops.name")
 
 
 def _is_tf32_off(view: DeviceView) -> pl.Expr:
@@ -108,29 +177,29 @@ def _narrowed(view: DeviceView) -> pl.DataFrame:
     return pl.concat([view.once(_thirty_two_bit), _rest(view)], how="diagonal")
 
 
-def _unknown(view: DeviceView) -> Missing | None:
+def _unknown_peaks(view: DeviceView) -> Missing | None:
     return None if view.chip else no_peaks(view)
 
 
 def _no_half(view: DeviceView) -> Missing | None:
-    return _unknown(view) or (None if _half(view) else Missing("no_sixteen_bit_tensor_cores"))
+    return _unknown_peaks(view) or (None if _half(view) else Missing("no_sixteen_bit_tensor_cores"))
 
 
-measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
+of_tf32 = of_devices(__name__, needs=_NEEDS, unknown=_unknown_peaks)
 measure_halves = of_devices(__name__, needs=_NEEDS, unknown=_no_half)
 
-measure.kernels("tf32_off", _tf32_off, gives=("share", "ms", "ops")).says(
+of_tf32.kernels("tf32_off", _tf32_off, gives=("share", "ms", "ops")).says(
     "in fp32 matrix kernels that do not use Tensor Cores, although the device has TF32",
     "fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32, without families of "
     "which some kernel runs in TF32 and without convolutions in three or unknown dimensions",
     "kernel names, then the launching op's dtype; peaks from the hardware table",
 )
-measure("tf32_off_switches", _switches, unit="text").says(
+of_tf32("tf32_off_switches", _switches, unit="text").says(
     "Which of the two switches of TF32 is off: `matmul`, `cudnn` or `both`.",
     "by the families of those kernels",
     "PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
 )
-measure.faster("tf32", _tf32_off, _in_tf32).says("allowing TF32")
+of_tf32.faster("tf32", _tf32_off, _in_tf32).says("allowing TF32")
 measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", "ops")).says(
     "in matrix kernels on 32-bit inputs, without those of tf32_off_share",
     "matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share",
@@ -139,3 +208,117 @@ measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", 
 measure_halves.faster(
     "sixteen_bit", _narrowed, lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1))
 ).says("mixed precision")
+
+
+_WORK: Final = ["product", "convolution", "attention"]
+_OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time, and of another op's: see the rule
+_RATES: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most, as for TF32
+_HALF: Final = 0.5  # of the bytes
+_MOVING: Final = (0.75, _HALF)  # of the time of a kernel that only moves them
+_TYPED: Final = 0.5  # of the products' time
+_CONVOLUTION: Final = r"^aten::\w*conv"  # on the host, whose ops have no family of that kind
+_NUMERICAL: Final = r"""(?x)
+    ^aten::_?linalg_(?:cholesky|eig|svd|solve|lu|ldl|qr|inv|lstsq|pinv|det|slogdet|householder)\w*$
+    |^aten::(?:cholesky|triangular_solve|ormqr|geqrf|_fft_)\w*$
+    |evaluate_function:\s\w*(?:BackwardBackward|DoubleBackward)"""
+
+
+def _doubles(view: DeviceView) -> pl.DataFrame:
+    """All kernels, or without a device ops, that compute in fp64."""
+    return view.once(kernels).filter(_dtype() == "fp64")
+
+
+def _products(view: DeviceView) -> pl.DataFrame:
+    return view.once(_doubles).filter(_is_product())
+
+
+def _unknown_formats(view: DeviceView) -> Missing | None:
+    """That the types of most products are not known, or that the program may need 64 bits."""
+    if view.device is None and not view.host["dtypes"].count():
+        return Missing("no_shapes" if view.process.get("framework") == "pytorch" else "value_types_unknown")
+    products = view.once(kernels).filter(_is_product())
+    total, typed = (float(rows["dur_ns"].sum()) for rows in (products, products.filter(_dtype().is_not_null())))
+    if typed < _TYPED * total:
+        return Missing("value_types_unknown")
+    is_numerical = view.once(_products).height and view.used_like(_NUMERICAL, "op").height
+    return Missing("numerical_program") if is_numerical else None
+
+
+def _in_64_bits(view: DeviceView) -> pl.DataFrame:
+    """What takes less time in 32 bits; none where nothing is multiplied."""
+    doubles = view.once(_doubles)
+    return doubles if view.once(_products).height else doubles.clear()
+
+
+def _is_product() -> pl.Expr:
+    """Whether it multiplies matrices, as the inputs or the name of its op tell, or the kernel's name."""
+    of_work = pl.col("work").is_in(_WORK) | (pl.col("kind").is_null() & pl.col("op_name").str.contains(_CONVOLUTION))
+    return of_work.fill_null(value=False) | pl.col("family").cast(pl.String).is_in(PRODUCTS)
+
+
+def _dtype() -> pl.Expr:
+    return pl.coalesce("element_type", "op_dtype")
+
+
+def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
+    """Longest (end 0) or shortest (end 1) time in 32 bits, in ns."""
+    now, is_product = pl.col("dur_ns"), _is_product()
+    if view.device is None:
+        return now * pl.when(is_product).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
+    ratio = (view.chip.fp64_ratio if view.chip else None) or 1.0
+    least, most = _RATES
+    times = (least * ratio, max(most * ratio, 1 / _HALF))
+    product = in_format(view, "fp32", times, end)
+    return pl.when(is_product).then(product).otherwise(now * _MOVING[end])
+
+
+of_doubles = of_devices(__name__, unknown=_unknown_formats)
+
+of_doubles.kernels("double_product", _products, gives=("share", "ms")).says(
+    "in which matrix products, convolutions and attention are computed in 64 bits (fp64)",
+    "kernels, or without a device ops, that multiply and whose name tells fp64, or else the first floating-point input "
+    "of the op",
+    "kernel names, then the launching op's dtype",
+)
+of_doubles("double_product_ops", lambda view: largest(view, view.once(_products)) or None).says(
+    "The ops whose products are in 64 bits.", "those with the most time, then the others"
+)
+of_doubles.faster("double", _in_64_bits, lambda view: (_in_fp32(view, 0), _in_fp32(view, 1))).says(
+    "computing in 32 bits instead of 64"
+)
+
+
+_SIXTEEN: Final = ["fp16", "bf16"]
+_LEAST_KNOWN: Final = 0.5
+
+
+def _kernels_ns(view: DeviceView) -> int:
+    return int(view.once(kernels)["dur_ns"].sum())
+
+
+def _narrow(view: DeviceView) -> pl.DataFrame:
+    return view.once(kernels).filter(_type_of_op().is_in(_SIXTEEN))
+
+
+def _unknown_types(view: DeviceView) -> Missing | None:
+    """That the types of too many kernels are not known, or that there are none."""
+    if not view.once(_kernels_ns):
+        return Missing("nothing_to_compute_from")
+    known = view.once(kernels).filter(_type_of_op().is_not_null())["dur_ns"].sum()
+    return Missing("value_types_unknown") if known < _LEAST_KNOWN * view.once(_kernels_ns) else None
+
+
+def _type_of_op() -> pl.Expr:
+    return pl.coalesce("op_dtype", pl.when(pl.col("family").is_in(PRODUCTS)).then("element_type"))
+
+
+of_sixteen_bits = of_devices(__name__, needs=("device_ops",), unknown=_unknown_types)
+
+of_sixteen_bits(
+    "sixteen_bit_kernel_share", lambda view: float(view.once(_narrow)["dur_ns"].sum()) / view.once(_kernels_ns)
+).says(
+    "Part of the kernel time on 16-bit floating point, bfloat16 included.",
+    "time of kernels whose op's first floating-point input, or else, of products, whose name is of 16 bits / time of "
+    "kernels; unknown where the type is known of less than half of that time",
+    "XProf's overview page, device compute precisions, which counts bfloat16 as 32 bits",
+)

@@ -1,5 +1,6 @@
-"""What the multiplying ops reach of the device's roof, and which stay far below it."""
+"""What kernels reach of the device's roof, by their shapes or by XLA's cost analysis, and what others publish."""
 
+from collections.abc import Callable
 from typing import Final
 
 import polars as pl
@@ -8,8 +9,10 @@ from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.roofs import calls, in_words, no_peaks
 from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.workload import workload
 from advisor.inputs.names.kernels import PRODUCTS
-from advisor.metrics.metric import of_devices, tabulates
+from advisor.inputs.published import usual
+from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.missing import Missing
 
 _KNOWN: Final = 0.9  # of the time of the kernels that multiply: what is said of all of them holds for so much
@@ -135,4 +138,86 @@ def roof_table(view: DeviceView) -> pl.DataFrame:
         reached=(pl.col("roof") / pl.col("total")).clip(upper_bound=1.0),
         peak_tflops=pl.col("dtype").replace_strict(gpu.peaks if gpu else {}, default=None, return_dtype=pl.Float64),
         memory_gbs=pl.lit(gpu and gpu.memory_bandwidth_gbs, pl.Float64),
+    )
+
+
+_XPROF: Final = (
+    "XProf: stats `flops` and `bytes_accessed` of an op, `peak_teraflops_per_second` and HBM rate of a plane"
+)
+
+
+def _xla_ops(view: DeviceView) -> pl.DataFrame:
+    return view.used_ops.filter(pl.col("kind") == "kernel")
+
+
+def _costed(view: DeviceView) -> pl.DataFrame:
+    """Ops of known cost with `arithmetic_ns`, their FLOPs at the peak: 1e3 FLOP/ns are a TFLOP/s."""
+    peak = pl.lit(view.facts.get("peak_tflops") or None, pl.Float64)
+    known = view.once(_xla_ops).filter(pl.col("xla_flops") >= 0, peak.is_not_null())
+    return known.with_columns(arithmetic_ns=pl.col("xla_flops") / (peak * 1e3))
+
+
+def _spent_ns(rows: pl.DataFrame) -> int:
+    return int(rows["dur_ns"].sum())
+
+
+def _few_costed(view: DeviceView) -> Missing | None:
+    total, known = _spent_ns(view.once(_xla_ops)), _spent_ns(view.once(_costed))
+    few = not known or known < _KNOWN * total
+    return Missing("flops_unknown", share=known / max(1, total)) if few else None
+
+
+of_xla = of_devices(__name__, needs=("device_ops",), unknown=_few_costed)
+
+of_xla("xla_flops_of_peak_share", lambda view: float(view.once(_costed)["arithmetic_ns"].sum()) / view.total_ns).says(
+    "Part of the step that XLA's ops would take at the device's peak: the utilisation of its FLOPs.",
+    "sum of FLOPs by XLA's cost analysis / peak that the profile states / step time, where they are known for 90 % of "
+    "the kernels' time",
+    f"{_XPROF}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+)
+
+
+_SIXTEEN: Final = ("bf16", "fp16")
+_MOSTLY: Final = 0.5  # of the time of kernels that multiply
+
+
+def _peak(view: DeviceView) -> float | None:
+    """Dense peak in 16 bits, in TFLOP/s."""
+    peaks = view.gpu.peak_tflops if view.gpu else {}
+    return next((peaks[dtype] for dtype in _SIXTEEN if dtype in peaks), None)
+
+
+def _peak_work(view: DeviceView) -> Value:
+    peak = view.once(_peak)
+    return no_peaks(view) if peak is None else peak * 1e9 * view.per_step_ms(view.total_ns)  # 1e9: TFLOP/s, ms
+
+
+def _usual(end: int) -> Callable[[DeviceView], Value]:
+    """Lowest (0) or highest (1) published share for the device, where the job trains with attention in 16 bits."""
+
+    def share(view: DeviceView) -> Value:
+        ran = view.once(kernels)
+        multiplying = ran.filter(pl.col("family").cast(pl.String).is_in(["gemm", "attention"]))
+        sixteen_ns = int(multiplying.filter(pl.coalesce("element_type", "op_dtype").is_in(_SIXTEEN))["dur_ns"].sum())
+        attends = (ran["family"].cast(pl.String) == "attention").any()
+        is_mostly = sixteen_ns > _MOSTLY * int(multiplying["dur_ns"].sum())
+        if view.gpu is None or not attends or not is_mostly or "training" not in view.once(workload):
+            return Missing("nothing_published")
+        ends = usual(view.gpu.id, view.process.get("world_size") or 1)
+        return ends[end] if ends else Missing("nothing_published")
+
+    return share
+
+
+of_step = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
+
+of_step("peak_work_per_step", _peak_work).says(
+    "FLOPs that the device could compute in 16 bits in a mean step.", "dense peak in bf16, or else fp16, x step time"
+)
+for _end, _which in enumerate(("least", "most")):
+    of_step(f"usual_{_which}_share", _usual(_end)).says(
+        f"The {('lowest', 'highest')[_end]} share of the peak FLOPs that is published for training dense language "
+        "models on this GPU, on one host or on several.",
+        "of published.yaml, where attention ran, most of the products are in 16 bits, and the job trains",
+        "mosaicml/llm-foundry, benchmarks; NVIDIA/Megatron-LM, README",
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.phases import marks, phases, work
-from advisor.metrics.steps.phases import of_engine
+from advisor.metrics.steps.breakdown import of_engine
 from tests.tables import Row, kernel, on_device, on_host, profile, step, view
 
 # us     0         100        200        300

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from advisor.engine import check
-from advisor.metrics.steps.activity import activity, call
+from advisor.metrics.steps.operations import activity, call
 from tests.strategies_nsys import KERNEL, MEMCPY, copy, kernel, together, training, write
 from tests.tables import kernel as of_kineto
 from tests.tables import on_host, profile, view

@@ -1,4 +1,4 @@
-"""What a PyTorch job uses already: compiled regions, graphs, the optimizer's form, fused attention, DDP."""
+"""What a job of PyTorch, TensorFlow or JAX uses already: compiled code, graphs, form of the optimizer, prefetching."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -6,8 +6,9 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_class
+from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.calls import DDP_FORWARD, GRAPH_LAUNCH, OPTIMIZER_STEP
+from advisor.inputs.names.calls import DDP_FORWARD, FUNCTION_CALL, GRAPH_LAUNCH, JIT_CALL, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -88,4 +89,37 @@ of_collectives = of_devices(__name__, needs_steps=False, needs=("device_ops",))
 of_collectives("sixteen_bit_reduction_share", _sixteen_bit_share).says(
     "Part of the bytes that this rank's reductions handle in 16 bits.",
     "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
+)
+
+
+_AHEAD: Final = pl.col("transformation").str.contains(r"^Prefetch")
+_ABLE: Final = pl.col("transformation").str.contains(
+    r"^(?:Parallel(?:Map|Interleave|Filter|Batch)|MapAndBatch|LegacyParallelInterleave)"
+)
+_AT_ONCE: Final = pl.col("parallelism").fill_null(1) > 1
+_SERIAL: Final = pl.col("transformation").str.contains(r"^Map(?:V\d+)?$") | (_ABLE & ~_AT_ONCE)
+
+
+def _function_calls(view: DeviceView) -> int:
+    return view.used_host.select("details").filter(matches(FUNCTION_CALL, "details")).collect().height
+
+
+of_tensorflow = of_devices(__name__, framework="tensorflow")
+of_tensorflow("tf_function_calls_per_step", lambda view: _function_calls(view) / view.steps.height).says(
+    "Calls of tf.functions per step.", "host ranges with a tf_function_call in the used steps / steps"
+)
+of_jax = of_devices(__name__, framework="jax")
+of_jax("jitted_calls_per_step", lambda view: view.used_like(JIT_CALL).height / view.steps.height).says(
+    "Calls of jitted functions per step; jnp's own functions are jitted too.",
+    "host ranges PjitFunction(...) in the used steps / steps",
+)
+of_pipelines = of_devices(
+    __name__, needs_steps=False, unknown=lambda view: None if view.once(iterators).height else Missing("no_tf_data")
+)
+of_pipelines("tf_data_prefetches", lambda view: view.once(iterators).filter(_AHEAD).height, unit="count").says(
+    "Iterators of tf.data that prefetch, in all pipelines.", "iterators whose transformation is Prefetch"
+)
+of_pipelines("tf_data_serial_maps", lambda view: view.once(iterators).filter(_SERIAL).height, unit="count").says(
+    "Maps of tf.data that run one call at a time.",
+    "iterators called Map, and those that could run several calls at once but run one",
 )

@@ -1,4 +1,4 @@
-"""Devices that one process feeds in turn, and devices that other ranks' processes work on as well."""
+"""Devices that one process feeds in turn or one at a time, and devices and CPUs that several ranks share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -6,11 +6,14 @@ from typing import Final, NamedTuple, TypeAlias, cast
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.cpu_waits import CpuWaits, pooled
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Ints
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
+from advisor.model.profile import END_NS
 from advisor.text import listing
 
 _ENOUGH_STEPS: Final = 3
@@ -190,4 +193,116 @@ guests(
 ).says(
     "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",
+)
+
+
+_MICRO_BATCHES: Final = 4  # what GPipe advises per stage
+_PART: Final = 0.5  # of that: smaller kernels fill the device less
+
+
+class _Turns(NamedTuple):
+    """How far the devices of a process take turns, and what pipelining them saves of a step."""
+
+    devices: int = 1
+    alone_share: float = 0.0
+    least_share: float = 0.0
+    least_ms: float = 0.0
+    most_ms: float = 0.0
+
+
+def _turns(job: Job) -> _Turns:
+    """Of the process with most devices that work."""
+    by_worker: dict[int, list[Rank]] = {}
+    for rank in (job.ranks[i] for i in job.members):
+        if rank.device is not None and rank.work.total:
+            by_worker.setdefault(rank.worker, []).append(rank)
+    process = max(by_worker.values(), key=len, default=[])
+    steps = process[0].steps.filter("used") if process else None
+    if len(process) < 2 or steps is None or not steps["dur_ns"].sum():  # noqa: PLR2004 - a turn takes two
+        return _Turns()
+    start, end = (steps.select(start=pl.col("start_ns"), end=END_NS)[name].to_numpy() for name in ("start", "end"))
+    steps_ns, windows = int((end - start).sum()), Intervals.of(start, end)
+    works = [rank.work & windows for rank in process]
+    together, several = EMPTY, EMPTY
+    for work in works:
+        together, several = together | work, several | (together & work)
+    spent = np.array([work.total for work in works]) / steps.height / 1e6  # ms of a step
+    step_ms, longest = steps_ns / steps.height / 1e6, float(spent.max())
+    most_ms = max(0.0, step_ms - longest)
+    bubble = 1 + (len(works) - 1) / _MICRO_BATCHES
+    least_ms = max(0.0, min(most_ms, _PART * (float(spent.sum()) - bubble * longest)))
+    alone = 1 - several.total / together.total if together.total else 0.0
+    return _Turns(len(works), alone, float(spent.min()) / step_ms, least_ms, most_ms)
+
+
+def _of(value: Callable[[_Turns], float]) -> Callable[[Job], float]:
+    return lambda job: value(job.once(_turns))
+
+
+of_turns = of_jobs(__name__)
+of_turns("serial_devices", _of(lambda turns: turns.devices), unit="count").says(
+    "Devices of one process that work in the steps, of the process with most.", "devices with kernels in its steps"
+)
+of_turns("serial_share", _of(lambda turns: turns.alone_share)).says(
+    "How far these devices take turns: part of the time in which any of them computes that only one does.",
+    "1 - time with kernels on two or more / time with kernels on any, in the used steps of the first",
+)
+of_turns("serial_least_share", _of(lambda turns: turns.least_share)).says(
+    "Part of the step in which the device of them computes that computes least.", "its kernel time / step time"
+)
+of_turns("serial_least_ms", _of(lambda turns: turns.least_ms)).says(
+    "Step time that four micro-batches save at least if the devices pipeline them.",
+    "half of (sum of the devices' kernel time - (1 + (devices - 1) / 4) x the longest), at most serial_most_ms",
+    "GPipe (Huang et al., 2019): (K - 1) / (M + K - 1) of the time is a bubble of K stages with M micro-batches; half: "
+    "own choice, because smaller kernels fill the device less",
+)
+of_turns("serial_most_ms", _of(lambda turns: turns.most_ms)).says(
+    "Step time that pipelining the devices saves at most.", "step time - the kernel time of the device with most"
+)
+
+
+_NONE = CpuWaits(0, 0, 0.0)
+
+
+def _waits(job: Job) -> CpuWaits:
+    """Those of the host whose ranks wait for the largest share; ranks whose host is unknown count as one."""
+    hosts: dict[object, list[int]] = {}
+    for i in job.members:
+        hosts.setdefault(job.ranks[i].facts.get("host"), []).append(i)
+    several = [positions for positions in hosts.values() if len(positions) > 1]
+    waits_of_hosts = (pooled([job.ranks[i].workless for i in positions]) for positions in several)
+    return max(filter(None, waits_of_hosts), key=lambda waits: waits.least_share, default=_NONE)
+
+
+def _most_ms(job: Job) -> float:
+    """The step of the rank that takes longest by itself, less what the devices need: 0 where no host waits."""
+    if not job.once(_waits).waits:
+        return 0.0
+    needed = pl.col("work_ns") + pl.col("input_ns") + pl.col("transfer_ns")
+    means = job.pace.group_by("rank").agg(pl.mean("own_ns", "dur_ns"), needed=needed.mean())
+    step_ns = means.sort("own_ns", "rank")["dur_ns"][-1]
+    return float(max(0.0, step_ns - means["needed"].to_numpy().max())) / 1e6
+
+
+_SOURCE = "as run_delay_share and its limits"
+of_hosts = of_jobs(__name__, unknown=lambda job: Missing("one_rank") if len(job.members) == 1 else None)
+of_hosts("host_delay_share", lambda job: job.once(_waits).least_share).says(
+    "Part of their time in which the launching threads of one host waited for a CPU, at least.",
+    "run_delay_share of the ops without work of all ranks of a host together; the largest over hosts with several "
+    "ranks, where ranks whose host is unknown count as one; 0 where there are too few waits",
+    _SOURCE,
+)
+of_hosts("host_waiting_views", lambda job: job.once(_waits).waits, unit="count").says(
+    "Ops without work on one host that took so long that their thread cannot have had a CPU.",
+    "waiting_views of all ranks of that host together; 0 where there are too few",
+    _SOURCE,
+)
+of_waits = of_jobs(__name__, unknown=lambda job: job.missing)
+of_waits("host_delay_least_ms", lambda job: job.once(_waits).least_share * job.once(_most_ms)).says(
+    "What a CPU for each rank saves at least.", "host_delay_share x host_delay_most_ms"
+)
+of_waits("host_delay_most_ms", lambda job: job.once(_most_ms)).says(
+    "What a CPU for each rank saves at most: the devices always have work.",
+    "mean step of the rank that takes longest by itself - the largest mean over ranks of (kernels + waiting for input "
+    "+ exposed transfers without waiting for ranks), at least 0; 0 where no host waits",
 )

@@ -1,0 +1,231 @@
+"""What collectives cost the host that calls for them, and collectives that run on the host."""
+
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.device.communication import (
+    C10D_CALLS,
+    device_collectives,
+    host_collectives,
+    host_exposed,
+    per_step_ms,
+)
+from advisor.analysis.device.idle import gaps, launch_gaps, stalls
+from advisor.analysis.device.places import as_places
+from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.analysis.job.job import Job
+from advisor.analysis.job.rank import Rank
+from advisor.inputs.names.calls import DDP_FORWARD, REDUCTION
+from advisor.metrics.metric import of_devices, of_ranks
+from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.profile import END_NS, matches
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
+
+_FLATTEN: Final = r"^aten::flatten_dense_tensors$"
+_BROADCAST: Final = r"^(?:c10d::broadcast_|nccl:broadcast)"
+_COALESCED: Final = rf"{_FLATTEN}|{_BROADCAST}|^(?:record_param_comms|aten::(?:unflatten_dense_tensors|copy_))$"
+"""What a broadcast of several tensors consists of: torch/csrc/distributed/c10d/comm.cpp, broadcast_coalesced."""
+
+_FLAT: Final = rf"{_FLATTEN}|{_BROADCAST}|^aten::unflatten_dense_tensors$"
+
+_MOST_BETWEEN: Final = 1  # ops between calls that joining saves too: a copy, a division; a layer has more
+
+
+def _flat_ops(view: DeviceView) -> pl.DataFrame:
+    broadcasts = view.used_like(_FLAT, "op", "collective")
+    return broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts))
+
+
+def _call_ms(view: DeviceView) -> float:
+    """What collectives cost the host; zero where none of their calls was recorded."""
+    launching = view.once(device_collectives)["launch"].drop_nulls().unique()
+    if view.device is None or not launching.len():
+        return 0.0
+    calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
+    return per_step_ms(view, spans(calls))
+
+
+def _call_idle_ms(view: DeviceView) -> float:
+    if not view.once(_call_ms):
+        return 0.0
+    idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
+    return min(view.once(_call_ms), view.per_step_ms(idle))
+
+
+def _broadcast_idle_ms(view: DeviceView) -> float:
+    sends = _buffer_broadcasts(view)
+    return per_step_ms(view, (sends & view.once(launch_gaps)) | (sends & view.once(stalls)))
+
+
+def _buffer_broadcasts(view: DeviceView) -> Intervals:
+    """When the host broadcasts buffers at the start of DistributedDataParallel's forward passes."""
+    ops = _in_forwards(view).sort("forward", "start_ns", "is_flat", descending=[False, False, True])
+    reach = pl.when("is_flat").then("end_ns").cum_max().forward_fill().over("forward")
+    others = (reach.fill_null(0) <= pl.col("start_ns")).cum_sum().over("forward")  # until the first op of the model
+    passes = ops.filter(others == 0).group_by("forward")
+    broadcasts = passes.agg(pl.min("start_ns"), pl.max("end_ns"), sends=matches(_BROADCAST).any()).filter("sends")
+    return Intervals.of(broadcasts["start_ns"].to_numpy(), broadcasts["end_ns"].to_numpy())
+
+
+def _in_forwards(view: DeviceView) -> pl.DataFrame:
+    """Ops from the first flatten of each forward pass: name, start_ns, end_ns, is_flat (of a broadcast), `forward`."""
+    end = END_NS
+    forwards = view.host_like(DDP_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=end, forward="id")
+    ops = view.host.filter(pl.col("kind").is_in(["op", "collective"])) if forwards.height else view.host.clear()
+    ops = ops.sort("start_ns").select("thread", "name", "start_ns", end_ns=end, is_flat=matches(_COALESCED))
+    ops = ops.join_asof(forwards, on="start_ns", by="thread", check_sortedness=False)
+    first = pl.col("start_ns").filter(matches(_FLATTEN)).min().over("forward")
+    return ops.filter(pl.col("start_ns") <= pl.col("until_ns")).filter(pl.col("start_ns") >= first)
+
+
+def _loops(view: DeviceView) -> Intervals:
+    """When the host calls for one collective right after another of the same operation."""
+    if not view.collectives.height:
+        return EMPTY
+    facts = view.collectives.select(id="device_op", does=pl.col("op").cast(pl.String))
+    ops = view.with_host(view.ops.select("id", "kind", "launch"), "launch", called_ns="start_ns")
+    ops = ops.drop_nulls("called_ns").join(facts, on="id", how="left")
+    order = ops.sort("called_ns", "id").with_row_index("place").filter(pl.col("kind") == "collective")
+    pairs = order.with_columns(pl.col("place", "called_ns", "does").shift(-1).name.prefix("next_")).filter(
+        pl.col("does") == pl.col("next_does"),
+        pl.col("next_place") - pl.col("place") <= 1 + _MOST_BETWEEN,
+        pl.col("next_called_ns") - pl.col("called_ns") <= LAUNCH_GAP_NS,
+    )
+    return Intervals.of(pairs["called_ns"].to_numpy(), pairs["next_called_ns"].to_numpy())
+
+
+measure = of_devices(__name__)
+measure("collective_call_ms", lambda view: view.once(_call_ms)).says(
+    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
+    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
+)
+measure("collective_call_idle_ms", _call_idle_ms).says(
+    "Time per step for which the device idles at most because of the host's calls of collectives.",
+    "min(collective_call_ms, host-bound and queued idle time per step)",
+)
+measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops")).says(
+    "Time per step for which the device idles while the host broadcasts the module's buffers.",
+    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
+    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
+    "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
+)
+measure("collective_loop_idle_ms", lambda view: per_step_ms(view, _loops(view) & view.once(launch_gaps))).says(
+    "Time per step for which the device idles while the host calls for one collective right after another.",
+    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
+    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
+)
+
+
+_FEW_BYTES_NS: Final = 1_000_000
+_MOST_MORE: Final = 0.1  # calls: a window may begin or end amid the calls of a step
+
+
+def _idle_ms(view: DeviceView) -> float:
+    waiting = spans(view.once(host_collectives)) | spans(view.once(_copies))
+    return per_step_ms(view, waiting - view.device_spans("kernel", "collective"))
+
+
+def _copied(view: DeviceView) -> float | None:
+    copied = view.once(_copies)["bytes"]
+    return None if copied.null_count() else float(copied.sum()) / view.steps.height
+
+
+def _exposed(view: DeviceView) -> Intervals:
+    """Host collectives that no computation of the host hides."""
+    return host_exposed(view, view.once(host_collectives))
+
+
+def _shortest(view: DeviceView) -> pl.DataFrame:
+    """The shortest call at each place of a step: name, place, dur_ns."""
+    place = pl.int_range(pl.len()).over("window", "name", order_by="start_ns")
+    calls = view.once(host_collectives).with_columns(place=place)
+    return calls.group_by("name", "place").agg(pl.min("dur_ns"))
+
+
+def _moving_ns(view: DeviceView) -> int:
+    """What the network takes at most, whoever is late."""
+    exposed_ns = int(view.once(_exposed).within(view.starts, view.ends).sum())
+    return min(exposed_ns, int(view.once(_shortest)["dur_ns"].sum()) * view.steps.height)
+
+
+def _short_reductions(view: DeviceView) -> int:
+    return view.once(_shortest).filter(matches(REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS).height
+
+
+def _most_ms(job: Job, position: int) -> float | None:
+    """What moving the data takes at most, by the rank that waits the least."""
+    of_ranks = job.once(_in_calls)
+    own, ms = of_ranks[position]
+    alike = [ms for calls, ms in of_ranks if abs(calls - own) <= max(1, _MOST_MORE * own) and ms is not None]
+    return None if ms is None else min(alike)
+
+
+def _in_calls(job: Job) -> list[tuple[int, float | None]]:
+    """Of each rank: how many host collectives its used steps hold, and ms per step in them, null without a step."""
+    return [_in_calls_of(rank) for rank in job.ranks]
+
+
+def _in_calls_of(rank: Rank) -> tuple[int, float | None]:
+    steps = rank.steps.filter("used")["step"]
+    calls = rank.calls.filter("on_host", pl.col("step").is_in(steps.implode()))
+    times = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    return calls.height, times.total / 1e6 / steps.len() if steps.len() else None
+
+
+def _copies(view: DeviceView) -> pl.DataFrame:
+    """Copies between device and host for collectives on the host."""
+    ranges = view.once(host_collectives)
+    copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
+    if not ranges.height:
+        return copies.clear()
+    copies = view.with_host(copies, "launch", thread="thread", called_ns="start_ns")
+    requests = spans(view.host_like("^c10d::"))
+    at = copies["called_ns"].fill_null(-1).to_numpy()
+    of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())
+    return copies.filter(pl.Series(requests.within(at, at + 1) > 0, dtype=pl.Boolean) | of_backend)
+
+
+measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host_collectives)).total)).says(
+    "Time per step in which a collective runs on the host (gloo, MPI).", "union of those ranges / steps"
+)
+measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
+    "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
+    "(union of those ranges and copies - kernels and collectives of the device) inside the steps / steps",
+)
+measure("host_collective_copy_bytes_per_step", _copied, needs=("device_ops",)).says(
+    "Bytes per step that are copied between device and host for collectives of the host.",
+    "bytes of copies launched in c10d calls or by the threads that run such collectives / steps",
+)
+measure(
+    "host_collective_exposed_ms",
+    lambda view: per_step_ms(view, view.once(_exposed)),
+    where=as_places(host_collectives, "host_ops"),
+).says(
+    "Time per step in which a collective runs on the host and no framework op on another thread.",
+    "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
+)
+measure("host_collective_exposed_share", lambda view: view.share(view.once(_exposed))).says(
+    "Part of the step in which a collective runs on the host and no framework op on another thread.",
+    "host_collective_exposed_ms / step_mean_ms",
+)
+measure("host_transfer_exposed_ms", lambda view: view.per_step_ms(view.once(_moving_ns))).says(
+    "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
+    "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
+)
+measure("host_transfer_exposed_share", lambda view: view.once(_moving_ns) / view.total_ns).says(
+    "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "host_transfer_exposed_ms / step_mean_ms",
+)
+measure("short_host_reductions_per_step", _short_reductions).says(
+    "Reductions per step on the host that move few bytes.",
+    "places of a step whose shortest all_reduce or reduce_scatter takes less than 1 ms",
+    "1-3 GB/s with Gloo: 1 ms is enough for 1 to 3 MB",
+)
+of_ranks(__name__)("host_transfer_most_ms", _most_ms).says(
+    "Time per step in host collectives on the rank that spends the least in them: the others wait for the rest.",
+    "min over the ranks of (union of those ranges inside the used steps / steps), of ranks whose calls are as "
+    "many, give or take one or a tenth",
+    "who comes last does not wait: moving the data takes no longer than that rank's calls, whatever the clocks say",
+)

@@ -1,0 +1,393 @@
+"""Kernels for which there is one fused kernel: norms, rotary embeddings, gates, chains of values, attention."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from advisor.analysis.device.kernel_groups import attention_loops, independent, part, parts, with_words
+from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, kernels, longest
+from advisor.analysis.device.roofs import memory_ns
+from advisor.analysis.device.view import DeviceView, spans
+from advisor.metrics.metric import of_devices
+from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.missing import Missing
+from advisor.text import largest_first, ms, number, percent
+from advisor.whatif import Change, Interval, faster, saved
+
+_LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
+_LEAST_SAVED: Final = 0.5  # of the bytes that one kernel does not move, at least
+_OTHER: Final = "."
+_LETTERS: Final = {
+    "aten::pow": "P",
+    "aten::square": "P",
+    "aten::mean": "M",
+    "aten::var": "V",
+    "aten::sub": "S",
+    "aten::add": "A",
+    "aten::add_": "A",
+    "aten::rsqrt": "R",
+    "aten::sqrt": "Q",
+    "aten::copy_": "C",
+    "aten::mul": "U",
+    "aten::mul_": "U",
+    "aten::div": "D",
+    "aten::div_": "D",
+    "aten::neg": "N",
+    "aten::cat": "K",
+    "aten::silu": "L",
+    "aten::gelu": "L",
+    "aten::zero_": "Z",
+    "aten::fill_": "Z",
+}
+_NODES: Final = {
+    "MulBackward0": "u",
+    "RsqrtBackward0": "r",
+    "AddBackward0": "a",
+    "MeanBackward1": "m",
+    "PowBackward0": "p",
+    "ToCopyBackward0": "c",
+    "NegBackward0": "n",
+    "SiluBackward0": "l",
+    "GeluBackward0": "l",
+}
+"""Autograd's nodes of what is written op by op: norms, rotary embeddings, gates."""
+_OF_WORK: Final = {"product": "G", "attention": "F"}
+
+
+class _Fusion(NamedTuple):
+    """A kind of sequence: what it looks like, a letter per kernel, and how many tensors a fused kernel moves for it.
+
+    `apart` are the letters of kernels that stand between the others and stay.
+    """
+
+    kind: str
+    words: str
+    pattern: re.Pattern[str]
+    passes: int
+    apart: str = "GF"
+
+
+_FUSIONS: Final = (
+    # The square, its mean and the reciprocal root, or mean, variance and root; with weight, bias and casts around.
+    _Fusion("norm", "norms", re.compile(r"C?[PU]MA?R[UC]{1,3}|M(?:VS|SV)AQDU?A?|MS[PU]MA[QR][DU]U?A?"), 2),
+    # Its gradient: two tensors are read and one is written; the weight's gradient is summed up on the way.
+    _Fusion("norm", "norms", re.compile(r"u+c*u*r+a*m+p+"), 3),
+    # One product with cosines, one of the exchanged halves with sines, and their sum.
+    _Fusion("rotary", "rotary embeddings", re.compile("UNKUA|NKUUA"), 2),
+    # Its gradient: the halves come back as slices, each copied into zeros, and what reaches one tensor is summed up.
+    _Fusion("rotary", "rotary embeddings", re.compile("unZ?CZ?CAuA?"), 2),
+    # The activation times as many values, often with the product of matrices that gives them in between.
+    _Fusion("gate", "gated activations", re.compile("LG?U"), 3),
+    # Its gradient: a product for each side, then the activation's; three tensors are read and two are written. Between
+    # them the other side's products of matrices have their gradients, which may be added to earlier ones.
+    _Fusion("gate", "gated activations", re.compile(r"uu[GA.]{0,6}l"), 5, "GFA."),
+    # Copies of query, key and value, where the kernel reads any strides; two alone may fill a cache
+    _Fusion("copies", "copies around attention", re.compile("CCCFC?"), 0),
+)
+_WITH_SIZE: Final = {"norm": "PUCup", "rotary": "UAu", "gate": "LUul", "copies": "C"}
+"""Which kernels of a sequence work on tensors of one size."""
+_OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
+_SCHEMA: Final = {
+    "id": pl.Int64,
+    "fusion": pl.String,
+    "sequence": pl.Int64,
+    "saved_bytes": pl.Float64,
+    "saved_part": pl.Float64,
+}
+
+
+_COLUMNS: Final = ("id", "stream", "start_ns", "op", "op_name", "op_dtype", "work", "elements", "least_bytes")
+
+
+class _Kernel(NamedTuple):
+    id: int
+    letter: str
+    elements: int | None
+    least_bytes: int | None
+    size: int | None
+
+
+def _members(view: DeviceView) -> pl.DataFrame:
+    """The kernels of such sequences, with `fusion` (kind), `sequence` (number), `saved_bytes` and `saved_part`."""
+    letter = pl.coalesce(
+        pl.col("op_name").replace_strict(_LETTERS, default=None, return_dtype=pl.String),
+        pl.col("work").replace_strict(_OF_WORK, default=None, return_dtype=pl.String),
+        pl.lit(_OTHER),
+    )
+    node = pl.col("node").replace_strict(_NODES, default=None, return_dtype=pl.String)
+    size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
+    rows = view.once(kernels)
+    letters = _with_nodes(view, rows.select(*_COLUMNS)).with_columns(letter=pl.coalesce(node, letter), size=size)
+    streams = letters.partition_by("stream")
+    members = [member for stream in streams for member in _of_stream(stream)]
+    return rows.join(pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left")
+
+
+def _with_nodes(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
+    """With `node`, what of autograd called the op of a kernel; null outside of norms' gradients."""
+    nodes = view.host_like(rf"^(?:{'|'.join(_NODES)})$").select(parent="id", node=pl.col("name").cast(pl.String))
+    return view.with_host(rows, "op", parent="parent").join(nodes, on="parent", how="left", maintain_order="left")
+
+
+def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
+    """The members of every sequence of one stream, each with what the sequence saves per member."""
+    text, columns = rows["letter"].str.join("").item(), rows.select(*_Kernel._fields)
+    for fusion in _FUSIONS:
+        for match in fusion.pattern.finditer(text):
+            all_kernels = (_Kernel(*row) for row in columns[match.start() : match.end()].rows())
+            members = [kernel for kernel in all_kernels if kernel.letter not in fusion.apart]
+            now, fused = _bytes(fusion, members)
+            if now > fused:
+                saving = ((now - fused) / len(members), 1 - fused / now)
+                yield from ((k.id, fusion.kind, members[0].id, *saving) for k in members)
+
+
+def _bytes(fusion: _Fusion, members: Sequence[_Kernel]) -> tuple[float, float]:
+    """What the members move, and what one kernel would; both 0 where it is not known that they are such a sequence."""
+    sizes, last = {k.elements for k in members if k.letter in _WITH_SIZE[fusion.kind]}, members[-1]
+    elements = max((size for size in sizes if size), default=0)
+    if len(sizes) != 1 or elements < _LARGE or last.size is None:
+        return 0.0, 0.0
+    gates = fusion.kind == "gate" and (last.least_bytes or 0) < _OF_TWO * elements * last.size  # by fewer values
+    casts = fusion.kind == "copies" and any(k.least_bytes != 2 * (k.elements or 0) * (k.size or 0) for k in members)
+    if gates or casts:
+        return 0.0, 0.0
+    tensor = float(elements * last.size)
+    return sum(2 * tensor if k.least_bytes is None else k.least_bytes for k in members), fusion.passes * tensor
+
+
+def _kinds(view: DeviceView) -> pl.DataFrame:
+    """Each kind with its sequences, the most time first."""
+    kinds = view.once(_members).group_by("fusion").agg(pl.sum("dur_ns"), calls=pl.col("sequence").n_unique())
+    return kinds.sort("dur_ns", "fusion", descending=[True, False])
+
+
+def _in_words(view: DeviceView) -> str | None:
+    """`norms (49 x, 3.2 ms), rotary embeddings (48 x, 5.1 ms)`."""
+    words = {fusion.kind: fusion.words for fusion in _FUSIONS}
+    texts = [
+        f"{words[kind]} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
+        for kind, ns, calls in view.once(_kinds).rows()
+    ]
+    return ", ".join(texts) or None
+
+
+def _without(part: float) -> pl.Expr:
+    """Time of a kernel without this part of what it need not move."""
+    return pl.col("dur_ns") * (1 - part * pl.col("saved_part"))
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    return Missing("nothing_to_compute_from") if view.device is None else None
+
+
+measure = of_devices(__name__, framework="pytorch", unknown=_unknown)
+
+measure.kernels("fusion", _members, needs=("device_ops", "host_ops.shapes")).says(
+    "in sequences of kernels for which there is one fused kernel",
+    "kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, rsqrt, "
+    "multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or GELU, "
+    "multiply by as many values), the backward ops of these by autograd's nodes, and three copies without a cast right "
+    "before fused attention and one after it",
+    "sequences of the modules of Hugging Face's transformers",
+)
+measure("fusion_kinds", _in_words, unit="text").says(
+    "Which sequences of kernels one fused kernel could replace, with number and time per step.",
+    "all kinds, most time first",
+)
+measure("fusion_first", lambda view: next(iter(view.once(_kinds)["fusion"]), "none"), unit="text").says(
+    "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.", "by time"
+)
+measure("fusion_bytes", lambda view: int(view.once(_members)["saved_bytes"].sum()) // view.steps.height).says(
+    "Bytes per step that sequences of kernels move and that fused kernels would not.",
+    "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
+    "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
+)
+measure.faster("fusion", _members, lambda _: (_without(_LEAST_SAVED), _without(1.0))).says(
+    "taking the fused kernel for each sequence that has one"
+)
+
+
+_WORDS: Final = {
+    "copy": "copy kernels",
+    "cast": "casts",
+    "elementwise": "elementwise",
+    "normalisation": "norms",
+    "softmax": "softmax",
+    "reduction": "reductions",
+    "cat": "concatenation",
+    "layout": "layout changes",
+    "index": "indexing",
+    "rng": "random numbers",
+    "pooling": "pooling",
+}
+_PASSES: Final = 2  # through memory, that a link of a chain costs: written by one kernel, read by the next
+_FUSABLE: Final = (0.5, 1.0)  # of the links, at least and at most
+_PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go
+_MOST: Final = 3
+
+
+def _moving_kernels(view: DeviceView) -> pl.DataFrame:
+    is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))
+    return view.once(parts).filter(pl.col("family").is_in(list(_WORDS)), ~is_optimizer)
+
+
+def _links(view: DeviceView) -> pl.DataFrame:
+    """Kernels that read what the kernel before them wrote: with `before`, its op, `saved_bytes` and `saved_ns`.
+
+    Small kernels in between, as the casts of a layer's weights, end no chain; a product does. So does what is
+    independent of the kernel before, see `independent`.
+    """
+    large = view.once(parts).filter(pl.col("elements") >= _LARGE)
+    is_moving = pl.col("family").is_in(list(_WORDS)) & ~pl.col("part").eq_missing(pl.lit("optimizer"))
+    rows = with_words(large).with_columns(moves=is_moving, follows=~independent())
+    previous = {name: pl.col(name).shift().over("stream") for name in ("moves", "elements", "op_name")}
+    chained = pl.col("moves") & pl.col("follows") & previous["moves"] & (pl.col("elements") == previous["elements"])
+    size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
+    rows = rows.with_columns(before=previous["op_name"], saved_bytes=_PASSES * pl.col("elements") * size)
+    return rows.filter(chained.fill_null(value=False), pl.col("saved_bytes").is_not_null()).with_columns(
+        saved_ns=memory_ns(pl.col("saved_bytes"), view.gpu, 1.0)
+    )
+
+
+def _all_ns(view: DeviceView) -> int:
+    return int(view.once(parts)["dur_ns"].sum())
+
+
+def _moving_share(view: DeviceView) -> float:
+    total = view.once(_all_ns)
+    return int(view.once(_moving_kernels)["dur_ns"].sum()) / total if total else 0.0
+
+
+def _moving_words(view: DeviceView) -> str | None:
+    times = view.once(_moving_kernels).group_by(pl.col("family").cast(pl.String).replace(_WORDS)).agg(pl.sum("dur_ns"))
+    return largest_first(times.rows(), lambda ns: percent(ns / view.once(_all_ns)), "{} {}") or None
+
+
+def _pairs(view: DeviceView) -> str | None:
+    kinds = [pl.coalesce(pl.col(name).str.extract(TYPE), name).alias(name) for name in ("before", "op_name")]
+    pairs = view.once(_links).group_by(kinds).agg(pl.sum("dur_ns"), number=pl.len())
+    longest_first = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(_MOST)
+    texts = [
+        f"{before} then {after} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
+        for before, after, ns, calls in longest_first.rows()
+    ]
+    return ", ".join(texts) or None
+
+
+def _gains(view: DeviceView) -> Interval:
+    least, dur = pl.col("saved_ns"), pl.col("dur_ns")
+    ends = (dur - pl.min_horizontal(least * part, dur * most) for part, most in zip(_FUSABLE, _PORTIONS, strict=True))
+    return saved(view, faster(view.once(_links), *ends))
+
+
+of_values = of_devices(__name__, needs=("device_ops", "device_ops.name"))
+
+of_values("moving_kernel_share", _moving_share, where=longest(_moving_kernels)).says(
+    "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
+    "time of copy, cast, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random "
+    "number and pooling kernels, without those that update parameters / time of all compute kernels",
+    "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
+)
+of_values.kernels("moving", _moving_kernels, gives=("ms",)).says(
+    "in kernels that only move data: memory bandwidth limits them, not arithmetic", "kernels as in moving_kernel_share"
+)
+of_values("moving_kinds", _moving_words, unit="text").says(
+    "Which kinds of kernels only move data, in parts of the kernel time.", "those with the most, then the others"
+)
+of_values("chain_links", _pairs, unit="text").says(
+    "Which kernels that move data follow each other on the same values, with their time per step.",
+    "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
+    "named by layer, by launching ops; the three with the most",
+)
+of_values("fusable_bytes", lambda view: int(view.once(_links)["saved_bytes"].sum()) // view.steps.height).says(
+    "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
+    "sum over pairs of 2 x elements x bytes of the second one's type / steps",
+    "shapes and types of the launching ops",
+)
+of_values("fusable_least_ms", lambda view: view.once(_gains).least_ms).says(
+    "Step time that fusing pairs of kernels on the same values saves at least."
+)
+of_values("fusable_ms", lambda view: view.once(_gains).most_ms).says(
+    "Step time that fusing pairs of kernels on the same values saves at most."
+)
+
+
+# Of the peak: memory-efficient kernels on a V100; FlashAttention-2 reaches 73 % of an A100's, FlashAttention-3 75 % of
+# an H100's.
+_RATES: Final = (0.25, 0.75)
+_MORE_WORK: Final = (1.25, 1.0)  # the backward pass computes the scores anew
+_FUSED: Final = (0.5, 0.13)  # of the time, where peak or shapes are not known: FlashAttention is 2 to 7.6 times as fast
+# PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused
+# attention takes 40 to 109 % of the time, 88 % in the middle.
+_FUSED_ON_CPU: Final = (1.0, 0.4)
+_IS_PRODUCT: Final = pl.col("family") == "gemm"
+
+
+def _attention(view: DeviceView) -> pl.DataFrame:
+    return part(view, "attention")
+
+
+def _unknown_attention(view: DeviceView) -> Missing | None:
+    """That products and softmax ran whose ops were not recorded."""
+    nameless = view.once(parts).filter(pl.col("op_name").is_null(), pl.col("family").is_in(["gemm", "softmax"]))
+    is_unclear = not view.once(_attention).height and nameless["family"].n_unique() > 1
+    return Missing("launching_ops_not_recorded") if is_unclear else None
+
+
+def _between_heads(view: DeviceView) -> Intervals:
+    """When a loop over heads on a CPU is between these kernels: slices, their gradients, and Python."""
+    return view.once(attention_loops) - spans(view.once(_attention)) if view.device is None else EMPTY
+
+
+def _attending(view: DeviceView) -> Intervals:
+    return spans(view.once(_attention)) | view.once(_between_heads)
+
+
+def _fused(view: DeviceView) -> Change:
+    """One kernel in place of the products; on a CPU nothing between them."""
+    kernels = view.once(_attention)
+    products_ns = max(1, int(kernels.filter(_IS_PRODUCT)["dur_ns"].sum()))
+    slow, fast = (
+        pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)
+    )
+    between_ns = int(view.once(_between_heads).within(view.starts, view.ends).sum())
+    return faster(kernels, slow, fast).beyond(between_ns)
+
+
+def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
+    """Longest and shortest time of fused kernels that do all of it; never more than now."""
+    now = float(kernels["dur_ns"].sum())
+    if view.device is None:
+        return _FUSED_ON_CPU[0] * now, _FUSED_ON_CPU[1] * now
+    flops = 2.0 * pl.col("count") * pl.col("m") * pl.col("n") * pl.col("k")
+    at_peak = kernels.filter(_IS_PRODUCT).select(ns=flops / _peak(view) / 1e3)["ns"]  # 1e3 per TFLOP/s
+    if not len(at_peak) or at_peak.null_count():
+        return _FUSED[0] * now, _FUSED[1] * now
+    least = float(at_peak.to_numpy().sum())
+    slow, fast = (min(now, more * least / rate) for more, rate in zip(_MORE_WORK, _RATES, strict=True))
+    return slow, fast
+
+
+def _peak(view: DeviceView) -> pl.Expr:
+    """The device's peak for the type of each product in TFLOP/s, as fused attention computes it."""
+    peaks = view.gpu.peaks if view.gpu else {}
+    if "fp32" in peaks:
+        peaks["fp32"] = max(peaks["fp32"], peaks.get("3xtf32", 0.0))
+    dtype = pl.coalesce("op_dtype", "element_type")
+    return dtype.replace_strict(peaks, default=None, return_dtype=pl.Float64) if peaks else pl.lit(None, pl.Float64)
+
+
+of_attention = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown_attention)
+
+of_attention.time("unfused_attention", _attending, where=longest(_attention)).says(
+    "in which attention is computed product by product",
+    "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
+    "between four or more of them in a row: a loop over heads",
+)
+of_attention.kernels("unfused_attention", _attention, gives=("ops",)).says(
+    "in attention's separate products", "those softmax kernels, the products, and what lies between"
+)
+of_attention.saving("attention", lambda view: saved(view, _fused(view))).says("a fused attention")
