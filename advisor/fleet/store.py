@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import unquote
 
 import polars as pl
 
@@ -118,18 +117,8 @@ class Store:
                 if name not in LATER_TABLES and self.exists():
                     raise self._missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
-            self._compare_sizes(table, name)
             frame = of_now(name, pl.scan_delta(table, storage_options=self._options() or None))
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
-
-    def _compare_sizes(self, table: DeltaTable, name: str) -> None:
-        """Finds a file that was cut before polars reads it, whose Rust would print that it panics."""
-        if is_url(self.uri):
-            return
-        for path, size in pl.DataFrame(table.get_add_actions(flatten=True)).select("path", "size_bytes").iter_rows():
-            file = Path(self._path(name), unquote(path))
-            if (length := file.stat().st_size) != size:
-                raise OSError(f"{file.name} has {length:,} bytes, where its log tells {size:,}")
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """What a scan gives.
