@@ -32,42 +32,26 @@ def lint(folder: Path, known_rules: Collection[str], *, documented: bool = False
     have: the meaning of every parameter that is no limit of a metric, and why a rule states its severity.
     """
     lines: list[str] = []
-    files = [*_files(folder, lines)]
-    rules = {}
-    for file in files:
+    rules: dict[Path, Rule] = {}
+    for path in files(folder):
         try:
-            rules[file.path] = file.rule()
+            rules[path] = RuleFile(path).rule()
         except RuleError as error:
             lines.append(str(error))
     ids = {*known_rules, *(rule.id for rule in rules.values())}
-    for file in files:
-        if file.path in rules:
-            rule = rules[file.path]
-            lines += _lines(rule, ids, cases=True)
-            problems = _undocumented(rule) if documented else ()
-            lines += [str(rule.error(at, message)) for at, message in problems]
-            if rule.id != RULES.get(file.path.stem, file.path.stem):
-                lines.append(str(rule.error(("id",), f"{rule.id}: the file must be named {rule.id}.yaml")))
+    for path, rule in rules.items():
+        problems = [*_problems(rule, ids, cases=True), *(_undocumented(rule) if documented else ())]
+        if rule.id != RULES.get(path.stem, path.stem):
+            problems.append((("id",), f"{rule.id}: the file must be named {rule.id}.yaml"))
+        lines += [str(rule.error(at, message)) for at, message in problems]
     return lines + [f"{folder}: {message}" for message in _cycles({rule.id: rule for rule in rules.values()})]
 
 
 def refusals(rules: Mapping[str, Rule], ids: Collection[str], *, cases: bool = False) -> Iterator[str]:
     """What keeps rules from being judged, one `path:line: message` each; they may name these ids."""
     for rule in rules.values():
-        yield from _lines(rule, ids, cases=cases)
+        yield from (str(rule.error(at, message)) for at, message in _problems(rule, ids, cases=cases))
     yield from _cycles(rules)
-
-
-def _lines(rule: Rule, ids: Collection[str], *, cases: bool = False) -> list[str]:
-    return [str(rule.error(at, message)) for at, message in _problems(rule, ids, cases=cases)]
-
-
-def _files(folder: Path, lines: list[str]) -> Iterator[RuleFile]:
-    for path in files(folder):
-        try:
-            yield RuleFile(path)
-        except RuleError as error:
-            lines.append(str(error))
 
 
 def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Problem]:
