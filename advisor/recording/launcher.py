@@ -58,7 +58,7 @@ def run(
         UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
     """
     with signals.holding(), _run_folder(logdir, options) as folder:
-        process = _started(command, folder)
+        process = started(command, env=environment(folder), preexec_fn=signals.released)  # no other thread runs
         while (code := process.poll()) is None:
             if signals.attend(process, _EVERY_S):
                 tell(events(folder))
@@ -122,12 +122,13 @@ def events(folder: Path) -> Events:
     )
 
 
-def _started(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen
+    """The user's command, begun.
+
+    Raises:
+        UsageError: it cannot be started.
+    """
     try:
-        return subprocess.Popen(  # noqa: S603 - the user's own command
-            command,
-            env=environment(folder),
-            preexec_fn=signals.released,  # noqa: PLW1509 - no other thread runs
-        )
+        return subprocess.Popen(command, **options)  # noqa: S603 - the user's own
     except OSError as error:
         raise UsageError(f"{command[0]}: cannot be started: {error.strerror}; give the command as in a shell") from None

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.model.missing import Missing
-from advisor.recording.launcher import environment, events, hooked
+from advisor.recording.launcher import environment, events, hooked, started
 from advisor.recording.signals import ENDING, PASSED_ON
 from advisor.text import one_line
 
@@ -97,19 +97,8 @@ def _started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The program in a session of its own: Ctrl-C is for us alone, and the session can be ended."""
     inherited = {**environment(folder), **program.variables, **variables}
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the user's own command
-            program.command,
-            env=inherited,
-            cwd=program.cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        what = program.command[0]
-        raise UsageError(f"{what}: cannot be started: {error.strerror}; give the command as in a shell") from None
+    streams = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
+    process = started(program.command, env=inherited, cwd=program.cwd, start_new_session=True, **streams)
     try:
         yield process
     finally:
