@@ -22,7 +22,8 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     known = run.accounting
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
-    bar = doc.Bar("step" if run.source.steps.marked else "used", _segments(known))
+    parts = (doc.Segment(p.part, p.share, p.ms, _label(p), percent(p.share), ms(p.ms)) for p in known.parts)
+    bar = doc.Bar("step" if run.source.steps.marked else "used", doc.in_a_row(parts))
     return doc.Bars((bar,)), doc.Text(_in_brief(run, known))
 
 
@@ -34,10 +35,6 @@ def parts(run: Run) -> tuple[doc.Block, ...]:
     of = "step" if run.source.steps.marked else "recording"
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (doc.Table(heads, tuple(map(_row, known.parts))),)
-
-
-def _segments(known: Accounting) -> tuple[doc.Segment, ...]:
-    return doc.in_a_row(doc.Segment(p.part, p.share, p.ms, _label(p), percent(p.share), ms(p.ms)) for p in known.parts)
 
 
 def _label(part: Part) -> str:
