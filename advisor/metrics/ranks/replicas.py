@@ -14,6 +14,7 @@ from advisor.text import count, listing
 _ENOUGH_STEPS: Final = 3
 _ENOUGH_SHARE: Final = 0.5  # of a rank's kernel time that must be in kernels that another rank runs too
 _IDLE_SHARE: Final = 0.1  # of the typical rank's kernel time
+_WORK_SHARE: Final = 0.01  # of its step: where the typical rank's kernels take less, all ranks do next to nothing
 _KERNEL: Final = ("name", "grid", "block")
 
 
@@ -146,11 +147,14 @@ def _idle_names(job: Job) -> str:
 
 def _idle(job: Job) -> list[str] | None:
     """Names of the ranks that do next to nothing; None where all of them do."""
-    work = {i: float(job.ranks[i].steps["work_ns"].to_numpy().mean()) for i in job.members if job.ranks[i].steps.height}
-    busy = sorted(time for time in work.values() if time > 0)
+    recorded = {i: job.ranks[i].steps for i in job.members if job.ranks[i].steps.height}
+    work = {i: float(steps["work_ns"].to_numpy().mean()) for i, steps in recorded.items()}
+    busy = sorted((time, float(recorded[i]["dur_ns"].to_numpy().mean())) for i, time in work.items() if time > 0)
     if not busy:
         return None
-    typical = busy[(len(busy) - 1) // 2]
+    typical, step = busy[(len(busy) - 1) // 2]
+    if typical < _WORK_SHARE * step:
+        return None
     return [job.names[i] for i, time in work.items() if time < _IDLE_SHARE * typical]
 
 

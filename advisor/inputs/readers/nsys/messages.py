@@ -20,6 +20,7 @@ _LONGEST: Final = 160
 _ENDS: Final = re.compile(
     r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
     r"|^(?:FATAL|fatal)\b|(?i:fatal error)|terminate called|core dumped|[Ss]egmentation fault|^Aborted\b|^Killed\b"
+    r"|exited on signal \d"  # of mpirun
     r"|can't open file|No such file or directory|symbol lookup error|error while loading shared libraries"
     r"|^ERROR: |\u5410\u6838"  # of Julia; `core dumped` of a shell in Chinese
     r"|\bCUDA error\b|cudaError\w+|out of memory"

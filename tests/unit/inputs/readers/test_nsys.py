@@ -796,6 +796,7 @@ FAILED = (
             "run.sh: 17: 162971 \u5df2\u653e\u5f03 (\u5410\u6838)",
         ),
         ("Accelerator Fatal Error: none\n File: a.c\n Function: f:10\n Line: 62", "Accelerator Fatal Error: none"),
+        ("mpirun noticed that process rank 1 exited on signal 6 (Aborted).\n---", "mpirun noticed that process rank 1"),
         ("ValueError: handled\n1\n2\n3\n4\n5\n", None),
         ("a.py:3: UserWarning: slow\n  torch.mul(a, b)", None),
         ("epoch 1, error 0.3", None),

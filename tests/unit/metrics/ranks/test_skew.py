@@ -248,6 +248,7 @@ def test_a_rank_that_computes_next_to_nothing_is_idle():
     values = metrics_of(ranks)
     assert (values["idle_ranks"], values["idle_devices"], values["idle_names"]) == (1, 1, "rank 1")
     assert metrics_of(job(timed(0, {}, 700), timed(1, {}, 70), timed(2, {}, 700)))["idle_ranks"] == 0
+    assert isinstance(metrics_of(job(timed(0, {}, 9), timed(1, {}, 0), timed(2, {}, 9)))["idle_ranks"], Missing)
 
 
 @pytest.mark.parametrize(("world", "unused"), [(2, 6), (None, 6), (8, 0)])
