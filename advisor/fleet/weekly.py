@@ -130,9 +130,6 @@ def _of_runs(findings: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-# ---------------------------------------------------------------------------------------------- hours and money
-
-
 _SUMS: Final = (
     *HOURS,
     pl.col("estimated").sum().alias("estimated"),
@@ -171,9 +168,6 @@ def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
     rows = top.join(first, on="run_id", how="left", maintain_order="left")
     rows = rows.drop("job").rename({"job_key": "job", "hours": "paid"})
     return tuple(map(Unused.model_validate, rows.to_dicts()))
-
-
-# ---------------------------------------------------------------------------------------------- hosts and coverage
 
 
 def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame) -> tuple[Repeat, ...]:

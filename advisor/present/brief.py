@@ -87,9 +87,6 @@ def _file(file: Unreadable, room: Room) -> model.File:
     return model.File(path=room.short(file.path), why=room.short(file.why))
 
 
-# --------------------------------------------------------------------------------------------------------------- a run
-
-
 def _job(report: Report, number: int, room: Room) -> model.Job:
     run = report.runs[number]
     reasons = unknowns(run.not_evaluable)
@@ -226,9 +223,6 @@ def _command(*words: str) -> str | None:
     """A command as a shell reads it; None where it is too long to stand in a brief as a whole."""
     command = join(["advisor", *words])
     return command if _bytes(command) <= _LONGEST_COMMAND else None
-
-
-# -------------------------------------------------------------------------------------------------------- a comparison
 
 
 def _change(comparison: Comparison, room: Room) -> model.Change:

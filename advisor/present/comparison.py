@@ -79,9 +79,6 @@ def document(comparison: Comparison) -> doc.Document:
     return doc.Document("comparison", article.headline, overview, comparison.advisor_version, (article,))
 
 
-# ------------------------------------------------------------------------------------------------------- the verdict
-
-
 def headline(comparison: Comparison) -> str:
     """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59.3 ms)`."""
     (title, _), change = _VERDICTS[comparison.verdict], comparison.change
@@ -140,9 +137,6 @@ def _cautions(comparison: Comparison) -> doc.Section | None:
     return doc.Section("Caution", blocks, id="cautions", is_titled=False, is_lead=True) if blocks else None
 
 
-# ----------------------------------------------------------------------------------------------------- what was read
-
-
 def _sides(comparison: Comparison) -> doc.Section:
     pairs = (doc.Pair("base", side(comparison.base)), doc.Pair("head", side(comparison.head)))
     notes = [note.words for note in comparison.notes]
@@ -180,9 +174,6 @@ def _every_step(comparison: Comparison) -> doc.Section | None:
     strips = tuple(doc.Strip(name, tuple(map(at, times[name])), at(of.median_ms or low)) for name, of in sides.items())
     title = "Every step, long ones included; the dark mark is the median"
     return doc.Section(title, (doc.Strips(strips, ms(low), ms(high)),), id="steps", level=_BEHIND)
-
-
-# ----------------------------------------------------------------------------------------------------------- findings
 
 
 def findings_tally(comparison: Comparison) -> str:
@@ -302,9 +293,6 @@ def worth(finding: SideFinding | None) -> str:
     return interval(finding.saving.low_ms, finding.saving.high_ms)
 
 
-# --------------------------------------------------------------------------------------------------------------- work
-
-
 def work_tally(comparison: Comparison) -> str:
     """`12 kernels and 4 ops changed`."""
     if not comparison.per_step:
@@ -378,9 +366,6 @@ def _change(change: WorkChange) -> doc.Row:
     cells = (work_status(change), amount(change.base), amount(change.head), signed_ms(change.change_ms))
     status, base, head, moved = map(doc.Cell, cells)
     return doc.Row((name, status, base, head, doc.Cell(moved.text, tone=tone)))
-
-
-# -------------------------------------------------------------------------------------------------------- flame graph
 
 
 def _flame(comparison: Comparison) -> doc.Section | None:

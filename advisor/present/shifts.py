@@ -75,9 +75,6 @@ def _sides(comparison: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
     return ("base", comparison.base), ("head", comparison.head)
 
 
-# --------------------------------------------------------------------------------------------------------------- bars
-
-
 def bars(comparison: Comparison) -> doc.Bars:
     """Both steps above each other."""
     longest, base, head = _wholes(comparison)
@@ -107,9 +104,6 @@ def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_t
         for code, time, share in shares
     )
     return doc.Bar(name, segments, precise_ms(sum(time for _, time in parts)) if has_time else "")
-
-
-# -------------------------------------------------------------------------------------------------------------- table
 
 
 def rows(comparison: Comparison) -> list[Row]:

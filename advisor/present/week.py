@@ -33,9 +33,6 @@ def linked(week: Week) -> list[str]:
     return list(dict.fromkeys(cell.run for row in rows for cell in row.cells if cell.run))
 
 
-# ------------------------------------------------------------------------------------------------------- the verdict
-
-
 def headline(week: Week) -> str:
     """The verdict of the week, in one sentence."""
     top, total = week.headline, week.total
@@ -112,9 +109,6 @@ def _cost(sum_: float | None, week: Week) -> str:
     return "" if sum_ is None else f"{money(sum_, week.prices.currency)}{part}"
 
 
-# ------------------------------------------------------------------------------------------------------------ figures
-
-
 def _totals(week: Week) -> doc.Section:
     """The numbers of all runs, and those of each team for a page that is narrowed to it."""
     everything = doc.Figures(figures(week.total, week, all_teams=True), says=tuple(facts(week)))
@@ -143,9 +137,6 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
     )
 
 
-# -------------------------------------------------------------------------------------------------------------- trend
-
-
 def _trend(week: Week) -> doc.Section | None:
     if not week.trend:
         return None
@@ -167,9 +158,6 @@ def trend_parts(trend: Trend) -> list[tuple[str, float]]:
         return []
     parts = (*trend.shares.items(), (UNKNOWN, trend.unknown / trend.paid))
     return [(part, of_all) for part, of_all in parts if of_all]
-
-
-# -------------------------------------------------------------------------------------------------------------- basis
 
 
 def _basis(week: Week) -> doc.Section:

@@ -15,9 +15,6 @@ ACTIONS: Final = 3
 _MOST_NAMES: Final = 3  # of jobs in one cell
 
 
-# ------------------------------------------------------------------------------------------------------------ actions
-
-
 def actions(week: Week) -> doc.Section | None:
     """The fixes that save most, of several jobs as one: those of all jobs, and for a page of one team those of its."""
     worth = [finding for finding in week.findings if finding.expected > 0 and finding.status != "suppressed"]
@@ -61,9 +58,6 @@ def _few(names: Iterable[str]) -> str:
 
 def _owner(finding: JobFinding) -> str:
     return finding.owner or (f"team {finding.team}" if finding.team else DASH)
-
-
-# -------------------------------------------------------------------------------------------------------------- shifts
 
 
 def shifts(week: Week) -> tuple[doc.Block, ...]:
@@ -117,9 +111,6 @@ def _points(part: float) -> str:
     return f"{points:+.1f}".replace("-", "\N{MINUS SIGN}") if points else ""
 
 
-# ------------------------------------------------------------------------------------------------------------ savings
-
-
 def realised(week: Week) -> doc.Section | None:
     """What fixes were predicted to save of the jobs that have them, and what they saved."""
     fixes = week.realised
@@ -169,9 +160,6 @@ def _of_step(fix: Realised) -> str:
     if fix.tried_low is None or fix.tried_high is None:
         return known
     return f"{known}, tried {percents(fix.tried_low, fix.tried_high) if fix.tried_low > 0 else 'nothing'}"
-
-
-# ------------------------------------------------------------------------------------------------------------ changes
 
 
 def changes(week: Week, id_: str, title: str, of: Sequence[Change]) -> doc.Section | None:

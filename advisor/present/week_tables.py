@@ -37,9 +37,6 @@ def sections(week: Week) -> list[doc.Section]:
     return [section for section in tables if section]
 
 
-# ------------------------------------------------------------------------------------------------- rules and findings
-
-
 def _rules(week: Week) -> doc.Section | None:
     rules = week.rules
     longest = max((rule.high for rule in rules), default=0.0)
@@ -104,9 +101,6 @@ def status(finding: JobFinding, *, first: bool) -> str:
     return f"suppressed: {finding.reason}" if finding.status == "suppressed" else finding.status
 
 
-# ------------------------------------------------------------------------------------------------------------- groups
-
-
 def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None:
     head, title = _GROUPS[id_]
     top = groups[:MOST_ROWS]
@@ -144,9 +138,6 @@ def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None
         is_grouped=id_ == "teams",
         level=doc.Level.BOTH if id_ == "teams" else doc.Level.BEHIND,
     )
-
-
-# --------------------------------------------------------------------------------------------------------------- runs
 
 
 def _runs(week: Week) -> doc.Section | None:
@@ -197,9 +188,6 @@ def _repeats(week: Week) -> doc.Section | None:
     )
     lead = "Hosts whose rank the others waited for in two or more runs. Hosts come from labels."
     return columns.section("hosts", "Hosts that are slow repeatedly", lead, table)
-
-
-# ----------------------------------------------------------------------------------------------------------- coverage
 
 
 def _unreadable(week: Week) -> doc.Section | None:

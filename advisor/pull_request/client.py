@@ -231,9 +231,6 @@ def _rate_limit_s(response: requests.Response, most_s: float) -> float | None:
     return max(0.0, int(reset) - time.time()) if reset.isdecimal() else min(_LIMIT_S, most_s)
 
 
-# ------------------------------------------------------------------------------------------------ one host, in bounds
-
-
 class _Refusal(Exception):  # noqa: N818 - of the host
     """An answer that is an error, with the host's reason."""
 
