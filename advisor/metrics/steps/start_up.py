@@ -1,11 +1,16 @@
-"""What happens once: the start of the process, before the first step, and what is set up, loaded or compiled later."""
+"""What the used steps do not hold: start-up and what is done once, time left out, and work that was not recorded."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.device.places import as_places
+from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.launches import FAILURE, launched
+from advisor.analysis.device.own_ranges import own_ranges
+from advisor.analysis.device.places import as_places, places
+from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, launches
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans
+from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
@@ -130,3 +135,163 @@ measure_start(
     "startup_pageable_bytes",
     lambda view: int(view.once(_copies).filter(pl.col("source_memory") == "pageable")["bytes"].sum()),
 ).says("Bytes copied before the first step from pageable memory.", "sum of the bytes of copies from pageable memory")
+
+
+_WORTH_NAMING: Final = 0.01  # of the recording
+_REPEATS: Final = 3
+_START_UP: Final = "start-up"
+
+
+class LeftOut(NamedTuple):
+    """Time in no step that counts, in ns, by what it is; the largest first."""
+
+    total_ns: int
+    parts: dict[str, int]
+
+
+def left_out(view: DeviceView) -> LeftOut:
+    """The parts add up to the recording without the used steps, but for steps that overlap its edges on the device."""
+    begin, end = view.recorded
+    if not view.complete.height:
+        return LeftOut(end - begin, {})
+    start = view.complete["start_ns"].to_numpy()
+    length = view.complete["dur_ns"].to_numpy()
+    first, last = int(start[0]), int((start + length).max())
+    is_from_start = view.process.get("work_start_ns") is not None
+    in_steps, lasting = int(length.sum()), int(view.lasting["dur_ns"].sum())
+    parts = {
+        _START_UP if is_from_start else "before the first step" if view.has_marks else "before the work": first - begin,
+        "first steps": in_steps - lasting,
+        "between steps": last - first - in_steps,
+        "after the last step" if view.has_marks else "after the work": end - last,
+    }
+    before, _, _, after = parts
+    for zone, since, until in ((before, begin, first), (after, last, end)):
+        for loop, ns in _other_loop(view, since, until).items():
+            parts[loop], parts[zone] = parts.get(loop, 0) + ns, parts[zone] - ns
+    ordered = sorted(((max(0, ns), what) for what, ns in parts.items()), reverse=True)
+    return LeftOut(sum(ns for ns, _ in ordered), {what: ns for ns, what in ordered})
+
+
+def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
+    """The program's own ranges that repeat in this time, those with most of it, by name; empty without any."""
+    inside = view.once(own_ranges).filter(pl.col("start_ns") >= since, until >= END_NS)
+    loops = inside.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
+    longest = loops.sort("dur_ns", "label", descending=[True, False]).head(1)
+    return {
+        f"{times} `{label}`": int(spans(inside.filter(pl.col("label") == label)).total)
+        for label, times, _ in longest.rows()
+    }
+
+
+def _left_out_share(view: DeviceView) -> float:
+    return view.once(left_out).total_ns / max(1, view.recorded_ns)
+
+
+def _left_out_words(view: DeviceView) -> str:
+    least = _WORTH_NAMING * view.recorded_ns
+    return ", ".join(f"{what} ({ms(ns / 1e6)})" for what, ns in view.once(left_out).parts.items() if ns >= least)
+
+
+of_rest = of_devices(__name__)
+of_rest("left_out_share", _left_out_share).says(
+    "Part of the recording that is in none of the used steps.", "1 - length of the used steps / recorded_ms"
+)
+of_rest("left_out_parts", _left_out_words, unit="text").says(
+    "What of the recording is in none of the used steps.",
+    "the time before the first step, after the last, between steps, and of first steps that start up; apart the "
+    "program's own ranges that repeat before or after the steps; those of 1 % of the recording or more, "
+    "the largest first",
+)
+
+
+_MOST_ERRORS: Final = 3
+_ERRORS: Final = {  # cudaError, as the CUDA Runtime API lists it
+    1: "cudaErrorInvalidValue",
+    2: "cudaErrorMemoryAllocation",
+    3: "cudaErrorInitializationError",
+    9: "cudaErrorInvalidConfiguration",
+    35: "cudaErrorInsufficientDriver",
+    98: "cudaErrorInvalidDeviceFunction",
+    100: "cudaErrorNoDevice",
+    200: "cudaErrorInvalidKernelImage",
+    209: "cudaErrorNoKernelImageForDevice",
+    218: "cudaErrorInvalidPtx",
+    222: "cudaErrorUnsupportedPtxVersion",
+    700: "cudaErrorIllegalAddress",
+    701: "cudaErrorLaunchOutOfResources",
+    702: "cudaErrorLaunchTimeout",
+    715: "cudaErrorIllegalInstruction",
+    716: "cudaErrorMisalignedAddress",
+    719: "cudaErrorLaunchFailure",
+}
+
+
+def _gaps(view: DeviceView) -> pl.DataFrame:
+    idle = view.once(gaps)
+    holes = idle.filter(pl.Series(holes_in(idle, view), dtype=pl.Boolean))
+    return holes.select("start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
+
+
+def _failed(view: DeviceView) -> pl.DataFrame:
+    return view.host_like(LAUNCHING, *DRIVER_CALLS).filter(FAILURE.is_not_null())
+
+
+def _failed_share(view: DeviceView) -> float:
+    failed = view.once(_failed).height
+    return failed / max(1, failed + view.host.filter(launched()).height)
+
+
+def _errors(view: DeviceView) -> str:
+    errors = view.once(_failed).select(error=FAILURE).group_by("error").len()
+    most = errors.sort("len", "error", descending=[True, False])["error"].head(_MOST_ERRORS)
+    return ", ".join(f"{_ERRORS.get(error, 'error')} ({error})" for error in most)
+
+
+def _absent_share(view: DeviceView) -> float:
+    calls = view.once(launches)
+    if view.once(lacks_kernels):
+        return 1.0
+    return float(calls["is_lost"].mean() or 0.0) if calls.height else 0.0  # type: ignore[arg-type]  # a share
+
+
+def _absent_idle_share(view: DeviceView) -> float:
+    if view.once(lacks_kernels):
+        return 1.0 - (view.share(view.busy) or 0.0)
+    return float(view.once(_gaps)["dur_ns"].sum()) / view.total_ns
+
+
+of_launches = of_devices(__name__)
+of_launches("device_events", lambda view: view.ops.height, unit="count", needs=("device_ops",)).says(
+    "Events that were recorded of the device.", "rows of device ops, whole recording"
+)
+of_launches(
+    "lost_launches", lambda view: view.host.filter(launched()).height if view.once(lacks_kernels) else 0, unit="count"
+).says(
+    "Launches of a recording that has no kernel at all.",
+    "calls that launch kernels or graphs and did not fail; 0 where any kernel was recorded",
+)
+of_launches("failed_launches", lambda view: view.once(_failed).height, where=places(_failed), unit="count").says(
+    "Launches that failed, so that nothing ran.",
+    "calls that launch kernels or graphs and return an error",
+    "CUDA Runtime API, cudaError",
+)
+of_launches("failed_launch_share", _failed_share).says(
+    "Part of the launches that failed.", "failed_launches / launches, failed or not; 0 without"
+)
+of_launches("launch_errors", _errors, unit="text").says(
+    "The errors with which launches failed, the most frequent first.",
+    "what the calls return, by the names of cudaError",
+)
+of_launches("lost_launch_share", _absent_share).says(
+    "Part of the launches whose kernels the recording lacks.",
+    "launching calls without a device op, outside of captures / all, from the first to the last call with an op; 0 "
+    "where other devices have ops too, or as many ops have no call",
+    "no launch lacks its kernel in 44 of 45 public recordings; in the other 1 in 200 does",
+)
+of_launches(
+    "lost_idle_share", _absent_idle_share, where=as_places(_gaps, "gaps", name=pl.lit("launched work was not recorded"))
+).says(
+    "Part of the step in which the device seems idle, but kernels that were not recorded may run.",
+    "idle time in gaps of which a kernel that was launched, and not recorded, may run in half or more / step time",
+)

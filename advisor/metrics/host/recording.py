@@ -1,4 +1,4 @@
-"""What `advisor record` samples: lines that take the time, waits for Python's lock, and steps that grow."""
+"""What `advisor record` notes: the cost of recording, lines that take the time, waits for a lock, steps that grow."""
 
 from math import hypot, sqrt
 from typing import Final
@@ -7,13 +7,92 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_lines import FEW_SAMPLES, WAITS, Loss, losses, outside_ops, place_of, sampled
-from advisor.analysis.device.recording_cost import long_factor
+from advisor.analysis.device.places import places
+from advisor.analysis.device.recording_cost import (
+    OP_NS,
+    RECORDED,
+    long_factor,
+    measured_share,
+    recorded,
+    slowdown,
+    unprofiled_long_ms,
+    unprofiled_ms,
+)
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.host_calls import Kind, kinds
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.text import percent
+from advisor.vocabulary.limits import LONG_SHARE
+
+_FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
+
+measure = of_devices(__name__)
+
+
+def _frames(view: DeviceView) -> int:
+    kinds = view.once(recorded)
+    return kinds.get("python", 0) + kinds.get("module", 0)
+
+
+def _tracing_share(view: DeviceView) -> float:
+    share, kinds = measured_share(view), view.once(recorded)
+    cost = _FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
+    return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
+
+
+def _unprofiled_whole_ms(view: DeviceView) -> float | Missing | None:
+    typical, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
+    if isinstance(typical, Missing) or isinstance(long_ms, Missing):
+        return typical
+    return typical + long_ms if long_ms >= LONG_SHARE * typical else None
+
+
+measure(
+    "profiler_share",
+    lambda view: view.share(view.host_spans("overhead") - view.busy),
+    where=places(lambda view: view.host.filter(pl.col("kind") == "overhead")),
+).says(
+    "Part of the step in which the profiler itself holds everything up.",
+    "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
+    "device idles / step time",
+)
+measure("tracing_share", _tracing_share).says(
+    "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
+    "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
+    "(1 µs x framework ops and runtime calls + 0.2 µs x Python calls of the steps) / step time, at most the part "
+    "in which the device idles",
+    "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny "
+    "ops, 1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000",
+)
+measure("recorded_ratio", slowdown).says(
+    "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
+    "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
+    "differ by less than half and 10 µs per op and call are less than the difference; else 1",
+    "own choice",
+)
+measure("unprofiled_step_ms", unprofiled_ms).says(
+    "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
+    "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
+    "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
+    "recorded ones 1.5 times, or those before and after differ by as much",
+    "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
+)
+measure("unprofiled_long_ms", unprofiled_long_ms).says(
+    "What uneven steps add to the mean step without the profiler.",
+    "sum over the uneven ones of (step - median) / all steps timed without the profiler; uneven above median + 3 x "
+    "1.4826 x MAD and 1.1 x the median; where that was not noted, whole_step_mean_ms - step_mean_ms of the recording",
+    "own choice, as for the recorded steps",
+)
+measure("unprofiled_whole_step_ms", _unprofiled_whole_ms).says(
+    "The mean step without the profiler with the uneven ones, if these add 5 % or more to it.",
+    "unprofiled_step_ms + unprofiled_long_ms",
+)
+measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height).says(
+    "Python calls recorded per step.", "python and module ranges / steps"
+)
+
 
 _SIGMAS: Final = 2
 _MOST_LINES: Final = 3
@@ -73,35 +152,35 @@ def _others(view: DeviceView) -> str:
     return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in others[:_MOST_LINES])
 
 
-measure = of_devices(__name__, unknown=_unknown)
-measure("line_share", _share).says(
+of_lines = of_devices(__name__, unknown=_unknown)
+of_lines("line_share", _share).says(
     "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
     "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
     "forward and backward pass, updates, loading and waits for the device are the step's own; at most the time outside "
     "of the framework's ops, or in which the device idles; without samples, time in recorded functions that log or "
     "save files, with a device only while it idles / step time",
 )
-measure("known_line_share", lambda view: view.once(_share) if view.once(_kind) else 0.0).says(
+of_lines("known_line_share", lambda view: view.once(_share) if view.once(_kind) else 0.0).says(
     "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
 )
-measure("line_place", lambda view: top.place if (top := view.once(_top)) else "", unit="text").says(
+of_lines("line_place", lambda view: top.place if (top := view.once(_top)) else "", unit="text").says(
     "The line that takes the most time, and what it calls.",
     "file and line, and the call that most of the samples were in",
 )
-measure("line_words", lambda view: kind.words if (kind := view.once(_kind)) else "", unit="text").says(
+of_lines("line_words", lambda view: kind.words if (kind := view.once(_kind)) else "", unit="text").says(
     "What that line does, where its calls are known.", "by the calls in its stacks and `inputs/names/host_calls.yaml`"
 )
-measure("line_fix", lambda view: kind.fix if (kind := view.once(_kind)) else "", unit="text").says(
+of_lines("line_fix", lambda view: kind.fix if (kind := view.once(_kind)) else "", unit="text").says(
     "How to do more rarely what that line does, where its calls are known.", "the advice for such calls"
 )
-measure("line_is_needed", lambda view: int(bool((top := view.once(_top)) and top.is_needed)), unit="count").says(
+of_lines("line_is_needed", lambda view: int(bool((top := view.once(_top)) and top.is_needed)), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
 )
-measure("other_lines", _others, unit="text").says(
+of_lines("other_lines", _others, unit="text").says(
     "The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more"
 )
-measure.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
+of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 
 
 _MOST: Final = 3
