@@ -49,13 +49,13 @@ class Base:
             return self.ready.seconds + 2 * BLOCKS[look] * self.block_s
         return 2 * PROCESSES[look] * (self.ready.seconds + self.blocks * self.block_s)
 
-    def expected_s(self, idea: Idea, within: float) -> float:
-        """What trying it takes if its interval is as wide as that of the program against itself.
+    def expected_s(self, idea: Idea, within: float, ratio: float) -> float:
+        """What trying it takes if it shortens steps to this ratio and they vary as those of the program as it is.
 
-        The width falls with the root of the number of pairs.
+        The interval's width falls with the root of the number of pairs, and with the ratio.
         """
         ladder = BLOCKS if patches.toggles(idea.uses, self.ready.device) else PROCESSES
-        needed = self.spread.pairs * (self.spread.half_width / within) ** 2 if self.spread else ladder[1]
+        needed = self.spread.pairs * (ratio * self.spread.half_width / within) ** 2 if self.spread else ladder[1]
         looks = [look for look, pairs in enumerate(ladder) if pairs >= needed]
         return self.seconds_for(idea, looks[0] if looks else len(ladder) - 1)
 

@@ -129,12 +129,22 @@ class Session:
             self._time_base(bench)
         if self.base is None or not chosen:
             return
-        expected_s = sum(self.base.expected_s(idea, self.options.within) for idea in chosen)
-        self.options.estimate(min(expected_s, bench.remaining_s), len(chosen))
+        self.options.estimate(self.expected_s(chosen, self.base, bench.remaining_s), len(chosen))
         for number, idea in enumerate(chosen):
             helped = any(trial.is_recommended for trial in self.trials)
             self.trials.append(self.attempt(bench, idea, self.base, len(chosen) - number + helped))
         self._try_together(bench, chosen, self.base)
+
+    def expected_s(self, chosen: Sequence[Idea], base: Base, remaining_s: float) -> float:
+        """What the trials take if their findings are right; perfect input saves the most that any claims."""
+        least = min((1 - idea.claimed.high_share for idea in chosen if idea.claimed), default=1.0)
+        spent_s = 0.0
+        for number, idea in enumerate(chosen, 1):
+            claim = idea.claimed
+            ratio = 1 - (claim.low_share + claim.high_share) / 2 if claim else least if idea.rule is None else 1.0
+            most_s = (remaining_s - spent_s) / (1 if number == len(chosen) else 2)
+            spent_s += min(most_s, base.expected_s(idea, self.options.within, ratio))
+        return spent_s
 
     def calm(self, program: Program) -> Program:
         """The program with threads that sleep, from the first time on that others keep the cores busy."""

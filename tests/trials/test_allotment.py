@@ -58,14 +58,21 @@ def test_what_a_trial_needs_is_its_first_look():
 
 
 @pytest.mark.parametrize(
-    ("half_width", "use", "pairs"), [(0.02, FUSED, 6), (0.09, FUSED, 48), (0.09, WORKERS, 16), (None, WORKERS, 8)]
+    ("half_width", "ratio", "use", "pairs"),
+    [(0.02, 1, FUSED, 6), (0.09, 1, FUSED, 48), (0.09, 0.5, FUSED, 12), (0.09, 1, WORKERS, 16), (None, 1, WORKERS, 8)],
 )
-def test_the_time_to_expect_is_that_of_as_many_pairs_as_the_machine_asks_for(half_width, use: Use, pairs: int):
+def test_the_time_to_expect_is_that_of_as_many_pairs_as_the_machine_asks_for(half_width, ratio, use: Use, pairs: int):
     """Twelve pairs have this half-width; 0.05 is asked for, so over three times as many are needed of 0.09."""
     gain = None if half_width is None else Gain(ratio=1, low=1 - half_width, high=1 + half_width, pairs=12)
     each_s = 0.1 if use is FUSED else 5 + 23 * 0.1
-    expected_s = replace(base(10.0), spread=gain).expected_s(Idea("x", (use,)), 0.05)
+    expected_s = replace(base(10.0), spread=gain).expected_s(Idea("x", (use,)), 0.05, ratio)
     assert expected_s == pytest.approx(2 * pairs * each_s + 5 * (use is FUSED))
+
+
+def test_of_several_trials_each_but_the_last_is_expected_to_take_half_of_the_time_that_is_left():
+    """16 pairs of 7.3 s would be 117 s twice: 100 s are left, then 50 s."""
+    noisy = replace(base(10.0), spread=Gain(ratio=1, low=0.5, high=1.5, pairs=12))
+    assert session().expected_s([Idea("x", (WORKERS,), "x")] * 2, noisy, 100.0) == pytest.approx(100)
 
 
 def test_a_session_that_is_ended_names_what_it_did_not_come_to(monkeypatch: pytest.MonkeyPatch):

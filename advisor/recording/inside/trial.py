@@ -219,7 +219,7 @@ class Trial(Hook):
         @functools.wraps(watch)
         def patched(module: Any) -> None:
             for patch in self.patches:
-                if patch.framework == framework:
+                if framework in patch.framework.split():
                     patch.hook(module, self.census)
             watch(module)
             if framework == "torch":

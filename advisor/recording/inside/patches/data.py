@@ -6,11 +6,12 @@ import functools
 import inspect
 import pickle
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from .patch import Patch
 
 _NEED_WORKERS = ("prefetch_factor", "persistent_workers")
+_ENDLESS = 2**62
 _WITHOUT_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
 
 
@@ -132,16 +133,43 @@ class TfData(Patch):
 
 
 class RepeatedInput(Patch):
-    """While it is on, each iterator of a `DataLoader` gives its last batch again; what it loads waits."""
+    """While it is on, each iterator of a `DataLoader` gives its last batch again, tf.data its first; loading waits."""
 
     name = "input"
-    framework = "torch"
+    framework = "torch tensorflow"
     absent = "no_loader"
     toggles = ("cpu", "cuda")
     numerics = "changes"  # the model sees one batch
     arguments = {"repeat": {"type": "string", "enum": ["one-batch"], "default": "one-batch", "description": "which"}}
 
+    def __init__(self, values: Dict[str, Any]) -> None:
+        super().__init__(values)
+        self._choices: List[Any] = []
+
+    def switch(self, on: bool) -> None:
+        super().switch(on)
+        for choice in self._choices:
+            choice.assign(int(on))
+
     def hook(self, module: Any, census: Any) -> None:
+        (self._hook_datasets if hasattr(module, "executing_eagerly") else self._hook_loaders)(module)
+
+    def _hook_datasets(self, tf: Any) -> None:
+        dataset, iterate = tf.data.Dataset, tf.data.Dataset.__iter__
+
+        @functools.wraps(iterate)
+        def following(source: Any) -> Any:
+            if not tf.executing_eagerly():
+                return iterate(source)
+            choice = tf.Variable(int(self.on), dtype=tf.int64, trainable=False)
+            self._choices.append(choice)
+            self.hits += 1
+            both = [source, source.take(1).cache().repeat()]
+            return iterate(dataset.choose_from_datasets(both, dataset.range(_ENDLESS).map(lambda _: choice + 0)))
+
+        dataset.__iter__ = following
+
+    def _hook_loaders(self, module: Any) -> None:
         iterator = module.utils.data.dataloader._BaseDataLoaderIter
         load = iterator.__next__
 

@@ -21,7 +21,7 @@ class Patch:
 
     Attributes:
         name: By which rules and the command line know it.
-        framework: Whose modules it hooks.
+        framework: Whose modules it hooks; several names with spaces between them.
         absent: Why it changed nothing where the program makes none of what it changes; empty where it tells itself.
         toggles: Kinds of devices on which it can be switched between two steps; elsewhere it needs another process.
         numerics: What it does to training: `same` numbers, `rounding` alone, or `changes`.
