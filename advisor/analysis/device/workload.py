@@ -7,43 +7,14 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names import engines
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
-from advisor.inputs.names.engines import CACHE_KERNELS, DECODE_ATTENTION, ENGINE_CODE, SPECULATION, STEP_MARKS
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS
 
 UNKNOWN: Final = "unknown"
 _RANGES: Final = ["op", "annotation", "step", "module", "compile"]
-_SIGNS: Final = (
-    # kind, code, whose names, pattern
-    (
-        "training",
-        "backward_ops",
-        "ranges",
-        r"^autograd::engine|Backward|_backward(?:$|_)|transpose\(jvp|gradient_tape|BroadcastGradientArgs|Grad:\w+Grad$",
-    ),
-    ("training", "optimizer_calls", "ranges", r"^Optimizer\.|^## optimizer ##"),
-    ("training", "training_ranges", "ranges", r"(?:^|[\W_])train(?:ing)?_(?:step|function)"),
-    (
-        "training",
-        "backward_kernels",
-        "kernels",  # dgrad is no sign: transposed convolutions use it in the forward pass
-        r"(?i)wgrad|backward|flash_bwd|fmha\w*_?bwd|_bwd_kernel|bn_bw_|fused_?adam|multi_tensor_apply.*(?:adam|sgd|lamb)",
-    ),
-    ("serving", "engine_steps", "ranges", STEP_MARKS),
-    ("serving", "engine_code", "python", ENGINE_CODE),
-    ("serving", "cache_kernels", "kernels", f"{CACHE_KERNELS}|{DECODE_ATTENTION}"),
-    ("serving", "speculation", "ranges", SPECULATION),
-    ("serving", "speculation", "kernels", SPECULATION),
-    ("inference", "inference_kernels", "kernels", r"bn_fw_inf|BatchNormFwdInfer"),
-    (
-        "inference",
-        "inference_ranges",
-        "ranges",
-        r"(?:^|[\W_])(?:predict|inference|generate)_(?:step|function)|^jit_(?:prefill|generate|decode)",
-    ),
-)
 _LINKED: Final = 0.5  # of the kernel time: of the rest it is not known what launched it
 _OF_OPS: Final = 0.9  # of the linked kernel time: graphs may hold a backward pass that no op shows
 _ONE_KERNEL: Final = 0.95  # of the kernel time
@@ -90,7 +61,7 @@ def _by_name(view: DeviceView) -> Iterator[Sign]:
         "ranges": host.filter(pl.col("kind").is_in(_RANGES))["name"],
         "python": host.filter(pl.col("kind") == "python")["name"],
     }
-    for kind, code, whose, pattern in _SIGNS:
+    for kind, code, whose, pattern in engines.signs():
         names = names_of[whose]
         if (example := names.filter(names.str.contains(pattern)).min()) is not None:
             yield Sign(kind, code, str(example))

@@ -113,10 +113,8 @@ def _parsed(text: str | None, size: int | None) -> tuple[list[int], bool]:
 class Link:
     """What joins the GPUs of a group that lies on one node."""
 
-    kind: str
-    """nvlink or pcie."""
-    ring_gbs: float
-    """Ring bus bandwidth as NCCL expects it."""
+    kind: str  # nvlink or pcie
+    ring_gbs: float  # ring bus bandwidth as NCCL expects it
     capability: float
 
 
