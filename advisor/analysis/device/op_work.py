@@ -10,49 +10,20 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
+from advisor.vocabulary.limits import table
+
 MOST_ELEMENTS: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 
-_SIZES: Final = {
-    **dict.fromkeys(("double", "long int", "long", "int64"), 8),
-    **dict.fromkeys(("float", "int", "int32"), 4),
-    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short int"), 2),
-    **dict.fromkeys(("unsigned char", "signed char", "bool", "c10::Float8_e4m3fn", "c10::Float8_e5m2"), 1),
-    **dict.fromkeys(("c10::Float8_e4m3fnuz", "c10::Float8_e5m2fnuz"), 1),
-}
+_TABLES: Final = table(__file__, "op_work")
+_SIZES: Final[dict[str, int]] = _TABLES["sizes"]
+_CONVOLUTIONS: Final[dict[str, list[int | None]]] = _TABLES["convolutions"]
+_ATTENTIONS: Final[dict[str, tuple[int | None, int, bool]]] = _TABLES["attentions"]
 _FIRST_FACTOR: Final = {"addmm": 1, "baddbmm": 1, "_addmm_activation": 1}
 _FACTORS: Final = 2
 # Ops of other libraries: of two matrices whose inner sides agree, the name says that they are multiplied.
 _PRODUCT: Final = r"(?i)(?:^|_)(?:b?mm|gemm|matmul|linear)(?:_|$)|matmul|gemm"
-# Where a convolution has its padding, stride, dilation and whether it is transposed.
-_CONVOLUTIONS: Final = {
-    "convolution": (4, 3, 5, 6),
-    "_convolution": (4, 3, 5, 6),
-    "convolution_overrideable": (4, 3, 5, 6),
-    "cudnn_convolution": (2, 3, 4, None),
-    "cudnn_convolution_relu": (4, 3, 5, None),
-    "miopen_convolution": (3, 4, 5, None),
-    "miopen_depthwise_convolution": (3, 4, 5, None),
-    "mkldnn_convolution": (3, 4, 5, None),
-    "_conv_depthwise2d": (5, 4, 6, None),
-    "conv_depthwise3d": (5, 4, 6, None),
-    "_slow_conv2d_forward": (5, 4, None, None),
-    "slow_conv3d_forward": (5, 4, None, None),
-}
 _TRANSPOSED: Final = 7  # of convolution_backward
 _MASK: Final = 10
-# Where an attention says that it is causal, the place of its query, and whether heads come before positions.
-_ATTENTIONS: Final = {
-    "_scaled_dot_product_flash_attention": (4, 0, True),
-    "_scaled_dot_product_efficient_attention": (6, 0, True),
-    "_scaled_dot_product_cudnn_attention": (6, 0, True),
-    "_flash_attention_forward": (8, 0, False),
-    "_efficient_attention_forward": (None, 0, False),
-    "_flash_attn_forward": (5, 0, False),
-    "_scaled_dot_product_flash_attention_backward": (11, 1, True),
-    "_scaled_dot_product_efficient_attention_backward": (None, 1, True),
-    "_flash_attention_backward": (11, 1, False),
-    "_efficient_attention_backward": (None, 1, False),
-}
 _BACKWARD: Final = 2.5  # five products for the two of the forward pass
 _LENGTH_BYTES: Final = 4
 _DIMENSIONS: Final = 4  # of a batch of heads; packed sequences have three, and their lengths are not in the shapes

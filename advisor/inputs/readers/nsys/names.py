@@ -6,27 +6,14 @@ import polars as pl
 
 from advisor.inputs.names.calls import STEP, host_kinds
 from advisor.model.schemas import MEMORY_KINDS
+from advisor.vocabulary.limits import table
 
-# ENUM_CUDA_MEMCPY_OPER; arrays lie in device memory, UVM migrations go by where the pages come from and go to.
-COPY_KINDS: Final = {
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoD",
-    4: "DtoH",
-    5: "DtoD",
-    6: "DtoD",
-    7: "DtoD",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "HtoD",
-    12: "DtoH",
-    13: "DtoD",
-}
+_WRITTEN: Final = table(__file__, "names")
+COPY_KINDS: Final[dict[int, str]] = _WRITTEN["copy_kinds"]
+MEMORY: Final[dict[int, str]] = _WRITTEN["memory"]
+GPU_METRICS: Final[list[tuple[str, str]]] = _WRITTEN["gpu_metrics"]
 MIGRATIONS: Final = [11, 12, 13]
 """Those of managed memory: pages that the driver moves, with no call of the program around it."""
-# ENUM_CUDA_MEM_KIND: 3 is an array, 5 and 6 are static variables, 7 is unknown.
-MEMORY: Final = {0: "pageable", 1: "pinned", 2: "device", 3: "device", 4: "managed", 5: "device", 6: "managed"}
 
 # ENUM_NSYS_EVENT_TYPE
 NVTX_THREAD: Final = 39
@@ -35,19 +22,6 @@ NVTX_START_END: Final = (60, 71)
 NVTX_DOMAIN: Final = 75
 # ENUM_NSYS_EVENT_CLASS: 67, "CUDA backtrace", repeats calls that are there already
 API_CLASSES: Final = (0, 1)
-
-# GPU metrics' names vary with the chip and the version; those without a peak to compare with are left out.
-GPU_METRICS: Final = [
-    (r"(?i)^SMs? Active", "sm_active"),
-    (r"(?i)^(?:SM Instructions\W)?SM Issue", "sm_issue"),
-    (r"(?i)^(?:SM Instructions\W)?Tensor (?:Active|Pipe)", "tensor_active"),
-    (r"(?i)^DRAM.*Read", "dram_read"),
-    (r"(?i)^DRAM.*Write", "dram_write"),
-    (r"(?i)^NVLink (?:RX|bytes received)", "nvlink_rx"),
-    (r"(?i)^NVLink (?:TX|bytes transmitted)", "nvlink_tx"),
-    (r"(?i)^PCIe (?:RX|Read)", "pcie_rx"),
-    (r"(?i)^PCIe (?:TX|Write)", "pcie_tx"),
-]
 
 _VERSION: Final = r"_v\d{4,}$"  # cudaMalloc_v3020; cuGetProcAddress_v2 is a name of its own
 _EMITTED: Final = r"^(.*?), (?:seq|op_id|sizes|input_op_ids) = "  # torch.autograd.profiler.emit_nvtx

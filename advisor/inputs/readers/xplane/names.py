@@ -1,14 +1,15 @@
-"""What the names and stats of XPlane events mean, over the generations of TensorFlow, JAX and XLA."""
+"""What names and stats of XPlane events mean, over the generations of TensorFlow, JAX and XLA; kinds by names.yaml."""
 
 import json
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from advisor.inputs.names.calls import TAKES_MEMORY, WAITS
+from advisor.inputs.names.shared import alternatives
 from advisor.model.schemas import HOST_OP_KINDS, MEMORY_KINDS, TEXT
+from advisor.vocabulary.limits import table
 
 HOST_PLANE: Final = "/host:CPU"
 HOST_PLANES: Final = (HOST_PLANE, "/host:python-tracer", "/host:CUPTI", "/host:ROCTRACER")  # not always merged
@@ -27,9 +28,7 @@ DERIVED_IDS: Final = range(0xDEADBEEF, 0xDEADBEEF + 64)
 STEP_LINE: Final = "Steps"
 TPU_LINE: Final = "XLA Ops"
 
-TF_OP: Final = r"^[^:\s$]+:[A-Za-z_]\w*$"  # scope/name:Type
 EAGER_OP: Final = r"^EagerLocalExecute: "
-ITERATOR: Final = r"^Iterator::"
 REQUEST: Final = r"^IteratorGetNext\w*Op::DoCompute$"
 EXECUTES: Final = "ExecutorState::Process"
 REGION_OPENS: Final = "ThreadpoolListener::StartRegion"
@@ -46,37 +45,7 @@ RECORDER: Final = (
     r"|clock\.py:\d+ (?:add|steps|__\w+__)|(?:(?:jax|tf)_steps|xplane)\.py:\d+ \w+)$"
 )
 
-# Python's side of compilation in JAX; then what XLA, JAX and tf.function call it.
-_LOWERING: Final = (
-    r"^\$(?:pxla|mlir|compiler|pjit|partial_eval|dispatch)\.py:\d+ (?:_pjit_lower|lower_\w+|_?trace_\w+"
-    r"|backend_compile\w*|compile_or_get_cached|_cached_compilation|from_hlo)$"
-)
-_COMPILING: Final = (
-    r"^(?:backend_compile|lower_sharding_computation|lower_jaxpr|trace_to_jaxpr|tf\.function-graph_building)"
-    r"|(?:Client|Compiler|JitCompiler)::(?:Compile|RunBackend|RunHloPasses|CompileAndLoad)"
-    r"|^(?:Xla|XLA)(?:Compile|CompilationCache|::Compile)|^XLA::\w+ LLO|^HLO passes|CompileCpuExecutable"
-    r"|CompileModuleTo|^GpuCompiler|^NVPTXCompiler|^AMDGPUCompiler|^ptxas|^Autotun(?:e|ing)"
-)
-# (pattern of the name, kind); the first that matches decides, and what none matches is an annotation: ranges that the
-# frameworks and their users name freely.
-_KINDS: Final = [
-    (r"^\$gc collect|^\$gc\.py|<built-in function collect>", "gc"),
-    (_LOWERING, "compile"),
-    (r"^\$", "python"),
-    (r"^EagerLocalExecute: (?:_|Iterator|\w*(?:Dataset|Iterator))", "annotation"),  # functions; those they ask for data
-    (EAGER_OP, "op"),
-    (_COMPILING, "compile"),
-    (r":_(?:Host)?(?:Send|Recv)$", "op"),  # transfers: they bear the name of the op whose output they move
-    (r"^(?:[^:\s]+/)?IteratorGetNext", "input"),  # asked for in the step: the wait for input
-    (ITERATOR, "pipeline"),
-    (r"^(?:Prefetch|MapAndBatch|ParallelMap|ParallelInterleave|ParallelBatch)\w*(?:Produce|Consume)$", "pipeline"),
-    (WAITS, "sync"),
-    (r"^(?:cuda|hip)Memcpy(?:\w*(?:[HD]to[HD]|Symbol|[23]D))?(?:_v\d+)?$|^cuMemcpy\w*[HD]to[HD](?:_v\d+)?$", "sync"),
-    (TAKES_MEMORY, "allocator"),
-    (r"^DeviceMemAllocator::(?:Alloc|Free)$", "allocator"),  # under XLA's own allocator
-    (r"^(?:cuda|hip|cu)[A-Z]\w*$", "runtime"),
-    (TF_OP, "op"),
-]
+_KINDS: Final[list[dict[str, Any]]] = table(__file__, "names")["kinds"]
 
 # XLA's collective instructions, as they stand at the start of an HLO op's name or category.
 HLO_COLLECTIVE: Final = (
@@ -123,7 +92,8 @@ def of_distinct(texts: pl.DataFrame, read: Callable[[pl.DataFrame], pl.DataFrame
 
 def host_kinds(names: pl.Series) -> pl.Series:
     """Kind of a host event by its name alone."""
-    branches = [pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _KINDS]
+    rows = ((pl.col("name").str.contains(alternatives(row["names"])), row["kind"]) for row in _KINDS)
+    branches = [pl.when(fits).then(pl.lit(kind)) for fits, kind in rows]
     kind = pl.coalesce(*branches, pl.lit("annotation")).cast(HOST_OP_KINDS).alias("kind")
     return names.alias("name").to_frame().select(kind).to_series()
 
