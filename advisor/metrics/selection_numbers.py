@@ -35,9 +35,8 @@ def metrics(selector: Selector, name: str) -> Iterator[Metric]:
         if selector.kind in (give.kinds or KINDS):
             yield Metric(
                 f"{name}_{end}",
-                give.meaning.format(words=kind),
                 Measured(selector, end),
-                give.formula.replace("{words}", words),
+                {"meaning": give.meaning.format(words=kind), "formula": give.formula.replace("{words}", words)},
                 unit=give.unit,
                 needs=needs,
                 where=selector.places if end == "share" else None,
