@@ -20,9 +20,11 @@ LOADING: Final = "loading of a kernel in "
 _IDLE: Final = 0.9  # of a call: the device does nothing that it could wait for
 _MOST_CALLS: Final = 2  # half as long as this one: what comes more often is how the program is
 _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for the device, which may work unrecorded
+_PINNING: Final = r"(?i)HostAlloc|AllocHost|MallocHost|HostRegister"  # takes milliseconds: programs keep what they pin
 _COMPILES_NS: Final = 10_000_000  # no compiler of kernels is quicker
 _AGAIN: Final = 0.5  # of the wait before the first launch: if it comes again, it is no compilation
 _MODULE_LAUNCH: Final = r"^(?:cu|hip)(?:Ext)?(?:Module)?LaunchKernel|^cuLaunchKernelEx"
+_MODULE_LOAD: Final = r"^(?:cu|hip)(?:Module|Library)LoadData"
 _NAME_LENGTH: Final = 60
 
 
@@ -47,9 +49,9 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """Ranges of kind `start_up`: calls in which CUDA or HIP sets itself up or loads a kernel, while the device idles.
 
     That is each long call before the device's first op. Later, it is the first launch of a kernel that takes 1 ms or
-    more, or the op right around it that does, and a call of 100 ms or more that no more than one other of its name
-    comes near. In a recording that a profiler's schedule began in a later step the first launch recorded is not the
-    process's first.
+    more, or the op right around it that does, and a call of 100 ms or more (10 ms if it pins memory) that no more than
+    one other of its name comes near. In a recording that a profiler's schedule began in a later step the first launch
+    recorded is not the process's first.
     """
     loading = pl.col("id").is_in(_first_launches(host, device).implode())
     is_call = pl.col("kind").is_in(DRIVER_CALLS) & ~matches(_WAITING).fill_null(value=False)
@@ -61,7 +63,8 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     before = (pl.col("start_ns") < device["start_ns"].min()) & is_long
     is_near = pl.col("dur_ns").rank("ordinal", descending=True).over("name") <= _MOST_CALLS
     third = pl.col("dur_ns").sort(descending=True).slice(_MOST_CALLS, 1).max().over("name").fill_null(0)
-    rare = is_near & (pl.col("dur_ns") >= LONG_CALL_NS) & (2 * third < pl.col("dur_ns"))
+    least_ns = pl.when(matches(_PINNING).fill_null(value=False)).then(SET_UP_NS).otherwise(LONG_CALL_NS)
+    rare = is_near & (pl.col("dur_ns") >= least_ns) & (2 * third < pl.col("dur_ns"))
     idles = pl.Series(idle_ns) >= _IDLE * pl.col("dur_ns")
     return calls.filter(idles & (before | rare | pl.col("loads"))).select(
         "thread",
@@ -92,10 +95,11 @@ def _first_launches(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
 
 
 def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """Ranges of kind `compile`: an op's silence before it first launches a kernel of a module made while it ran.
+    """Ranges of kind `compile`: the silence before the first launch of a kernel of a module that is made meanwhile.
 
     Code that is compiled at run time is launched through the driver. The device idles for 10 ms or more before the
-    kernel's first launch, from the same op, and never again half as long before the same kernel.
+    kernel's first launch, in the same op or until its thread loads a module, and never again half as long before the
+    same kernel.
     """
     waits = _waits(device)
     if not (waits["idle_ns"] >= _COMPILES_NS).any():
@@ -109,7 +113,7 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
         pl.col("idle_ns") >= _COMPILES_NS,
         pl.col("again").is_null() | (pl.col("again") < _AGAIN * pl.col("idle_ns")),
     ).join(modules, on="launch")
-    around = rows.filter(pl.Series(_runs_since(rows, host), dtype=pl.Boolean))
+    around = rows.filter(pl.Series(_runs_since(rows, host) | _loads_module(rows, host), dtype=pl.Boolean))
     title = around["name"].cast(pl.String).str.head(_NAME_LENGTH)
     return around.select(
         pl.col("call_thread").alias("thread"),
@@ -120,6 +124,14 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
         (pl.col("start_ns") - pl.col("idle_ns")).alias("start_ns"),
         (pl.col("at") - pl.col("start_ns") + pl.col("idle_ns")).alias("dur_ns"),
     ).filter(pl.col("dur_ns") > 0)
+
+
+def _loads_module(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
+    """Whether the thread of each launch loaded a module from memory since the device ran dry; shape (rows,)."""
+    loads = host.filter(matches(_MODULE_LOAD)).select(call_thread="thread", loaded="start_ns")
+    last = rows.with_row_index().join(loads, on="call_thread", how="left").filter(pl.col("loaded") < pl.col("at"))
+    since = last.filter(pl.col("loaded") >= pl.col("start_ns") - pl.col("idle_ns"))
+    return np.isin(np.arange(rows.height), since["index"].to_numpy())
 
 
 def _waits(device: pl.DataFrame) -> pl.DataFrame:

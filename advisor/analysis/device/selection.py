@@ -139,7 +139,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
 def _recordings(profile: Profile) -> pl.DataFrame:
     """One window per device (or worker) from its first event to its last, where no steps are marked.
 
-    A thread with nothing but ranges of the program's own is no part of it.
+    A thread with nothing but ranges of the program's own is no part of it, nor is the profiler's work.
 
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
     before a device's first op where that op had to wait: the device was at work that was not recorded. Without one,
@@ -149,7 +149,8 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     does_more = pl.col("kind") != "annotation"  # ranges alone begin and end at will
     works = does_more.any().over("worker", "thread") | ~does_more.any().over("worker")
     on_host = (
-        profile.host_ops.filter(works)
+        profile.host_ops.filter(pl.col("kind") != "overhead")
+        .filter(works)
         .group_by("worker")
         .agg(
             host_start=pl.min("start_ns"),

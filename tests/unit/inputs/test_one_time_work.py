@@ -14,9 +14,12 @@ def jit(at: float, idle_ms: float, name: str = "fused_add", call: str = "cuLaunc
     return before, made
 
 
-def compiled(*kernels: Row, op: tuple[float, float] = (0, 1_000_000)) -> list[tuple[str, float, float]]:
-    """Name, start and length, in us, of what counts as compilation; the op is open around it."""
-    made = profile(kernels, [on_host("op", *op, name="forward")])
+def compiled(
+    *kernels: Row, op: tuple[float, float] = (0, 1_000_000), load: float | None = None
+) -> list[tuple[str, float, float]]:
+    """Name, start and length, in us, of what counts as compilation; the op is open around it; `load` loads a module."""
+    loads = [on_host("runtime", load, load + 100, name="cuModuleLoadDataEx")] if load else []
+    made = profile(kernels, [on_host("op", *op, name="forward"), *loads])
     host = made.host_ops.with_columns(thread=1)
     calls = host["kind"] == "runtime"
     host = host.with_columns(parent=calls.replace_strict({True: 0, False: None}))
@@ -36,6 +39,13 @@ def test_a_wait_that_comes_again_is_no_compilation():
 def test_silence_around_the_op_is_not_its_compilation():
     """The batch is made first; then the op begins, and launches its kernel."""
     assert compiled(*jit(0, 150), op=(150_000, 160_000)) == []
+
+
+def test_a_module_loaded_in_the_silence_was_made_in_it():
+    after = {"op": (150_000, 160_000)}
+    assert compiled(*jit(0, 150), load=140_000, **after) == [("compilation of fused_add", 100, 150_000)]
+    assert compiled(*jit(0, 150), load=50, **after) == []
+    assert compiled(*jit(0, 150), *jit(200_000, 100), load=140_000, **after) == []
 
 
 def test_a_kernel_of_the_library_is_not_compiled_and_a_short_wait_is_no_compiler():
@@ -94,6 +104,8 @@ def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
     ]
     assert started(on_host("sync", 600_000, 900_000, name="cudaDeviceSynchronize")) == [LOADS]
     assert started(on_host("allocator", 600_000, 690_000, name="cudaFree")) == [LOADS]
+    pinning = on_host("runtime", 600_000, 625_000, name="cuMemHostAlloc")
+    assert started(pinning)[1:] == [("start of CUDA or HIP in cuMemHostAlloc", 600, 25)]
 
 
 def test_a_recording_without_a_device_stays_as_it_is():

@@ -423,6 +423,11 @@ def test_without_steps_a_thread_with_nothing_but_ranges_makes_the_window_no_long
     assert view(profile([kernel(14, 18)], ranges)).total_ns == 90_000  # else there is nothing
 
 
+def test_without_steps_the_profiler_s_own_work_begins_no_window():
+    window = view(profile([kernel(14, 18)], [on_host("op", 10, 36), on_host("overhead", 0, 5)])).steps
+    assert window.select("start_ns", "dur_ns").row(0) == (10_000, 26_000)
+
+
 def test_without_steps_and_device_what_follows_the_last_op_is_outside():
     made = profile((), [on_host("op", 10, 36), on_host("python", 40, 90)], devices=())
     assert view(made).steps.select("start_ns", "dur_ns", "host_dur_ns").rows() == [(10_000, 26_000, 26_000)]
