@@ -1,9 +1,15 @@
-"""The lines of the program that take the time of its main thread, as sampled stacks show them."""
+"""The lines of the program that take the time of its main thread, as sampled stacks show them.
+
+A tree holds them by who calls them: each function's lines, and the functions that a line calls.
+"""
+
+from __future__ import annotations
 
 import builtins
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -12,8 +18,7 @@ from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_samples import functions_in
 from advisor.analysis.device.host_work import logging_frames, optimizer_work, running, saving_frames
 from advisor.analysis.device.idle import stalls
-from advisor.analysis.device.line_tree import Node, number_of
-from advisor.analysis.device.user_code import callers
+from advisor.analysis.device.time_by_name import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.host_calls import kinds
 from advisor.model.intervals import EMPTY, Intervals
@@ -44,6 +49,9 @@ _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few 
 _MOST_LINES: Final = 3
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
 _SOME: Final = 0.2  # of the calls of an op; of the longest of several lines
+_INNER: Final = r"(?:\.<locals>\.<\w+>)+$"  # an expression's own function: `log.<locals>.<genexpr>`
+_HOLDS: Final = 0.8  # of a node's time: it is the place, and not what is around it
+_STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
 
 
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
@@ -260,3 +268,68 @@ def _ops(view: DeviceView) -> pl.DataFrame:
     makes = pl.col("id").is_in(pl.concat([taking["id"], taking["parent"].drop_nulls()]).implode())
     names = ops.select(makes=makes, name=pl.col("name").cast(pl.String).str.extract(_ATEN)).drop_nulls("name")
     return names.group_by("name").agg(aside=(pl.mean("makes") < _SOME) & pl.lit(bool(taking.height)))
+
+
+@dataclass(slots=True)
+class Node:
+    """A line (`line` is set), or a function with its lines."""
+
+    function: str
+    line: str = ""
+    ns: int = 0  # time of the samples here and below that count
+    own_ns: int = 0  # time of the step's own work here and below
+    self_ns: int = 0  # time that counts in the line itself and in what it calls of libraries
+    calls: Counter[str | None] = field(default_factory=Counter)  # what the line calls, by time
+    kinds: Counter[str] = field(default_factory=Counter)  # kinds of those calls, by time, here and below
+    needed: tuple[int, ...] = ()  # lines of the function that need what the line computes
+    below: dict[str, Node] = field(default_factory=dict)  # functions that a line calls, or lines of a function
+
+    def add(self, frames: list[Mapping[str, Any]], ns: int, kind: str, *, counts: bool, is_own: bool) -> None:
+        """A stack of lines, the outermost first, below this one; `kind` is of what the last one calls."""
+        node, path = self, [self]
+        for frame in frames:
+            function, line = re.sub(_INNER, "", frame["function"] or ""), frame["line"]
+            in_file = f"{line.rpartition(':')[0]} {function}"
+            node = node.below.setdefault(in_file, Node(function))
+            path.append(node)
+            node = node.below.setdefault(line, Node(function, line, needed=tuple(frame.get("needed") or ())))
+            node.calls[frame["call"]] += ns * counts
+            path.append(node)
+        for each in path:
+            each.ns += ns * counts
+            each.own_ns += ns * is_own
+            each.kinds[kind] += ns * counts
+        node.self_ns += ns * counts
+
+    def units(self) -> Iterator[Node]:
+        """The outermost nodes without any of the step's own work; a line that does some counts alone, for the rest."""
+        for node in self.below.values():
+            if node.ns and node.own_ns <= _STRAY_PART * (node.ns + node.own_ns):
+                yield node
+                continue
+            if node.self_ns:
+                yield Node(node.function, node.line, node.self_ns, 0, node.self_ns, node.calls, node.kinds)
+            yield from node.units()
+
+    def place(self) -> Node:
+        """Where the time is: down as long as one line or function holds four fifths of it."""
+        largest = max(self.below.values(), key=lambda node: node.ns, default=None)
+        return largest.place() if largest and largest.ns >= _HOLDS * self.ns else self
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of a function that count, in their order; of a line itself."""
+        of = [self] if self.line else [node for node in self.below.values() if node.ns]
+        return sorted((node.line for node in of), key=number_of)
+
+    @property
+    def call(self) -> str | None:
+        """What is called for most of the time."""
+        calls = self.calls or max(self.below.values(), key=lambda node: node.ns).calls
+        return calls.most_common(1)[0][0]
+
+
+def number_of(line: str) -> int:
+    """41 of `train.py:41`."""
+    number = line.rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0

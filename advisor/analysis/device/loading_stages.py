@@ -4,14 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import noted_ms
-from advisor.analysis.device.host_lines import sampled
+from advisor.analysis.device.host_lines import Node, place_of_node, sampled
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.loading_stages import PIN, TRANSPORT, Stage, stage_of, stages
+from advisor.inputs.names.loading_stages import COLLATE, PIN, TRANSPORT, Stage, stage_of, stages
 
 _FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
 _RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"
@@ -24,6 +24,9 @@ _FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
 _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _SLEEPS: Final = {"read": "storage", "network": "storage", "sleep": "sleep"}
 _NS: Final = 1e6
+_OF_LOADER: Final = {TRANSPORT: "copying the batch into shared memory", COLLATE: "collating samples into a batch"}
+_LOADER: Final = "the loader itself"
+_LEAST: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +227,37 @@ def parts(of: Batch) -> list[tuple[str, float]]:
     journey = [(name, of.stages.get(name, 0.0)) for name in order]
     sent = of.stages.get(TRANSPORT, 0.0) + of.send_ms + of.receive_ms
     return [(name, ms) for name, ms in (*journey, (TRANSPORT, sent), (PIN, of.stages.get(PIN, 0.0) + of.pin_ms)) if ms]
+
+
+def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
+    """What takes most of the loading, and its part of that: of the workers if there are any, else of the main process.
+
+    A line of the program is named by the function or line below it that holds four fifths of its time.
+    """
+    main = view.once(sampled)
+    rows = with_stages(view, of_loader=sampled(view, of_loader=True).height > 0)
+    total = int(rows["ns"].sum()) if rows.height else 0
+    if not total:
+        return []
+    outside = {key for row in main.filter(pl.col("kind") != "loading").to_dicts() for key in map(_key, _frames(row))}
+    tree, own = Node(""), dict.fromkeys([*_OF_LOADER.values(), _LOADER], 0)
+    for row in rows.to_dicts():
+        frames = [frame for frame in _frames(row) if _key(frame) not in outside]
+        if frames and row["is_called"]:
+            tree.add(frames, row["ns"], row["kind"], counts=True, is_own=False)
+        else:
+            own[_OF_LOADER.get(row["stage"], _LOADER)] += row["ns"]
+    entry = tree
+    while len(entry.below) == 1:  # what the loader calls, `__getitem__`, and what alone that calls
+        (entry,) = entry.below.values()
+    each = [(place_of_node(node.place()), node.ns) for node in entry.below.values() or [entry]]
+    parts = [(name, ns / total) for name, ns in (*each, *own.items()) if ns >= _LEAST * total]
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def _frames(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*(row.get("callers") or []), row]
+
+
+def _key(frame: Mapping[str, Any]) -> tuple[str, str]:
+    return frame["line"], frame["function"]

@@ -1,14 +1,15 @@
-"""What took the host's time, by name: ops and functions, in words as a report names them."""
+"""What took the host's time, by name: ops and functions, and the functions of the user's code around them."""
 
+import re
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, training_ops
-from advisor.analysis.device.user_code import callers
-from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
-from advisor.model.intervals import Intervals
+from advisor.analysis.device.view import DeviceView, outermost, positions, spans, spent_ns
+from advisor.inputs.names.user_frames import user_line
+from advisor.model.intervals import Intervals, nearest
 from advisor.model.profile import matches
 from advisor.text import largest_first, ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -147,3 +148,22 @@ def longest_in_words(view: DeviceView, times: pl.DataFrame, between: str = ", ")
     by_name = times.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("ns"))
     most = by_name.sort("ns", "name", descending=[True, False]).head(_MOST_NAMES)
     return between.join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in most.rows())
+
+
+def callers(view: DeviceView) -> pl.DataFrame:
+    """The innermost function of the user's code around each host range that lies in one: id, and `caller`, its name.
+
+    A function of the user's is its own caller.
+    """
+    host = view.host.select("id", "parent", "kind", "name")
+    names = host.filter(pl.col("kind") == "python")["name"].unique()
+    own = names.filter(pl.Series([_is_own(str(name)) for name in names], dtype=pl.Boolean))
+    is_own = host.select((pl.col("kind") == "python") & pl.col("name").is_in(own.implode())).to_series()
+    if not is_own.any():
+        return pl.DataFrame(schema={"id": pl.Int64, "caller": pl.String})
+    inside = pl.Series(nearest(is_own.to_numpy(), positions(host, host["parent"]))).replace(-1, None)
+    return host.select("id", caller=host["name"].gather(inside).cast(pl.String)).drop_nulls("caller")
+
+
+def _is_own(function: str) -> bool:
+    return user_line(function) is not None and not re.search(_ROOT, function)

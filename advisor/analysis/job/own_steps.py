@@ -1,6 +1,9 @@
-"""What each rank does in each common step, and how that differs: for good, or from step to step."""
+"""What each rank does in each common step, and how that differs: for good, or from step to step.
 
-from collections.abc import Mapping
+And what ranks that stand out together have in common.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,9 +11,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.model.arrays import Floats
+from advisor.analysis.job.network import placement
+from advisor.model.arrays import Floats, Ints
 from advisor.model.missing import Missing
-from advisor.text import ms
+from advisor.text import listing, ms, runs_of
 
 SOURCE: Final = (
     "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
@@ -23,6 +27,7 @@ PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other
 _ENOUGH_STEPS: Final = 3
 _STAGED_SHARE: Final = 0.5  # of the waiting, in sends and receives
 _LEAST_SHARE: Final = 0.1  # of the lateness: parts below are not named
+_NEARER: Final = 0.5  # of the way from the typical rank to the one that stands out most: who is beyond is like it
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,3 +127,33 @@ def unknown_split(job: Job) -> Missing | None:
         return why
     few = len(job.steps) < _ENOUGH_STEPS
     return Missing("few_common_steps", steps=len(job.steps), needed=_ENOUGH_STEPS) if few else None
+
+
+def outstanding(values: Floats, usual: float) -> Ints:
+    """Rows of the values that are nearer to the largest one than to the usual one; that of the largest at least."""
+    most = float(values.max())
+    return np.flatnonzero(values >= min(most, usual + _NEARER * (most - usual)))
+
+
+def words(job: Job, positions: Sequence[int]) -> str:
+    """`rank 3`, or `ranks 4-7 (host node2)` with the host or the group of processes that these ranks alone have."""
+    if len(positions) == 1 or job.several_devices:
+        return listing([job.names[position] for position in positions])
+    numbers = [job.ranks[position].worker for position in positions]
+    common = _host(job, positions) or _group(job, numbers)
+    return f"ranks {runs_of(numbers)}" + (f" ({common})" if common else "")
+
+
+def _host(job: Job, positions: Sequence[int]) -> str | None:
+    hosts = {job.ranks[position].facts.get("host") for position in positions}
+    beside = {job.ranks[other].facts.get("host") for other in job.members if other not in positions}
+    return f"host {hosts.pop()}" if len(hosts) == 1 and None not in hosts and not hosts & beside else None
+
+
+def _group(job: Job, numbers: Sequence[int]) -> str | None:
+    """A process group of just these ranks."""
+    groups = job.calls.select("group", "ranks", "group_size").unique(maintain_order=True).drop_nulls("group")
+    listed = placement(groups["ranks"], groups["group_size"], None)["ranks"].to_list()
+    names = (name for name, ranks in zip(groups["group"], listed, strict=True) if ranks == sorted(numbers))
+    name = next(names, None)
+    return f"group {name}" if name else None

@@ -18,8 +18,7 @@ from advisor.analysis.device.iterators import (
     requests_at_once,
     waits,
 )
-from advisor.analysis.device.loading_lines import loading_lines
-from advisor.analysis.device.loading_stages import batch, cores, largest
+from advisor.analysis.device.loading_stages import batch, cores, largest, loading_lines
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.call_tree import modules
-from advisor.analysis.device.kernels import kernels, with_blocks
-from advisor.analysis.device.matmuls import verdicts
+from advisor.analysis.device.kernels import kernels, verdicts, with_blocks
 from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs.names.kernel_words import kernel_name

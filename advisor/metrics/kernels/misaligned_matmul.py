@@ -4,7 +4,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.matmuls import candidates
+from advisor.analysis.device.kernels import candidates
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing

@@ -5,8 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernel_groups import parts
-from advisor.analysis.device.kernels import kernels, largest
-from advisor.analysis.device.matmuls import candidates, has_tensor_cores
+from advisor.analysis.device.kernels import candidates, has_tensor_cores, kernels, largest
 from advisor.analysis.device.roofs import in_format, no_peaks, speed_ups
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS

@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.job.groups import outstanding, words
 from advisor.analysis.job.job import Job
+from advisor.analysis.job.own_steps import outstanding, words
 from advisor.metrics.metric import of_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, listing

@@ -6,17 +6,18 @@ from typing import Final
 
 import numpy as np
 
-from advisor.analysis.job.groups import outstanding, words
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import (
     OwnSteps,
     all_own_steps,
     moving,
+    outstanding,
     own_steps,
     persistent,
     typical,
     unknown_loss,
     unknown_split,
+    words,
 )
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Floats

@@ -5,10 +5,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.decoding import decode_steps, decode_time, gaps_between, graph_launches, idle_between
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.kernels import kernels, longest
-from advisor.analysis.device.phases import steps_by_phase, work
+from advisor.analysis.device.phases import (
+    decode_steps,
+    decode_time,
+    gaps_between,
+    graph_launches,
+    idle_between,
+    steps_by_phase,
+    work,
+)
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from advisor.analysis.device.matmuls import candidates
+from advisor.analysis.device.kernels import candidates
 from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
