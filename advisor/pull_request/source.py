@@ -1,13 +1,13 @@
 """Lines of the checkout that findings point at, told from the call stacks of their places."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
-from advisor.model.comparison import FindingChange
-from advisor.model.finding import Finding, Place
+from advisor.model.comparison import FindingChange, SideFinding
+from advisor.model.finding import Finding
 from advisor.text import one_line
 from advisor.vocabulary.severities import Severity
 
@@ -27,41 +27,30 @@ class Annotation:
     message: str
 
 
-class Pointer(NamedTuple):
-    """A finding that names places."""
-
-    key: str
-    title: str
-    severity: Severity
-    says: str
-    where: Sequence[Place]
+Pointer: TypeAlias = tuple[str, str, Severity, Finding | SideFinding]
+"""Key, title and severity of a finding, and the finding, which names places."""
 
 
 def pointers(findings: Iterable[Finding]) -> tuple[Pointer, ...]:
     """The findings of a report."""
-    return tuple(Pointer(f.key, f.title, f.severity, f.says, f.where) for f in findings)
+    return tuple((f.key, f.title, f.severity, f) for f in findings)
 
 
 def pointers_of_changes(changes: Iterable[FindingChange]) -> tuple[Pointer, ...]:
     """The findings of a comparison that the change is to blame for: those that are new or worse."""
-    return tuple(
-        Pointer(change.key, change.title, change.head.severity, change.head.says, change.head.where)
-        for change in changes
-        if change.status in {"new", "worse"} and change.head and change.head.severity and not change.head.under
-    )
+    heads = ((c.key, c.title, c.head) for c in changes if c.head and c.status in {"new", "worse"} and not c.head.under)
+    return tuple((key, title, head.severity, head) for key, title, head in heads if head.severity)
 
 
 def annotated(findings: Iterable[Pointer], root: Path) -> list[Annotation]:
     """One remark for each finding and line: the innermost frame of each place that lies in the checkout at `root`."""
     annotations: dict[tuple[str, str, int], Annotation] = {}
     known: dict[str, tuple[str, int] | None] = {}
-    for finding in findings:
+    for key, title, severity, finding in findings:
         for place in finding.where:
-            spot = _spot(place.stack, root, known)
-            if spot:
+            if spot := _spot(place.stack, root, known):
                 message = one_line(f"{finding.says} Seen at {place.name}.", 2000)
-                remark = Annotation(*spot, finding.severity, one_line(finding.title, 200), message)
-                annotations.setdefault((finding.key, *spot), remark)
+                annotations.setdefault((key, *spot), Annotation(*spot, severity, one_line(title, 200), message))
     return list(annotations.values())
 
 
