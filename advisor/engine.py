@@ -23,6 +23,7 @@ from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.render.json import read_as
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs import files
@@ -84,7 +85,7 @@ def _judged(
     jobs, broken = measured(recording, options, selected(book[0].values()))
     runs = []
     for name, measurements, file_notes in jobs:
-        judgement = judge(measurements, *book)
+        judgement = judge(measured_run(measurements), *book)
         noted = replace(judgement, notes=(*judgement.notes, *file_notes, *notes))
         runs.append(summarise(name, recording.path, measurements, noted))
     return runs, broken
@@ -215,7 +216,7 @@ def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, An
     profile = read(path, options)
     book = rule_book(options.config)
     measurements = metrics.measure(select_steps(profile, options.steps), selected(book.values()))
-    findings = judge(measurements.of_kind(options.workload), book, {}).findings
+    findings = judge(measured_run(measurements.of_kind(options.workload)), book, {}).findings
     finding = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
     if finding is None:
         keys = [f.key for f in findings]

@@ -24,6 +24,7 @@ from advisor.model.report import Report
 from advisor.options import Options
 from advisor.render.registry import Request, draw
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from advisor.rules.user_config import rule_book
 from advisor.runs import files
 from advisor.runs.summary import summarise
@@ -102,7 +103,9 @@ def _parts_of(folder: Path) -> list[float]:
     times = [_cpu_s()]
     measurements = conclude(read)
     times.append(_cpu_s())
-    run = summarise(recording.name, recording.path, measurements, judge(measurements, rule_book(Options().config), {}))
+    run = summarise(
+        recording.name, recording.path, measurements, judge(measured_run(measurements), rule_book(Options().config), {})
+    )
     report = Report(advisor_version=__version__, runs=(run,), unreadable=())
     drawn = [len(draw(Request(report), kind)) / 1e6 for kind in ("json", "html")]
     times.append(_cpu_s())

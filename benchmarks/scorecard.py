@@ -32,6 +32,7 @@ from advisor.model.finding import Finding  # noqa: E402
 from advisor.model.profile import Profile  # noqa: E402
 from advisor.model.report import Run  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
+from advisor.rules.measured_run import measured_run  # noqa: E402
 from advisor.rules.user_config import rule_book  # noqa: E402
 from advisor.runs.summary import summarise  # noqa: E402
 from advisor.vocabulary.severities import SEVERITIES  # noqa: E402
@@ -146,7 +147,7 @@ HEAD = (
 def scored(job: Known, ranks: Iterable[Profile]) -> Score:
     """Run the engine on one job, given as the profile of each of its ranks."""
     found = metrics.conclude([metrics.measure_part(select_steps(profile)) for profile in ranks])
-    return score_of(job, summarise(job.name, job.name, found, judge(found, RULES, {})))
+    return score_of(job, summarise(job.name, job.name, found, judge(measured_run(found), RULES, {})))
 
 
 def score_of(job: Known, run: Run) -> Score:

@@ -21,11 +21,12 @@ from advisor.fleet.engines import Engine
 from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
-from advisor.metrics import Measurements, Metric
+from advisor.metrics import Metric
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
 from advisor.options import Options
+from advisor.rules.measured_run import MeasuredRun
 
 WEEK = "2026-W47"
 MONDAY = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -101,14 +102,17 @@ def asked_once(function: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
+asked = asked_once(room.measured_run)
 judged = asked_once(room.judge)
 _kept = asked_once(partial(room.context_of, notes=(), file_notes=()))
 
 
-def context_of(measurements: Measurements, notes: Sequence[Reason], file_notes: Sequence[Note]) -> Context:
-    """What has to be kept of a run's measurements; the places in it are looked up once."""
+def context_of(
+    run: MeasuredRun, metrics: Sequence[Metric], notes: Sequence[Reason], file_notes: Sequence[Note]
+) -> Context:
+    """What has to be kept of a run; the places in it are looked up once."""
     more = {"notes": tuple(notes), "file_notes": tuple(map(Reason.of, file_notes))}
-    return _kept(measurements).model_copy(update=more)
+    return _kept(run, metrics).model_copy(update=more)
 
 
 class _Here(Executor):

@@ -24,6 +24,7 @@ from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
 from advisor.rules.judge import Suppression, judge
+from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import Rule, selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs.summary import judged_again, summarise
@@ -71,10 +72,11 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     rows: dict[str, list[Row]] = defaultdict(list)
     keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
     for number, (name, measurements, notes) in enumerate(jobs):
-        judged = judge(measurements, rules, silenced)
+        subject = measured_run(measurements)
+        judged = judge(subject, rules, silenced)
         plain_measurements, names = without_names(measurements)
         own = summarise(name, fetched.path, plain_measurements, replace(judged, notes=()))
-        keep = context_of(measurements, own.source.notes, notes)
+        keep = context_of(subject, measurements.selected, own.source.notes, notes)
         run = judged_again(own, judged, keep.notes, (*keep.file_notes, *map(Reason.of, changed)))
         run_id = f"{recording}-{number}" if number else recording
         hosts = {

@@ -13,7 +13,7 @@ from advisor.fleet.engines import Engine, Progress, outcomes_of, silent
 from advisor.fleet.examine import book
 from advisor.fleet.labels import Labels
 from advisor.fleet.recordings import Settings
-from advisor.fleet.rows import Row, Rows, as_measured, judged_rows
+from advisor.fleet.rows import Row, Rows, as_measured, judged_rows, stored
 from advisor.fleet.store import Store
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
@@ -107,11 +107,11 @@ def _stored(store: Store, runs: pl.DataFrame, settings: Settings) -> Iterator[Ag
 def judge_run(task: Again) -> Rows:
     """One stored run judged anew: its rows of `runs`, `findings` and `reports`."""
     rules, silenced, version, changed = book(task.settings)
-    stored = as_measured(task.report, task.context, task.names, selected(rules.values()))
-    judged, beside = judge(stored, rules, silenced), stored.context
-    run = judged_again(stored.run, judged, beside.notes, (*beside.file_notes, *map(Reason.of, changed)))
+    before, beside, names = stored(task.report, task.context, task.names)
+    judged = judge(as_measured(before, beside, names, selected(rules.values())), rules, silenced)
+    run = judged_again(before, judged, beside.notes, (*beside.file_notes, *map(Reason.of, changed)))
     trials = Labels.model_validate_json(task.row["labels"] or "{}").trials
-    rows = judged_rows(run, stored.context, version, trials)
+    rows = judged_rows(run, beside, version, trials)
     keys = {key: task.row[key] for key in ("week", "recording", "run_id")}
     rows["runs"] = [{**task.row, **rows["runs"][0]}]
     return {name: [{**row, **keys} for row in of] for name, of in rows.items()}

@@ -3,8 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -14,7 +13,6 @@ from pydantic import BaseModel, ConfigDict
 from advisor import __version__
 from advisor.fleet.columns import OF_FINDING, OF_RUN, values
 from advisor.metrics import METRICS, Measurements, Metric, dtypes
-from advisor.metrics.metric import Scope
 from advisor.metrics.selection_kinds import Kind
 from advisor.metrics.selection_numbers import Measured
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
@@ -25,6 +23,7 @@ from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
 from advisor.rules.judge import Suppression
+from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.rule_file import Rule
 from advisor.vocabulary.formerly import in_json
 
@@ -57,20 +56,22 @@ class Context(BaseModel):
     selected: Mapping[str, str] = {}
 
 
-def context_of(measurements: Measurements, notes: Sequence[Reason], file_notes: Sequence[Note]) -> Context:
-    """What has to be kept of a run's measurements, all of it small."""
-    selected = {metric.name: metric for metric in measurements.selected if metric.name not in _NAME_COLUMNS}
+def context_of(
+    run: MeasuredRun, metrics: Sequence[Metric], notes: Sequence[Reason], file_notes: Sequence[Note]
+) -> Context:
+    """What has to be kept of a run for which these metrics of selections were measured, all of it small."""
+    selected = {metric.name: metric for metric in metrics if metric.name not in _NAME_COLUMNS}
     spots = {
         f"{name}/{worker}": tuple(Place.model_validate(row) for row in rows.to_dicts())
         for name, metric in (METRICS | selected).items()
         if metric.where is not None
-        for worker in measurements.workers
-        if (rows := measurements.places(name, worker)).height
+        for worker in run.workers
+        if (rows := run.places(name, worker)).height
     }
     return Context(
-        frameworks={worker: measurements.framework(worker) for worker in measurements.workers},
-        used_steps={worker: measurements.used_steps(worker) for worker in measurements.workers},
-        reasons={name: Reason.of(why) for name, why in measurements.reasons.items()},
+        frameworks=run.frameworks,
+        used_steps=run.used_steps,
+        reasons={name: Reason.of(why) for name, why in run.reasons.items()},
         notes=tuple(notes),
         file_notes=tuple(map(Reason.of, file_notes)),
         places=spots,
@@ -104,86 +105,47 @@ class Drawing(BaseModel):
     timeline: Timeline | None
 
 
-@dataclass(frozen=True)
-class Stored:
+def as_measured(
+    run: Run, context: Context, names: Mapping[str, Mapping[Kind, Names]], selected: Sequence[Metric] = ()
+) -> MeasuredRun:
     """A run out of the store, as the judge asks for it: the metrics in its report, and what was kept beside.
 
     `names` are those of what ran on each worker; they answer for those of the `selected` metrics that the run lacks.
     """
+    (of_run,) = run.metrics["run"]
+    later = [metric for metric in selected if context.selected.get(metric.name) != _what(metric)]
 
-    run: Run
-    context: Context
-    names: Mapping[str, Mapping[Kind, Names]] = field(default_factory=dict)
-    selected: tuple[Metric, ...] = ()
+    def complete(row: Mapping[str, Value]) -> dict[str, Value]:
+        values = {metric.name: answer(metric, names.get(str(row["worker"]), {})) for metric in later}
+        return {**row, **{name: None if isinstance(value, Missing) else value for name, value in values.items()}}
 
-    @property
-    def format(self) -> str:
-        """The reader's name."""
-        return self.run.source.format
+    of_job = {name: value for name, value in of_run.items() if name in METRICS and METRICS[name].scope == "run"}
+    workers = [complete({**row, **of_job}) for row in run.metrics["worker"]]
+    schema = {"worker": pl.Int32, "device": pl.Int32, **dtypes(), **{m.name: m.dtype for m in selected}}
+    return MeasuredRun(
+        format=run.source.format,
+        pace=run.source.steps.worker or 0,
+        is_fragment=any(note.code == FRAGMENT for note in run.source.salvaged),
+        reasons=_reasons(of_run, context, later),
+        frames={"run": _metrics([complete(of_run)], schema), "worker": _metrics(workers, schema)},
+        frameworks=context.frameworks,
+        used_steps=context.used_steps,
+        places=lambda metric, worker: pl.DataFrame(
+            [p.model_dump() for p in context.places.get(f"{metric}/{worker}", ())]
+        ),
+    )
 
-    @property
-    def workers(self) -> tuple[int, ...]:
-        """All workers, ascending."""
-        return tuple(sorted(self.context.used_steps))
 
-    @property
-    def pace(self) -> int:
-        """The worker that sets the job's pace."""
-        return int(self.rows("run")["worker"].item())
-
-    @property
-    def is_fragment(self) -> bool:
-        """Whether kernels were recorded in only a small part of the host's time."""
-        return any(note.code == FRAGMENT for note in self.run.source.salvaged)
-
-    @cached_property
-    def reasons(self) -> Mapping[str, Missing]:
-        """Why a metric is null; one that came later was never measured."""
-        then = self.run.of_job
-        stored = {name: Missing(why.code, **why.facts) for name, why in self.context.reasons.items()}
-        newer = {name: Missing("measured_by_newer_version") for name in METRICS if name not in then}
-        of_kinds = {kind: stored[metric.name] for kind, metric in NAME_METRICS.items() if metric.name in stored}
-        later = {metric.name: self._why(metric, of_kinds) for metric in self.selected if not self._has(metric)}
-        return {**newer, **stored, **later}
-
-    def _why(self, metric: Metric, of_kinds: Mapping[Kind, Missing]) -> Missing:
-        """Why a metric of a selection cannot be told that was not measured: what the recording lacks, or the store."""
-        later = Missing("stored_before_rule")
-        return of_kinds.get(metric.of.selector.kind, later) if isinstance(metric.of, Measured) else later
-
-    def _has(self, metric: Metric) -> bool:
-        """Whether a metric of a selection was measured, and not another that was called so."""
-        return self.context.selected.get(metric.name) == _what(metric)
-
-    def _values(self, row: Mapping[str, Value]) -> dict[str, Value]:
-        """A row of metrics with those of selections."""
-        names = self.names.get(str(row["worker"]), {})
-        later = {metric.name: answer(metric, names) for metric in self.selected if not self._has(metric)}
-        return {**row, **{name: None if isinstance(value, Missing) else value for name, value in later.items()}}
-
-    @cached_property
-    def _frames(self) -> dict[Scope, pl.DataFrame]:
-        (of_run,) = self.run.metrics["run"]
-        of_job = {name: value for name, value in of_run.items() if name in METRICS and METRICS[name].scope == "run"}
-        workers = [self._values({**row, **of_job}) for row in self.run.metrics["worker"]]
-        schema = {"worker": pl.Int32, "device": pl.Int32, **dtypes(), **{m.name: m.dtype for m in self.selected}}
-        return {"run": _metrics([self._values(of_run)], schema), "worker": _metrics(workers, schema)}
-
-    def rows(self, scope: Scope) -> pl.DataFrame:
-        """A row per worker, or the job's; a column per metric of now."""
-        return self._frames[scope]
-
-    def framework(self, worker: int) -> str | None:
-        """The worker's framework, where it is known."""
-        return self.context.frameworks.get(worker)
-
-    def used_steps(self, worker: int) -> tuple[int, ...] | None:
-        """The steps that its values rest on; None where it marks none."""
-        return self.context.used_steps.get(worker)
-
-    def places(self, metric: str, worker: int) -> pl.DataFrame:
-        """The places that were kept."""
-        return pl.DataFrame([place.model_dump() for place in self.context.places.get(f"{metric}/{worker}", ())])
+def _reasons(then: Mapping[str, Value], context: Context, later: Sequence[Metric]) -> Mapping[str, Missing]:
+    """Why a metric is null; one that came later was never measured: the recording lacks it, or the store."""
+    stored = {name: Missing(why.code, **why.facts) for name, why in context.reasons.items()}
+    newer = {name: Missing("measured_by_newer_version") for name in METRICS if name not in then}
+    of_kinds = {kind: stored[metric.name] for kind, metric in NAME_METRICS.items() if metric.name in stored}
+    unmeasured = dict.fromkeys((metric.name for metric in later), Missing("stored_before_rule"))
+    for metric in later:
+        if isinstance(metric.of, Measured) and metric.of.selector.kind in of_kinds:
+            unmeasured[metric.name] = of_kinds[metric.of.selector.kind]
+    return {**newer, **stored, **unmeasured}
 
 
 def _metrics(rows: Sequence[Mapping[str, Value]], schema: Mapping[str, Any]) -> pl.DataFrame:
@@ -257,8 +219,7 @@ def as_checked(report: str, drawing: str | None) -> Run:
     return run.model_copy(update={"metrics": {**run.metrics, **large.metrics}, "timeline": timeline})
 
 
-def as_measured(report: str, context: str, names: str | None = None, selected: Sequence[Metric] = ()) -> Stored:
-    """A run out of the store's tables, for rules with these metrics of selections."""
+def stored(report: str, context: str, names: str | None = None) -> tuple[Run, Context, dict[str, dict[Kind, Names]]]:
+    """A run out of the store's tables: its report without what is drawn, what was kept beside, what ran by name."""
     tables = msgspec.json.decode(names or "{}", type=dict[str, dict[Kind, Names]])
-    run, beside = Run.model_validate_json(in_json(report)), Context.model_validate_json(in_json(context))
-    return Stored(run, beside, tables, tuple(selected))
+    return Run.model_validate_json(in_json(report)), Context.model_validate_json(in_json(context)), tables

@@ -21,7 +21,6 @@ from advisor.inputs.ncu import Counters
 from advisor.metrics.kernels.counters import ncu_values
 from advisor.metrics.metric import JOB_TABLES, METRICS, TABLES, WHOLE_NUMBERS, Metric, Scope, Subject, Value, dtypes
 from advisor.model.missing import Missing
-from advisor.model.notes import FRAGMENT
 from advisor.model.profile import join
 
 MOST_PLACES: Final = 10
@@ -101,11 +100,6 @@ class Measurements:
     of_job: Mapping[str, Value] = field(default_factory=dict)
 
     @property
-    def format(self) -> str:
-        """The name of the reader that the profile comes from."""
-        return self.selection.profile.format
-
-    @property
     def workers(self) -> tuple[int, ...]:
         """All workers, ascending."""
         return tuple(sorted(view.worker for view in self.selection.critical))
@@ -114,11 +108,6 @@ class Measurements:
     def pace(self) -> int:
         """The worker that sets the job's pace."""
         return int(self.rows("run")["worker"].item())
-
-    @property
-    def is_fragment(self) -> bool:
-        """Whether kernels were recorded in only a small part of the host's time."""
-        return any(note.code == FRAGMENT for note in self.selection.profile.salvaged)
 
     @property
     def selected(self) -> tuple[Metric, ...]:
@@ -156,15 +145,6 @@ class Measurements:
         """The same with these values in every table that has the column."""
         frames = {scope: rows.with_columns(**known) for scope, rows in self.frames.items() if column in rows.columns}
         return replace(self, frames={**self.frames, **frames})
-
-    def framework(self, worker: int) -> str | None:
-        """The worker's framework, where the profile tells it."""
-        return dict(self.selection.profile.workers.select("worker", "framework").rows()).get(worker)
-
-    def used_steps(self, worker: int) -> tuple[int, ...] | None:
-        """The numbers of the steps that the worker's values rest on; None where it marks no steps."""
-        view = self.selection.of(worker)
-        return tuple(view.steps["step"].to_list()) if view.has_marks else None
 
     def rows(self, scope: Scope) -> pl.DataFrame:
         """The rows that rules of this scope are held against; what holds for the whole job stands in each of them."""

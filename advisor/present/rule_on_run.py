@@ -12,6 +12,7 @@ from advisor.model.intervals import Intervals
 from advisor.rules.evaluation import value_of, verdicts
 from advisor.rules.expressions import comparisons, parse
 from advisor.rules.judge import Judgement, judge, unmet
+from advisor.rules.measured_run import MeasuredRun, measured_run
 from advisor.rules.python import used_metrics
 from advisor.rules.rule_file import Rule
 from advisor.text import UNKNOWN, count, interval, listing, ms, number, one_line, percent, quantity
@@ -24,20 +25,21 @@ _SIGNS: Final = {"share": (100, " %"), "ms": (1, " ms"), "us": (1, " \N{MICRO SI
 """How a number of a unit is written with any number of digits: times what, and before what."""
 
 
-def rule_on_run(rule: Rule, name: str, run: Measurements) -> str:
+def rule_on_run(rule: Rule, name: str, measurements: Measurements) -> str:
     """Lines of text: the outcome, each number of the rule, each comparison of its condition, and what it says.
 
     Of a job with several ranks they are of the rank that a finding shows, else of the one that sets the pace.
     """
+    run = measured_run(measurements)
     judgement = judge(run, {rule.id: rule}, {})
     teller = judgement.findings[0].scope.told_of if judgement.findings else None
     worker = run.pace if teller is None else teller
-    rows = rule.own(run.rows(rule.scope))
+    rows = rule.own(run.frames[rule.scope])
     of_worker = [row for row in rows.to_dicts() if row["worker"] == worker] or rows.to_dicts()
     row = of_worker[0]
     several = f", rank {worker} of {count(len(run.workers), 'rank')}" if len(run.workers) > 1 else ""
     parts = (
-        [f"{name}{several}, {_steps(row, run, worker)}: {_outcome(rule, judgement, run)}", _base(run, worker)],
+        [f"{name}{several}, {_steps(row, run, worker)}: {_outcome(rule, judgement, run)}", _base(measurements, worker)],
         ["It measures:", *_numbers(rule, row, run)],
         [f"It fires if: {one_line(str(rule.when))}", *_comparisons(rule, row)],
         *(_finding(finding, _claim_ms(rule, row)) for finding in judgement.findings),
@@ -45,14 +47,14 @@ def rule_on_run(rule: Rule, name: str, run: Measurements) -> str:
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _steps(row: Mapping[str, Value], run: Measurements, worker: int) -> str:
-    steps, length = run.used_steps(worker), quantity(row["step_mean_ms"], "ms")
+def _steps(row: Mapping[str, Value], run: MeasuredRun, worker: int) -> str:
+    steps, length = run.used_steps.get(worker), quantity(row["step_mean_ms"], "ms")
     return f"a recording of {length}" if steps is None else f"{count(len(steps), 'step')} of {length}"
 
 
-def _base(run: Measurements, worker: int) -> str:
+def _base(measurements: Measurements, worker: int) -> str:
     """What shares are parts of: the used steps, which are not at the same time on the host and on the device."""
-    of_file = next(part.selection for part in run.parts if worker in part.workers)
+    of_file = next(part.selection for part in measurements.parts if worker in part.workers)
     view = of_file.of(worker)
     zero_ns = view.process.get("zero_ns") or of_file.profile.start_ns
     steps = {"host": host_steps(view)} | ({} if view.device is None else {"device": device_steps(view)})
@@ -76,7 +78,7 @@ def _claim_ms(rule: Rule, row: Mapping[str, Value]) -> float:
     return verdict.high_ms or 0.0
 
 
-def _outcome(rule: Rule, judgement: Judgement, run: Measurements) -> str:
+def _outcome(rule: Rule, judgement: Judgement, run: MeasuredRun) -> str:
     if judgement.findings:
         (finding,) = judgement.findings
         fired, ranks = len(finding.scope.workers), len(run.workers)
@@ -98,7 +100,7 @@ def _plain(condition: object) -> str:
     return str(condition).lower() if isinstance(condition, bool) else str(condition)
 
 
-def _numbers(rule: Rule, row: Mapping[str, Value], run: Measurements) -> Iterator[str]:
+def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator[str]:
     """Every metric of its selections, and the others that it names; of an unknown one the reason."""
     names = [*rule.selected, *sorted(used_metrics(rule) - rule.selected.keys())]
     units = {name: rule.metric(name).unit for name in names}

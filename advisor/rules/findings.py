@@ -44,7 +44,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
         where=_places((rule.metric(name).name for name in metrics), worker, run),
-        fixes=_fixes(candidate, run.framework(worker), run.format),
+        fixes=_fixes(candidate, run.frameworks.get(worker), run.format),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says, severity=s.severity) for s in symptoms),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
@@ -60,7 +60,7 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
     Raises:
         RuleError: it cannot be said of them.
     """
-    phrases = wording.PHRASES[run.used_steps(candidate.worker) is not None]
+    phrases = wording.PHRASES[run.used_steps.get(candidate.worker) is not None]
     if candidate.row.get("unprofiled_step_ms") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP
     elif candidate.row.get("whole_step_mean_ms") is not None:
@@ -77,7 +77,7 @@ def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
     rank = candidate.row.get(candidate.rule.about.rank or "")
     of_job = (rank,) if isinstance(rank, int) else run.workers
     of_rule = candidate.workers if candidate.rule.scope == "worker" else of_job
-    return Reach(workers=of_rule, steps=run.used_steps(candidate.worker) or (), told_of=candidate.worker)
+    return Reach(workers=of_rule, steps=run.used_steps.get(candidate.worker) or (), told_of=candidate.worker)
 
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
 from advisor.errors import RuleError, contained
 from advisor.metrics.evaluate import NOTHING
-from advisor.metrics.metric import Scope
 from advisor.model.finding import Finding, NotEvaluable, Suppressed
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
@@ -75,10 +74,9 @@ def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str
 
 def _outcomes(run: MeasuredRun, rules: Mapping[str, Rule]) -> Mapping[str, Outcome]:
     """What comes of each rule; a bug in one of them leaves the others as they are."""
-    rows = {scope: run.rows(scope) for scope in get_args(Scope)}
-    settings = {scope: _settings(of_scope, run) for scope, of_scope in rows.items()}
+    settings = {scope: _settings(rows, run) for scope, rows in run.frames.items()}
     return {
-        rule.id: _judged_alone(rule, partial(_outcome, rule, rows[rule.scope], settings[rule.scope], run))
+        rule.id: _judged_alone(rule, partial(_outcome, rule, run.frames[rule.scope], settings[rule.scope], run))
         for rule in rules.values()
     }
 
@@ -169,7 +167,7 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
     columns |= {*("workload", "phases"), *_NOTES.values()}
     return [
         _Setting(
-            run.framework(row["worker"]) or "any",
+            run.frameworks.get(row["worker"]) or "any",
             row["device"] is not None,
             is_tpu(row.get("device_name")),
             row["capability"],
@@ -184,7 +182,7 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
 
 def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
     """The conditions of `applies`, by key, that keep a rule from a run: those of its first row that lacks any."""
-    settings = _settings(run.rows(rule.scope), run)
+    settings = _settings(run.frames[rule.scope], run)
     lacking = [tuple(_unmet(rule.applies, setting, run.format)) for setting in settings]
     return next(iter(lacking), ()) if all(lacking) else ()
 

@@ -14,6 +14,7 @@ from advisor.metrics import measure
 from advisor.model.finding import Finding
 from advisor.model.profile import Profile
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import selected
 from tests import profiles
 from tests.effort import every, soak
@@ -45,7 +46,7 @@ def simulated(fault: str, gpu: str, seed: int) -> tuple[dict[str, Finding], floa
 
 def judged(profile: Profile) -> dict[str, Finding]:
     rules = {rule: profiles.book()[rule] for rule in RULES}
-    findings = judge(measure(select_steps(profile), selected(rules.values())), rules, {}).findings
+    findings = judge(measured_run(measure(select_steps(profile), selected(rules.values()))), rules, {}).findings
     return {finding.rule: finding for finding in findings}
 
 

@@ -13,6 +13,7 @@ from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.finding import Finding
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import selected
 from tests import profiles
 from tests.effort import soak
@@ -50,7 +51,7 @@ def simulated(fault: str, gpu: str, seed: int) -> tuple[list[Finding], float]:
     made = profiles.case(fault, gpu, seed)
     rules = {rule: profiles.book()[rule] for rule in RULES}
     found = measure(select_steps(kineto.read(io.BytesIO(made.faulty.kineto()), fault)), selected(rules.values()))
-    return list(judge(found, rules, {}).findings), made.saved_ms
+    return list(judge(measured_run(found), rules, {}).findings), made.saved_ms
 
 
 @pytest.mark.parametrize(("fault", "gpu", "seed", "rule"), soak(JOBS, unless=lambda job: job[0] in AGAIN))

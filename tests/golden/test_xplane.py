@@ -24,6 +24,7 @@ from advisor.model.profile import Profile
 from advisor.options import Options
 from advisor.present.headline_figures import figures
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -369,7 +370,7 @@ def test_the_iterator_to_blame_is_named():
 
 
 def test_the_slowest_calls_of_the_iterator_are_pointed_at():
-    found = judge(judged("tf-input-bound"), profiles.book(), {}).findings
+    found = judge(measured_run(judged("tf-input-bound")), profiles.book(), {}).findings
     (blamed,) = [one for one in found if one.rule == "tf-data-bottleneck"]
     assert blamed.where
     assert all("MapAndBatch" in place.name for place in blamed.where)
@@ -377,7 +378,7 @@ def test_the_slowest_calls_of_the_iterator_are_pointed_at():
 
 def test_idle_devices_are_told_once():
     """What the job as a whole leaves idle is said beneath what the process leaves idle."""
-    found = judge(judged("tf-gpu-multi-worker"), profiles.book(), {}).findings
+    found = judge(measured_run(judged("tf-gpu-multi-worker")), profiles.book(), {}).findings
     (idle,) = [f for f in found if {"idle-devices", "idle-ranks"} & {f.rule, *(s.rule for s in f.symptoms)}]
     assert (idle.rule, [s.rule for s in idle.symptoms]) == ("idle-devices", ["idle-ranks"])
 
@@ -396,7 +397,7 @@ def judged(name: str) -> Measurements:
 @cache
 def findings(name: str) -> dict[str, str]:
     """What each rule that fired says, those beneath a cause too."""
-    found = judge(judged(name), profiles.book(), {}).findings
+    found = judge(measured_run(judged(name)), profiles.book(), {}).findings
     return {one.rule: one.says for f in found for one in (f, *f.symptoms)}
 
 

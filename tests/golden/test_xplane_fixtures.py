@@ -11,6 +11,7 @@ import yaml
 
 from advisor.model.finding import Finding
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from tests import profiles
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -23,7 +24,7 @@ def facts(name: str) -> Any:
 
 @cache
 def findings(name: str) -> tuple[Finding, ...]:
-    return judge(profiles.measured(FIXTURES / name), profiles.book(), {}).findings
+    return judge(measured_run(profiles.measured(FIXTURES / name)), profiles.book(), {}).findings
 
 
 def test_there_are_fixtures():

@@ -18,6 +18,7 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.rules.candidates import CERTAINTY
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import selected
 from advisor.runs.summary import summarise
 from tests.metamorphic import kineto_changes, nsys_changes, xplane_changes
@@ -100,7 +101,7 @@ def _alone(form: str, source: Any) -> Run | None:
     except AdvisorError:
         return None
     measurements = measure(select_steps(profile), selected(book().values()))
-    return summarise("job", "job", measurements, judge(measurements, book(), {}))
+    return summarise("job", "job", measurements, judge(measured_run(measurements), book(), {}))
 
 
 def _together(form: str, sources: list[Any]) -> Run | None:

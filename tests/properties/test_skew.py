@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from advisor.metrics import Measurements
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from tests import profiles
 from tests.effort import examples
 from tests.ranks import call as collective
@@ -68,7 +69,7 @@ def measured(made: Made, ahead: list[int], missing: int | None = None, order: in
 
 def verdict(found: Measurements) -> tuple[list[str], object, object]:
     """The rules that fire, the first first; who is late, and whose kernels are slow where any is."""
-    findings = judge(found, {rule: BOOK[rule] for rule in RULES}, {}).findings
+    findings = judge(measured_run(found), {rule: BOOK[rule] for rule in RULES}, {}).findings
     fired = [rule for f in findings for rule in (f.rule, *sorted(s.rule for s in f.symptoms))]
     row = found.frames["run"].row(0, named=True)
     late = row["late_rank"] if "straggler-rank" in fired else None

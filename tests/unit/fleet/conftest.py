@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from advisor.fleet import engines, examine
-from tests.fleet import Here, context_of, judged, measured
+from tests.fleet import Here, asked, context_of, judged, measured
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -17,6 +17,7 @@ def _each_content_is_measured_and_judged_once() -> Iterator[None]:
         patch.setattr(examine, "measured", measured)
         patch.setattr(examine, "judge", judged)
         patch.setattr(examine, "context_of", context_of)
+        patch.setattr(examine, "measured_run", asked)
         yield
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from advisor.fleet.rows import Context, Stored
+from advisor.fleet.rows import Context, as_measured
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from tests.render_samples import RESNET, changed
@@ -9,6 +9,6 @@ from tests.render_samples import RESNET, changed
 def test_a_stored_fragment_is_one_to_the_judge():
     note = Reason.of(Note("fragment", kernels=21.0, host=705.0))
     run = changed(RESNET, source=changed(RESNET.source, salvaged=(note,)))
-    context = Context.model_construct()
-    assert Stored(run, context).is_fragment
-    assert not Stored(RESNET, context).is_fragment
+    context = Context(frameworks={}, used_steps={}, reasons={}, notes=(), file_notes=(), places={})
+    assert as_measured(run, context, {}).is_fragment
+    assert not as_measured(RESNET, context, {}).is_fragment

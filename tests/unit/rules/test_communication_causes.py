@@ -11,6 +11,7 @@ import pytest
 
 from advisor.model.profile import Profile
 from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
 from tests import profiles
 from tests.tables import A100, Row, kernel, measured, on_device, on_host, profile, step
 
@@ -122,7 +123,7 @@ FSDP: Final = [on_host("op", 0, 1, name="FSDP::all_gather (layers.0)")]
 )
 def test_the_cause_of_exposed_communication_comes_first(loop: Loop, host: list[Row], first: str, device: Row):
     seed = sum(map(ord, loop.__name__))
-    found = judge(measured(job(loop, seed, host=host, device=device)), profiles.book(), {}).findings
+    found = judge(measured_run(measured(job(loop, seed, host=host, device=device))), profiles.book(), {}).findings
     assert first in {found[0].rule, *(s.rule for s in found[0].symptoms)}
     saving = found[0].saving
     assert saving
@@ -130,5 +131,5 @@ def test_the_cause_of_exposed_communication_comes_first(loop: Loop, host: list[R
 
 
 def test_hidden_gathers_are_no_finding():
-    found = judge(measured(job(early_gathers, 1, host=FSDP, device=A100)), profiles.book(), {}).findings
+    found = judge(measured_run(measured(job(early_gathers, 1, host=FSDP, device=A100))), profiles.book(), {}).findings
     assert not {f.rule for f in found} & {"parameters-not-prefetched", "communication-bound", "communication-exposed"}

@@ -9,8 +9,9 @@ import pytest
 from advisor.config import load
 from advisor.engine import check
 from advisor.errors import UsageError
+from advisor.fleet import rows
 from advisor.fleet.columns import of_now
-from advisor.fleet.rows import Context, as_checked, as_measured
+from advisor.fleet.rows import Context, as_checked
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.options import Options
@@ -137,10 +138,10 @@ def test_saved_and_stored_reports():
         file_notes=(),
         places={"loader_wait_share/0": ()},
     )
-    measured = as_measured(stored, context.model_dump_json())
-    assert measured.run == run
-    assert measured.reasons["input_share"].code == "no_loader"
-    assert list(measured.context.places) == ["input_share/0"]
+    before, beside, names = rows.stored(stored, context.model_dump_json())
+    assert before == run
+    assert rows.as_measured(before, beside, names).reasons["input_share"].code == "no_loader"
+    assert list(beside.places) == ["input_share/0"]
 
 
 def test_tables_of_a_store():

@@ -15,6 +15,7 @@ from advisor.model.notes import Note
 from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
 from advisor.rules.judge import Suppression, judge
+from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import About
 
@@ -64,7 +65,7 @@ def paced(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def judged(found, *rules, silenced=None):
-    return judge(found, {r.id: r for r in rules}, silenced or {})
+    return judge(measured_run(found), {r.id: r for r in rules}, silenced or {})
 
 
 def savings(judgement):
@@ -581,7 +582,9 @@ def test_no_saving_of_a_fragment_has_more_than_low_confidence():
 def test_in_doubt_the_confidence_is_a_level_lower():
     unsure = rule("a", confidence={"level": "high", "lower_if": "unnamed_input <> ''"})
     for name, confidence in (("fetch_it", "medium"), ("", "high"), (None, "high")):
-        (found,) = judge(measured({"input_share": 0.5, "unnamed_input": name}), {"a": unsure}, {}).findings
+        (found,) = judge(
+            measured_run(measured({"input_share": 0.5, "unnamed_input": name})), {"a": unsure}, {}
+        ).findings
         assert found.confidence == confidence
 
 
