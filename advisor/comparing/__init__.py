@@ -142,8 +142,8 @@ def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None, 
     if pace:
         yield _other_machine(pace, load)
     yield from (reason for _, reason in steps.incomparable(base, head)[1:])
-    for code, ops in (("other_sizes", work.resized(base, head)), ("other_types", work.retyped(base, head))):
-        if ops:
+    for code, what, keys in (("other_sizes", "shapes", ["name"]), ("other_types", "types", ["name", "shapes"])):
+        if ops := work.altered(what, keys, base, head):
             name, before, after = (one_line(text, _LONGEST_SIZE) for text in ops[0])
             yield remark(code, ops=len(ops), op=name, base=before, head=after)
 

@@ -76,26 +76,12 @@ def hidden(runs: Sequence[Run]) -> str | None:
     return next((why.words for run in runs if (why := run.source.lacks.get("device_ops.name"))), None)
 
 
-def resized(base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
-    """The framework ops that both sides run, with no size in common: the most time on the base first.
+def altered(what: str, keys: list[str], base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
+    """The framework ops of the same `keys` that have none of `what` in common: the most time on the base first.
 
-    A step that does other work takes other time. Nothing where sizes were not recorded, a table was cut, or such ops
-    take less than a tenth of the time of all that have sizes.
+    Other sizes are other work, which takes other time. Nothing where `what` was not recorded, a table was cut, or such
+    ops take less than a tenth of the time of all that have it.
     """
-    return _altered("shapes", ["name"], base, head)
-
-
-def retyped(base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
-    """The framework ops that both sides run with the same sizes, in other types: the most time on the base first.
-
-    Nothing where types were not recorded, a table was cut, or such ops take less than a tenth of the time of all that
-    have types.
-    """
-    return _altered("types", ["name", "shapes"], base, head)
-
-
-def _altered(what: str, keys: list[str], base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
-    """The ops of the same `keys` that have none of `what` in common."""
     if any(len(run.metrics.get("op", ())) >= _CUT for run in (*base, *head)):
         return []
     before, after = (_amounts("op", runs, *_TYPES).drop_nulls(what) for runs in (base, head))

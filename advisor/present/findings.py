@@ -92,15 +92,11 @@ def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
     return doc.Fix(" ".join(_instruction(fix, beside)), whose, fix.code, web_link(fix.link))
 
 
-def _change(fix: Fix) -> Iterator[str]:
-    if fix.numerics:
-        yield f"This changes results: {fix.numerics}."
-
-
 def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
     """What to do, how it changes results, and whether another fix beside it excludes it."""
     yield fix.do
-    yield from _change(fix)
+    if fix.numerics:
+        yield f"This changes results: {fix.numerics}."
     if not fix.is_estimated:
         yield "The saving above is not of this fix alone, which may save less or nothing: try it."
     if fix.choice and any(other.choice == fix.choice for other in beside if other != fix):
