@@ -32,7 +32,7 @@ TabulateJob: TypeAlias = Callable[[Job], pl.DataFrame]
 
 WHOLE_NUMBERS: Final[tuple[Unit, ...]] = ("count", "bytes", "rank", "device")
 """Units of numbers that have no fractions; a rank and a device are the numbers that the recording gives them."""
-_BY_NAME: Final = cast("Unit", "")
+BY_NAME: Final = cast("Unit", "")
 _UNITS_OF_NAMES: Final[dict[str, Unit]] = {
     **{unit: unit for unit in ("ms", "us", "share", "ratio", "bytes", "rank", "device")},
     "part": "share",
@@ -57,7 +57,7 @@ class Metric:
     name: str
     of: Callable[..., Value]
     words: Mapping[str, str] | None = None
-    unit: Unit = _BY_NAME
+    unit: Unit = BY_NAME
     needs: tuple[str, ...] = ()
     where: Rows | None = None
     subject: Subject = "device"
@@ -67,7 +67,7 @@ class Metric:
     unknown: Callable[[Any], Missing | None] | None = None
 
     def __post_init__(self) -> None:
-        if self.unit is _BY_NAME:
+        if self.unit is BY_NAME:
             object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
 
     @property

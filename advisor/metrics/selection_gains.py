@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -16,6 +16,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 from advisor.text import percent
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import table
 from advisor.whatif import Change, Interval, faster, loss, merged, overlapped, saved, together, without
 
 Way: TypeAlias = Literal["without", "faster", "shorter", "overlapped", "merged", "fused"]
@@ -36,19 +37,19 @@ class Better:
         """What it saves per step."""
         if view.once(self.selector.rows).is_empty():
             return Interval(0.0, 0.0)
-        return saved(view, _WAYS[self.way].change(self, view))
+        return saved(view, _CHANGES[self.way](self, view))
 
     def metrics(self, name: str) -> Iterator[Metric]:
         """`<name>_least_gain_ms` and `<name>_gain_ms`."""
-        way, (least, most) = _WAYS[self.way], map(percent, self.rest)
+        way, (least, most) = _WORDS[self.way], map(percent, self.rest)
         rest = f" {least} of their time are left at least saved, {most} at most." if any(self.rest) else ""
         for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
             yield Metric(
                 f"{name}_{end}_ms",
                 _End(self, position),
                 {
-                    "meaning": f"Step time that is saved {words} if what the rule selects {way.words}.",
-                    "formula": f"of {self.selector.words}: {way.method}{rest}",
+                    "meaning": f"Step time that is saved {words} if what the rule selects {way['words']}.",
+                    "formula": f"of {self.selector.words}: {way['method']}{rest}",
                 },
                 needs=self.selector.needs,
                 topic="selections",
@@ -144,45 +145,14 @@ def _within(view: DeviceView, when: Intervals) -> float:
 _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
 
 
-class _Of(NamedTuple):
-    """A change: how a sentence ends that says what was changed, how its saving is computed, and the change itself."""
-
-    words: str
-    method: str
-    change: Callable[[Better, DeviceView], Change]
-
-
-_SHORTER: Final = (
-    "at the least and at the most. If the replay cannot be trusted, the least is nothing, and the most is the time "
-    "that it loses."
-)
-_WAYS: Final[dict[Way, _Of]] = {
-    "without": _Of(
-        "is left out",
-        "The recorded steps are replayed without it, without the calls that it makes and without what these launch. "
-        "If the replay cannot be trusted, the saving is its own time.",
-        _without,
-    ),
-    "faster": _Of("is faster", f"The recorded steps are replayed with it so many times as fast, {_SHORTER}", _faster),
-    "shorter": _Of("is shorter", f"The recorded steps are replayed with so much less of its time, {_SHORTER}", _faster),
-    "overlapped": _Of(
-        "runs while kernels do",
-        "The recorded steps are replayed with all of it behind kernels. If the replay cannot be trusted, the least is "
-        "nothing, and the most is its time.",
-        lambda of, view: overlapped(view.once(of.selector.rows)),
-    ),
-    "merged": _Of(
-        "is done at once",
-        "The recorded steps are replayed with the first of each step and stream, of copies each way, in place of "
-        "all. If the replay cannot be trusted, the saving is the time of the others that no kernel hides.",
-        _merged,
-    ),
-    "fused": _Of(
-        "is one kernel instead of several in a row",
-        "The recorded steps are replayed with one in place of those that follow each other: twice as long as the "
-        "longest of them (at least saved), or as long as the shortest (at most).",
-        _fused,
-    ),
+_CHANGES: Final[Mapping[Way, Callable[[Better, DeviceView], Change]]] = {
+    "without": _without,
+    "faster": _faster,
+    "shorter": _faster,
+    "overlapped": lambda of, view: overlapped(view.once(of.selector.rows)),
+    "merged": _merged,
+    "fused": _fused,
 }
-METHODS: Final[dict[Way, str]] = {way: of.method for way, of in _WAYS.items()}
+_WORDS: Final[Mapping[Way, Mapping[str, str]]] = table(__file__, "selection_gains")
+METHODS: Final[Mapping[Way, str]] = {way: words["method"] for way, words in _WORDS.items()}
 """How the saving of each change is computed, for readers of a rule."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 from advisor.analysis.device.kernel_groups import attention_loops, independent, part, parts, with_words
@@ -14,49 +15,15 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.text import largest_first, ms, number, percent
+from advisor.vocabulary.limits import table
 from advisor.whatif import Change, Interval, faster, saved
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
 _LEAST_SAVED: Final = 0.5  # of the bytes that one kernel does not move, at least
 _OTHER: Final = "."
-_LETTERS: Final = {
-    "aten::pow": "P",
-    "aten::square": "P",
-    "aten::mean": "M",
-    "aten::var": "V",
-    "aten::sub": "S",
-    "aten::add": "A",
-    "aten::add_": "A",
-    "aten::rsqrt": "R",
-    "aten::sqrt": "Q",
-    "aten::copy_": "C",
-    "aten::mul": "U",
-    "aten::mul_": "U",
-    "aten::div": "D",
-    "aten::div_": "D",
-    "aten::neg": "N",
-    "aten::cat": "K",
-    "aten::silu": "L",
-    "aten::gelu": "L",
-    "aten::zero_": "Z",
-    "aten::fill_": "Z",
-}
-_NODES: Final = {
-    "MulBackward0": "u",
-    "RsqrtBackward0": "r",
-    "AddBackward0": "a",
-    "MeanBackward1": "m",
-    "PowBackward0": "p",
-    "ToCopyBackward0": "c",
-    "NegBackward0": "n",
-    "SiluBackward0": "l",
-    "GeluBackward0": "l",
-}
-"""Autograd's nodes of what is written op by op: norms, rotary embeddings, gates."""
-_OF_WORK: Final = {"product": "G", "attention": "F"}
 
 
-class _Fusion(NamedTuple):
+class _Fusion(msgspec.Struct, frozen=True):
     """A kind of sequence: what it looks like, a letter per kernel, and how many tensors a fused kernel moves for it.
 
     `apart` are the letters of kernels that stand between the others and stay.
@@ -64,30 +31,22 @@ class _Fusion(NamedTuple):
 
     kind: str
     words: str
-    pattern: re.Pattern[str]
+    pattern: str
     passes: int
     apart: str = "GF"
 
 
-_FUSIONS: Final = (
-    # The square, its mean and the reciprocal root, or mean, variance and root; with weight, bias and casts around.
-    _Fusion("norm", "norms", re.compile(r"C?[PU]MA?R[UC]{1,3}|M(?:VS|SV)AQDU?A?|MS[PU]MA[QR][DU]U?A?"), 2),
-    # Its gradient: two tensors are read and one is written; the weight's gradient is summed up on the way.
-    _Fusion("norm", "norms", re.compile(r"u+c*u*r+a*m+p+"), 3),
-    # One product with cosines, one of the exchanged halves with sines, and their sum.
-    _Fusion("rotary", "rotary embeddings", re.compile("UNKUA|NKUUA"), 2),
-    # Its gradient: the halves come back as slices, each copied into zeros, and what reaches one tensor is summed up.
-    _Fusion("rotary", "rotary embeddings", re.compile("unZ?CZ?CAuA?"), 2),
-    # The activation times as many values, often with the product of matrices that gives them in between.
-    _Fusion("gate", "gated activations", re.compile("LG?U"), 3),
-    # Its gradient: a product for each side, then the activation's; three tensors are read and two are written. Between
-    # them the other side's products of matrices have their gradients, which may be added to earlier ones.
-    _Fusion("gate", "gated activations", re.compile(r"uu[GA.]{0,6}l"), 5, "GFA."),
-    # Copies of query, key and value, where the kernel reads any strides; two alone may fill a cache
-    _Fusion("copies", "copies around attention", re.compile("CCCFC?"), 0),
-)
-_WITH_SIZE: Final = {"norm": "PUCup", "rotary": "UAu", "gate": "LUul", "copies": "C"}
-"""Which kernels of a sequence work on tensors of one size."""
+class _Sequences(msgspec.Struct, frozen=True):
+    """Letters by op, by node of autograd and by kind of work; `sized` are those on tensors of one size, by kind."""
+
+    ops: dict[str, str]
+    nodes: dict[str, str]
+    work: dict[str, str]
+    sized: dict[str, str]
+    fusions: tuple[_Fusion, ...]
+
+
+_KNOWN: Final = msgspec.convert(table(__file__, "sequences"), _Sequences)
 _OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
 _SCHEMA: Final = {
     "id": pl.Int64,
@@ -112,11 +71,11 @@ class _Kernel(NamedTuple):
 def _members(view: DeviceView) -> pl.DataFrame:
     """The kernels of such sequences, with `fusion` (kind), `sequence` (number), `saved_bytes` and `saved_part`."""
     letter = pl.coalesce(
-        pl.col("op_name").replace_strict(_LETTERS, default=None, return_dtype=pl.String),
-        pl.col("work").replace_strict(_OF_WORK, default=None, return_dtype=pl.String),
+        pl.col("op_name").replace_strict(_KNOWN.ops, default=None, return_dtype=pl.String),
+        pl.col("work").replace_strict(_KNOWN.work, default=None, return_dtype=pl.String),
         pl.lit(_OTHER),
     )
-    node = pl.col("node").replace_strict(_NODES, default=None, return_dtype=pl.String)
+    node = pl.col("node").replace_strict(_KNOWN.nodes, default=None, return_dtype=pl.String)
     size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
     rows = view.once(kernels)
     letters = _with_nodes(view, rows.select(*_COLUMNS)).with_columns(letter=pl.coalesce(node, letter), size=size)
@@ -127,15 +86,15 @@ def _members(view: DeviceView) -> pl.DataFrame:
 
 def _with_nodes(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     """With `node`, what of autograd called the op of a kernel; null outside of norms' gradients."""
-    nodes = view.host_like(rf"^(?:{'|'.join(_NODES)})$").select(parent="id", node=pl.col("name").cast(pl.String))
+    nodes = view.host_like(rf"^(?:{'|'.join(_KNOWN.nodes)})$").select(parent="id", node=pl.col("name").cast(pl.String))
     return view.with_host(rows, "op", parent="parent").join(nodes, on="parent", how="left", maintain_order="left")
 
 
 def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
     """The members of every sequence of one stream, each with what the sequence saves per member."""
     text, columns = rows["letter"].str.join("").item(), rows.select(*_Kernel._fields)
-    for fusion in _FUSIONS:
-        for match in fusion.pattern.finditer(text):
+    for fusion in _KNOWN.fusions:
+        for match in re.finditer(fusion.pattern, text):
             all_kernels = (_Kernel(*row) for row in columns[match.start() : match.end()].rows())
             members = [kernel for kernel in all_kernels if kernel.letter not in fusion.apart]
             now, fused = _bytes(fusion, members)
@@ -146,7 +105,7 @@ def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
 
 def _bytes(fusion: _Fusion, members: Sequence[_Kernel]) -> tuple[float, float]:
     """What the members move, and what one kernel would; both 0 where it is not known that they are such a sequence."""
-    sizes, last = {k.elements for k in members if k.letter in _WITH_SIZE[fusion.kind]}, members[-1]
+    sizes, last = {k.elements for k in members if k.letter in _KNOWN.sized[fusion.kind]}, members[-1]
     elements = max((size for size in sizes if size), default=0)
     if len(sizes) != 1 or elements < _LARGE or last.size is None:
         return 0.0, 0.0
@@ -166,7 +125,7 @@ def _kinds(view: DeviceView) -> pl.DataFrame:
 
 def _in_words(view: DeviceView) -> str | None:
     """`norms (49 x, 3.2 ms), rotary embeddings (48 x, 5.1 ms)`."""
-    words = {fusion.kind: fusion.words for fusion in _FUSIONS}
+    words = {fusion.kind: fusion.words for fusion in _KNOWN.fusions}
     texts = [
         f"{words[kind]} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
         for kind, ns, calls in view.once(_kinds).rows()

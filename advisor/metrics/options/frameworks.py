@@ -1,7 +1,7 @@
 """What the job uses already: compiled code, graphs, the form of the optimizer; NCCL, and settings that slow it down."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -14,6 +14,7 @@ from advisor.metrics.metric import Value, of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import table
 
 _REGIONS: Final = (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^(?:## Call )?CompiledFxGraph")
 _INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"
@@ -91,21 +92,7 @@ of_pipelines("tf_data_serial_maps", lambda view: view.once(iterators).filter(_SE
 
 
 _NCCL: Final = re.compile(r"\bNCCL (\d+)\.(\d+)(?:\.(\d+))?")
-# Of each setting: the values that slow a job down, and what they do, by the documentation of its library.
-_SLOW: Final = {
-    "CUDA_LAUNCH_BLOCKING": ("1", "each launch waits for its kernel"),
-    "HIP_LAUNCH_BLOCKING": ("1", "each launch waits for its kernel"),
-    "NCCL_IB_DISABLE": ("1", "NCCL uses IP sockets in place of InfiniBand or RoCE"),
-    "NCCL_P2P_DISABLE": ("1", "NCCL does not copy from GPU to GPU"),
-    "NCCL_P2P_LEVEL": ("LOC|0", "NCCL does not copy from GPU to GPU"),
-    "NCCL_SHM_DISABLE": ("1", "NCCL uses the network between GPUs of a host that have no direct path"),
-    "NVIDIA_TF32_OVERRIDE": ("0", "libraries multiply without TF32"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": (".+", "PyTorch takes and frees device memory with each tensor"),
-    "TORCHDYNAMO_DISABLE": ("1", "torch.compile does nothing"),
-    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL", "PyTorch checks each collective on all ranks"),
-    "TORCH_NCCL_BLOCKING_WAIT": ("1", "the host waits for each collective"),
-    "XLA_PYTHON_CLIENT_ALLOCATOR": ("platform", "JAX takes and frees device memory with each array"),
-}
+_SLOW: Final[Mapping[str, Mapping[str, str]]] = table(__file__, "slow_settings")
 _OF_RANKS: Final = re.compile("NCCL|DISTRIBUTED")  # they do nothing in a job of one rank
 
 
@@ -122,9 +109,9 @@ def _slow_settings(view: DeviceView) -> Value:
     meets_others = view.collectives.height > 0 or (view.process.get("world_size") or 1) > 1
     pairs = [setting.partition("=")[::2] for setting in (settings or "").split(" ")]
     slow = [
-        f"{name}={value} ({_SLOW[name][1]})"
+        f"{name}={value} ({_SLOW[name]['effect']})"
         for name, value in pairs
-        if name in _SLOW and re.fullmatch(_SLOW[name][0], value) and (meets_others or not _OF_RANKS.search(name))
+        if name in _SLOW and re.fullmatch(_SLOW[name]["values"], value) and (meets_others or not _OF_RANKS.search(name))
     ]
     return ", ".join(slow)
 

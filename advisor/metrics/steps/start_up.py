@@ -1,5 +1,6 @@
 """What the used steps do not hold: start-up and what is done once, time left out, and work that was not recorded."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -17,6 +18,7 @@ from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import table
 
 _LITTLE: Final = 0.01  # of that time: not worth a name
 _NO_CALL: Final = "outside of CUDA calls"
@@ -169,25 +171,7 @@ of_rest("left_out_parts", _left_out_words, unit="text")
 
 
 _MOST_ERRORS: Final = 3
-_ERRORS: Final = {  # cudaError, as the CUDA Runtime API lists it
-    1: "cudaErrorInvalidValue",
-    2: "cudaErrorMemoryAllocation",
-    3: "cudaErrorInitializationError",
-    9: "cudaErrorInvalidConfiguration",
-    35: "cudaErrorInsufficientDriver",
-    98: "cudaErrorInvalidDeviceFunction",
-    100: "cudaErrorNoDevice",
-    200: "cudaErrorInvalidKernelImage",
-    209: "cudaErrorNoKernelImageForDevice",
-    218: "cudaErrorInvalidPtx",
-    222: "cudaErrorUnsupportedPtxVersion",
-    700: "cudaErrorIllegalAddress",
-    701: "cudaErrorLaunchOutOfResources",
-    702: "cudaErrorLaunchTimeout",
-    715: "cudaErrorIllegalInstruction",
-    716: "cudaErrorMisalignedAddress",
-    719: "cudaErrorLaunchFailure",
-}
+_ERRORS: Final[Mapping[str, str]] = table(__file__, "cuda_errors")
 
 
 def _gaps(view: DeviceView) -> pl.DataFrame:
@@ -208,7 +192,7 @@ def _failed_share(view: DeviceView) -> float:
 def _errors(view: DeviceView) -> str:
     errors = view.once(_failed).select(error=FAILURE).group_by("error").len()
     most = errors.sort("len", "error", descending=[True, False])["error"].head(_MOST_ERRORS)
-    return ", ".join(f"{_ERRORS.get(error, 'error')} ({error})" for error in most)
+    return ", ".join(f"{_ERRORS.get(str(error), 'error')} ({error})" for error in most)
 
 
 def _absent_share(view: DeviceView) -> float:
