@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from advisor.yamltree import Yaml
+from advisor.vocabulary import limits
 
 # Words of a device name that say who made the chip, or nothing at all: a name of these alone identifies no model.
 _BRANDS: Final = {
@@ -28,6 +27,7 @@ _WITHOUT_TENSOR_CORES: Final = re.compile(r"gtx|mx\d+|t\d{3,4}")
 # Reported memory over the size in the name: GDDR with ECC on leaves 92 %, HBM 98 %; above 1 is rounding.
 _FP64_RATIOS: Final = {6.0: 2, 6.1: 32, 7.0: 2, 7.5: 32, 8.0: 1, 8.6: 64, 8.9: 64, 9.0: 1, 10.0: 2, 12.0: 64}
 _MEMORY_SHARE: Final = (0.90, 1.01)
+_HOST = 8  # GPUs of one host: beyond, links between hosts count
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,8 +171,7 @@ def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
 @cache
 def table() -> tuple[Gpu, ...]:
     """All GPUs of gpus.yaml, variants of one model as entries of their own."""
-    document = Yaml(Path(__file__).with_name("gpus.yaml").read_text("utf-8"))
-    return msgspec.convert(document.value["gpus"], tuple[Gpu, ...])
+    return msgspec.convert(limits.table(__file__, "gpus")["gpus"], tuple[Gpu, ...])
 
 
 def _words(text: str) -> frozenset[str]:
@@ -231,3 +230,25 @@ def _agreed(values: list[Any]) -> Any:  # noqa: ANN401 - any field's value
 def _gain(gpu: Gpu, from_dtype: str, to_dtype: str) -> float | None:
     slow, fast = gpu.peak_tflops.get(from_dtype), gpu.peak_tflops.get(to_dtype)
     return fast / slow if slow and fast and gpu.supports(to_dtype) else None
+
+
+class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One published run: how the GPU's id begins, parameters in billions, how many GPUs, and the share of the peak."""
+
+    gpu: str
+    parameters: float
+    gpus: int
+    share: float
+    source: str
+
+
+@cache
+def figures() -> tuple[Figure, ...]:
+    """What others publish of the utilisation of FLOPs."""
+    return msgspec.convert(limits.table(__file__, "published")["utilisation"], tuple[Figure, ...])
+
+
+def usual(gpu: str, gpus: int) -> tuple[float, float] | None:
+    """The lowest and the highest share for this GPU, of runs on one host, or on several, as this; None without any."""
+    shares = [of.share for of in figures() if gpu.startswith(of.gpu) and (of.gpus <= _HOST) == (gpus <= _HOST)]
+    return (min(shares), max(shares)) if shares else None

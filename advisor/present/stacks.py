@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from advisor.inputs.names.user_frames import is_of_library, user_line
+from advisor.inputs.names.stacks import is_of_library, user_line
 from advisor.model.finding import Finding
 from advisor.present.document import SourceLine
 

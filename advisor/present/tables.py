@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from advisor.inputs.names.loading_stages import stage_of
+from advisor.inputs.names.stacks import stage_of
 from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
 from advisor.model.source import Steps

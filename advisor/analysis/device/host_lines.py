@@ -20,7 +20,7 @@ from advisor.analysis.device.host_work import logging_frames, optimizer_work, ru
 from advisor.analysis.device.idle import stalls
 from advisor.analysis.device.time_by_name import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
-from advisor.inputs.names.host_calls import kinds
+from advisor.inputs.names.stacks import kinds
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.schemas import STACKS
 from advisor.text import percent

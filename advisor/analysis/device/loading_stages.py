@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.cpu_waits import noted_ms
 from advisor.analysis.device.host_lines import Node, place_of_node, sampled
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.loading_stages import COLLATE, PIN, TRANSPORT, Stage, stage_of, stages
+from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, stage_of, stages
 
 _FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
 _RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"

@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, training_ops
 from advisor.analysis.device.view import DeviceView, outermost, positions, spans, spent_ns
-from advisor.inputs.names.user_frames import user_line
+from advisor.inputs.names.stacks import user_line
 from advisor.model.intervals import Intervals, nearest
 from advisor.model.profile import matches
 from advisor.text import largest_first, ms

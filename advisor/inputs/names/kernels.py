@@ -8,13 +8,12 @@ was corrected on the names of public traces from V100 to B200 and MI250 to MI300
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
-from advisor.yamltree import Yaml
+from advisor.vocabulary import limits
 
 FAMILIES = pl.Enum(
     [
@@ -101,7 +100,7 @@ _classes: dict[str | None, tuple[Any, ...]] = {}
 @cache
 def table() -> tuple[Row, ...]:
     """The rows of kernels.yaml in order."""
-    groups = msgspec.convert(Yaml(Path(__file__).with_name("kernels.yaml").read_text("utf-8")).value, list[_Group])
+    groups = msgspec.convert(limits.table(__file__, "kernels"), list[_Group])
     return tuple(_rows(groups))
 
 

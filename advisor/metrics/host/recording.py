@@ -20,7 +20,7 @@ from advisor.analysis.device.recording_cost import (
 )
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.host_calls import Kind, kinds
+from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
 from advisor.text import percent

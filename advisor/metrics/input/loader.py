@@ -24,7 +24,7 @@ from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
-from advisor.inputs.names.loading_stages import TRANSPORT
+from advisor.inputs.names.stacks import TRANSPORT
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing

@@ -6,7 +6,7 @@ import polars as pl
 
 from advisor.analysis.device.loading_stages import Batch, batch, cores, delayed_by_others, largest, limit, parts
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.loading_stages import stage_of
+from advisor.inputs.names.stacks import stage_of
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.text import bytes_, ms
 

@@ -10,8 +10,8 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.roofs import calls, in_words, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.analysis.device.workload import workload
+from advisor.inputs.hardware import usual
 from advisor.inputs.names.kernels import PRODUCTS
-from advisor.inputs.published import usual
 from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.missing import Missing
 

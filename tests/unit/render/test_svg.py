@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from advisor.errors import UsageError
-from advisor.inputs.names.loading_stages import stages
+from advisor.inputs.names.stacks import stages
 from advisor.model.report import Run
 from advisor.present import document_of
 from advisor.present.charts import Chart, charts

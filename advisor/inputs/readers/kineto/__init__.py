@@ -24,12 +24,9 @@ from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers import lacks
 from advisor.inputs.readers.kineto.columns import Columns
-from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header
-from advisor.inputs.readers.kineto.file_reads import with_file_reads
+from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header, is_on, options, software
+from advisor.inputs.readers.kineto.host import checked, outsiders, with_file_reads
 from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
-from advisor.inputs.readers.kineto.processes import outsiders
-from advisor.inputs.readers.kineto.software import is_on, options, software
-from advisor.inputs.readers.kineto.units import checked
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import LAUNCHING, notes, with_requests

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.analysis.device.loading_stages import Batch, batch, limit, parts
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.loading_stages import stages
+from advisor.inputs.names.stacks import stages
 from advisor.metrics.input.stages import period_ms
 from tests.tables import on_host, profile, step, view
 

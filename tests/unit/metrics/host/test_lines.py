@@ -8,7 +8,7 @@ import pytest
 
 from advisor.analysis.device.host_lines import long_lines, losses, sampled
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.host_calls import kinds
+from advisor.inputs.names.stacks import kinds
 from advisor.model.missing import Missing
 from tests.tables import kernel, metrics_of, on_host, profile, step, view
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.selection import select_steps
+from advisor.inputs.hardware import table, usual
 from advisor.inputs.hardware import table as gpus
-from advisor.inputs.published import table, usual
 from advisor.metrics import METRICS, measure
 from advisor.model.missing import Missing
 from tests.tables import A100, kernel, on_host, profile, step, view

@@ -1,0 +1,78 @@
+"""What stacks of Python show: what a line calls, which stage of loading a batch it is, whose code a frame is of.
+
+The first two by `host_calls.yaml` and `loading_stages.yaml`: what each is called, and how to do it more rarely.
+"""
+
+import re
+import sys
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from advisor.vocabulary.limits import table
+
+TRANSPORT: Final = "transport"
+COLLATE: Final = "collate"
+PIN: Final = "pin"
+_FRAME: Final = re.compile(r"^\s*([^\s():;<>|?*]+\.py)\((\d{1,9})\)")
+_LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|torchvision|lib/python[\d.]*)/|^<")
+# PyTorch leaves out the folder that a library is installed in
+_BARE: Final = sys.stdlib_module_names | {
+    *("PIL", "accelerate", "aiohttp", "cv2", "deepspeed", "diffusers", "grpc", "httpx", "jax", "jaxlib"),
+    *("keras", "lightning", "megatron", "mlflow", "numpy", "pandas", "pyarrow", "pytorch_lightning", "requests"),
+    *("scipy", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "timm", "tqdm", "transformers", "triton"),
+    *("urllib3", "vllm", "wandb"),
+}
+
+
+class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Calls of one kind: `words` go on after a line, `fix` is what to do; both are empty where a rule judges them."""
+
+    name: str
+    patterns: tuple[str, ...]
+    words: str = ""
+    fix: str = ""
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression of all: found in the lines of a stack."""
+        return "(?m)" + "|".join(self.patterns)
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """All kinds, in the order in which they decide."""
+    return msgspec.convert(table(__file__, "host_calls")["kinds"], tuple[Kind, ...])
+
+
+class Stage(Kind, frozen=True, forbid_unknown_fields=True):
+    """A stage: a thread may sleep in one that `waits`; the group of `names` is what a library does there."""
+
+    waits: bool = False
+    names: str = ""
+
+
+@cache
+def stages() -> tuple[Stage, ...]:
+    """All stages, in the order in which they decide."""
+    return msgspec.convert(table(__file__, "loading_stages")["kinds"], tuple[Stage, ...])
+
+
+def stage_of(name: str) -> Stage:
+    """The stage of this name."""
+    return next(stage for stage in stages() if stage.name == name)
+
+
+def is_of_library(frame: str) -> bool:
+    """Whether a frame of a stack, `torch/nn/modules/module.py(9): f`, is of a library, of Python's or built in."""
+    path = frame.strip().replace("\\", "/")
+    return bool(_LIBRARIES.search(path)) or re.split(r"[/(:]", path, maxsplit=1)[0].removesuffix(".py") in _BARE
+
+
+def user_line(frame: str) -> tuple[str, int] | None:
+    """File and line of a frame, `train.py(31): log`, of the user's own code; None of a library's or a built-in one."""
+    match = _FRAME.match(frame)
+    if match is None or not int(match[2]) or is_of_library(frame):
+        return None
+    return match[1].replace("\\", "/"), int(match[2])
