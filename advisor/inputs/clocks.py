@@ -63,10 +63,6 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
 
     No op begins before the call that launches it, and one that finds the device idle begins within some 10 us. Calls
     whose delays agree on less show an offset of the clock; delays that lie on a line, a drift.
-
-    Args:
-        device: Ops with device, start_ns, dur_ns and `launch`.
-        host: Host ops; `launch` is the number of a row.
     """
     calls = host["start_ns"].gather(device["launch"])
     numbers = device["device"].drop_nulls().unique().sort().to_list()

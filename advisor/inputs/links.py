@@ -1,4 +1,7 @@
-"""What profilers leave to be worked out: which range encloses which, what launched what, and where the steps are."""
+"""What profilers leave to be worked out: which range encloses which, what launched what, and where the steps are.
+
+Host ops have `id` and `parent` from here on, device ops `id`, `launch` and `op`.
+"""
 
 from typing import Final
 

@@ -40,10 +40,6 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
     most time. Layers repeat as steps do. What tells them apart is that host and device meet in each step, or that the
     host copies a result back and nothing else follows the loop; on a CPU, that nothing runs before and after a loop but
     what is in it. Pages of managed memory move when they are touched, and no turn moves the same ones.
-
-    Args:
-        host: The process's host ops, with `id` and `parent`.
-        device: Its device ops, with `launch`.
     """
     device = device.filter((pl.col("source_memory") != "managed").fill_null(value=True))
     work = _launched(host, device) if device.height else _outermost(host)

@@ -33,10 +33,6 @@ def with_one_time_work(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame
 
     Ranges of kind `start_up` are calls of the driver in which it sets itself up or loads a kernel, whatever they are
     called: a `cudaFree` before any work has nothing to free. Ranges of kind `compile` are the making of kernels.
-
-    Args:
-        host: Host ops, with `id` and `parent`.
-        device: Device ops, with `launch` and `op`.
     """
     if not device.height:
         return host

@@ -46,10 +46,6 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     Copies before it load weights and inputs. Frees and files after it are teardown, as are pages of managed memory that
     move when the host reads results. What is done once ends before the
     work as long as at least half of the kernels' time follows; the rest of it is in the work.
-
-    Args:
-        host: Host ops with `id`, and with ranges of the kinds `ONCE`.
-        device: Device ops with `launch`.
     """
     kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
     if not kernels.height:
@@ -70,11 +66,6 @@ def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl
     Then no time of the host is that of a later pass: an op is slow at its first call in more ways than a profiler
     names. It is so where the recording holds the process's start, what is done once is half of the device's idle time,
     and kernels are loaded to the end: two thirds of the launches lie nowhere between two loads.
-
-    Args:
-        host: Host ops of a recording without steps, with `id` and `parent`.
-        device: Device ops with `launch`.
-        extent: As from `work`.
     """
     if extent.start_ns is None or extent.end_ns is None:
         return host

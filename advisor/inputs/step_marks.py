@@ -47,11 +47,6 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     In this order: the ranges that `pattern` names; `ProfilerStep#N`; ranges that repeat and hold the work; from each
     call of `Optimizer.step`, or each request for a batch, to the next; the turns of a loop that shows in the work.
 
-    Args:
-        host: The process's host ops, with `id` and `parent`.
-        device: Its device ops, with `launch`.
-        pattern: Regular expression of the ranges to take.
-
     Raises:
         UsageError: `pattern` is no regular expression.
     """

@@ -65,12 +65,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
     medium weight and more whose saving nobody knows stands above savings of less than a twentieth of the step. Another
     recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
-    findings about the recording ask for nothing here, nor do small ones without a saving if others do.
-
-    Args:
-        findings: Of one run.
-        framework: Whose fixes are meant.
-        step_ms: The step, where no saving says what it is of.
+    findings about the recording ask for nothing here, nor do small ones without a saving if others do. `step_ms` is the
+    step where no saving says what it is of.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss]:

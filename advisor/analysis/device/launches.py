@@ -30,11 +30,7 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     None where it is unknown whose they are: other devices have ops too, or as many ops have no call as calls have no
     op. A launch into a graph that is being captured runs nothing, and of a call inside another one of both is recorded.
     The tail is what comes after the last call with an op; calls of a name without any op are not in it.
-
-    Args:
-        host: The worker's host ops.
-        ops: Device ops of one of its devices.
-        devices: How many devices the worker used.
+    `devices` is how many the worker used.
     """
     calls = host.select("id", "parent", "kind", "start_ns", "name", "details").filter(launched())
     has_op = pl.col("id").is_in(ops["launch"].drop_nulls().implode())

@@ -43,12 +43,7 @@ class Timeline:
 
 
 def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None:
-    """The longest used step of the view; None where it has none.
-
-    Args:
-        view: With its events.
-        wheres: By metric, what gives the places behind it.
-    """
+    """The longest used step of the view; None where it has none. By metric, `wheres` give the places behind it."""
     if not view.steps.height:
         return None
     number = int(view.steps["dur_ns"].arg_max() or 0)

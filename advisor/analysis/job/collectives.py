@@ -103,11 +103,8 @@ def traffic(job: Job) -> pl.DataFrame:
 def gain_ms(job: Job, saved: pl.DataFrame) -> float:
     """What the job's step gets shorter by when each rank's own part of it does, in ms on average.
 
-    In every step the rank that takes longest by itself sets the pace.
-
-    Args:
-        job: The job.
-        saved: rank, step and `saved_ns` of exposed communication, any number of rows for each.
+    In every step the rank that takes longest by itself sets the pace. `saved` has rank, step and `saved_ns` of exposed
+    communication, any number of rows for each.
     """
     if not job.steps:
         return 0.0

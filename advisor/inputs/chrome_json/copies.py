@@ -24,14 +24,7 @@ _DROPPED: Final = "other fields of the file, of its events and of their args"
 
 
 def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterable[str]) -> list[str]:
-    """Write the copy, a stretch of events at a time; what it lacks, in words.
-
-    Args:
-        path: The trace.
-        target: Where the copy goes.
-        original: How its reader decodes it.
-        args: The names in `args` that the reader uses.
-    """
+    """Write the copy, a stretch of events at a time; what it lacks, in words."""
     with ExitStack() as files:
         stream = files.enter_context(path.open("rb"))
         owners = owners_in_json(Source(stream))

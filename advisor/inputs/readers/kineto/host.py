@@ -35,10 +35,6 @@ _FEWEST_STEPS: Final = 3
 def checked(host: pl.DataFrame, name: str) -> Note | None:
     """A note where the times may be in nanoseconds.
 
-    Args:
-        host: With `kind`, `thread`, `start_ns` and `dur_ns`.
-        name: Of the file.
-
     Raises:
         ReadError: no op takes so little time: the times are in milliseconds or seconds.
     """

@@ -27,10 +27,6 @@ def host_samples(export: Export, host: pl.DataFrame) -> pl.DataFrame:
 
     The functions are the program's and its libraries', the innermost first, each as `module: function` without folder
     and parameters. There are none in a call of CUDA, or where only the system or an interpreter was seen.
-
-    Args:
-        export: Of any schema; without samples there are no rows.
-        host: Its host ops.
     """
     callers = host.filter(pl.col("correlation").is_not_null()).select("process", "thread").unique()
     thread, process = pl.col("globalTid") & 0xFFFFFF, pl.col("globalTid") // (1 << 24) * (1 << 24)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.selection import select_steps
-from advisor.inputs.hardware import table, usual
+from advisor.inputs.hardware import figures, usual
 from advisor.inputs.hardware import table as gpus
 from advisor.metrics import METRICS, measure
 from advisor.model.missing import Missing
@@ -44,7 +44,7 @@ def test_nothing_is_published_of_other_jobs(seen):
 
 def test_each_published_figure_is_of_a_listed_gpu_and_a_share():
     ids = {gpu.id for gpu in gpus()}
-    for figure in table():
+    for figure in figures():
         assert any(name.startswith(figure.gpu) for name in ids), figure
         assert 0.2 < figure.share < 0.7
     assert usual("tesla-of-nobody", 8) is None
