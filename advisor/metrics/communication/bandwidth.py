@@ -1,16 +1,11 @@
-"""How fast data moves between the ranks, against what the links allow, and what slow or small messages cost a step."""
+"""How fast data moves between the ranks, against what the links allow for messages of these sizes."""
 
-from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.job.collectives import (
-    EXCHANGES,
     LARGE_BYTES,
-    devices_of,
-    gain_ms,
     gpu_of,
     prevailing,
     share_of,
@@ -19,10 +14,8 @@ from advisor.analysis.job.collectives import (
     why_unexpected,
 )
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
 from advisor.model.missing import Missing
-from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
 _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waiting in it, the link is not slow
@@ -149,213 +142,3 @@ measure("expected_transfer_ms", lambda job: _per_step_ms(job, "expected_ns"))
 measure("model_transfer_ms", lambda job: _per_step_ms(job, "model_ns"))
 measure("curve_transfer_ms", lambda job: _per_step_ms(job, "curve_ns"))
 measure("transfer_told_share", lambda job: share_of(job.once(traffic).filter("told"), job.once(traffic), "dur_ns"))
-
-
-_MIB: Final = 1 << 20
-_SMALL_BYTES: Final = 8 * _MIB
-_BUCKET_BYTES: Final = 25 * _MIB  # DistributedDataParallel's default
-_IN_TRAINING: Final = 0.75  # of the bandwidth that a collective reaches alone
-_EXPOSED: Final = pl.col("exposed_ns").sum()
-_EXCHANGED: Final = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).sum() / pl.max_horizontal(_EXPOSED, 1)
-_BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
-_ENOUGH_CALLS: Final = 3
-_REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
-
-
-def _no_call_in_steps(job: Job) -> Missing | None:
-    return None if job.once(traffic).height or job.steps else why_none(job)
-
-
-def _of_calls(value: Callable[[Job], Value]) -> Callable[[Job], Value]:
-    """The value; 0 where there is a step and no collective in it."""
-    return lambda job: value(job) if job.once(traffic).height else 0.0
-
-
-def _exposed(job: Job) -> pl.DataFrame:
-    return job.once(traffic).with_columns(saved_ns="exposed_ns")
-
-
-def _large_expected(job: Job) -> pl.DataFrame:
-    return job.once(traffic).filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null())
-
-
-def _slow_ms(job: Job) -> Value:
-    if not _large_expected(job).height:
-        return why_unexpected(job.once(traffic))
-    return gain_ms(job, _shorter(_exposed(job), _large_expected(job), 1.0))
-
-
-def _slow_least_ms(job: Job) -> Value:
-    if not _large_expected(job).height:
-        return why_unexpected(job.once(traffic))
-    return gain_ms(job, _large_expected(job).with_columns(saved_ns=_at_most("awaited_ns", _longer(_IN_TRAINING))))
-
-
-def _longer(part: float) -> pl.Expr:
-    """By how much a transfer exceeds its expected time, at that part of the expected bandwidth."""
-    return pl.col("transfer_ns") - pl.col("expected_ns") / part
-
-
-def _at_most(column: str, longer: pl.Expr) -> pl.Expr:
-    """What is saved of the time in this column where a transfer is that much longer than it need be."""
-    return pl.min_horizontal(pl.col(column), longer.clip(0).cast(pl.Int64))
-
-
-def _shorter(exposed: pl.DataFrame, large: pl.DataFrame, part: float) -> pl.DataFrame:
-    """Per rank and step, what shorter transfers save at most: one that is hidden holds up those queued after it."""
-    key = ["rank", "step"]
-    queued = large.group_by(key).agg(longer_ns=_longer(part).clip(0).cast(pl.Int64).sum())
-    sums = exposed.group_by(key).agg(pl.sum("exposed_ns"))
-    return queued.join(sums, on=key).select(*key, saved_ns=pl.min_horizontal("longer_ns", "exposed_ns"))
-
-
-def _hideable(job: Job, exposed: pl.DataFrame) -> pl.DataFrame:
-    """Per rank and step, the exposed time for which there is computation left to hide it behind."""
-    calls = job.once(traffic)
-    training = [position for position, rank in enumerate(job.ranks) if rank.trains is not False]
-    exposed = exposed.filter(pl.col("rank").is_in(training))
-    key = ["rank", "step"]
-    hidden = calls.group_by(key).agg(hidden_ns=(pl.col("transfer_ns") - pl.col("exposed_ns")).sum())
-    sums = exposed.group_by(key).agg(pl.sum("exposed_ns"), part=_BACKWARD + (1 - _BACKWARD) * _EXCHANGED)
-    open_ = job.pace.join(hidden, on=key, how="left").with_columns(pl.col("hidden_ns").fill_null(0))
-    room_ns = (pl.col("work_ns") * pl.col("part") - pl.col("hidden_ns")).clip(0).cast(pl.Int64)
-    return sums.join(open_, on=key).select(*key, saved_ns=pl.min_horizontal("exposed_ns", room_ns))
-
-
-def _reductions(job: Job) -> pl.DataFrame:
-    return job.once(traffic).filter(pl.col("op").is_in(_REDUCTIONS))
-
-
-def _small(job: Job) -> pl.DataFrame:
-    return _reductions(job).filter(pl.col("bytes") < _SMALL_BYTES)
-
-
-def _no_sizes(job: Job) -> Missing | None:
-    if not job.once(traffic).height:
-        return job.once(_no_call_in_steps)
-    return Missing("no_collective_sizes") if _reductions(job)["bytes"].null_count() else None
-
-
-def _merge_gain(job: Job) -> Value:
-    small = _small(job)
-    if not small.height:
-        return 0.0
-    case = ["op", "group_size", "spans_nodes", "nodes"]
-    joined = small.group_by("rank", "step", *case).agg(
-        pl.sum("bytes"), pl.sum("transfer_ns"), pl.sum("exposed_ns"), pl.sum("expected_ns"), calls=pl.len()
-    )
-    joined = joined.with_columns(buckets=(pl.col("bytes") / _BUCKET_BYTES).ceil().clip(1))
-    each = joined.select(*case, bytes=(pl.col("bytes") / pl.col("buckets")).cast(pl.Int64))
-    best = expected(each, gpu_of(job), devices_of(job))
-    if best["expected_ns"].null_count():
-        return _startups(job, joined) if _wired_in_pairs(job, joined) else why_unexpected(small)
-    # A link that is slow stays slow: what large messages reach of the expected bandwidth, joined ones will too.
-    joined = joined.with_columns(needed_ns=best["expected_ns"] * pl.col("buckets") / _pace_of_large(job.once(traffic)))
-    saved = joined.with_columns(saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") - pl.col("needed_ns")))
-    return gain_ms(job, saved)
-
-
-def _wired_in_pairs(job: Job, joined: pl.DataFrame) -> bool:
-    """Whether all that is not known of the groups is how many links join their ranks."""
-    known = joined["spans_nodes"].null_count() == 0 and not joined["spans_nodes"].any()
-    sizes = joined["group_size"].unique().to_list()
-    return known and all(size and wired_in_pairs(gpu_of(job), size, devices_of(job)) for size in sizes)
-
-
-def _startups(job: Job, joined: pl.DataFrame) -> float:
-    """The gain where the links' bandwidth is not known: the start-ups alone, which fewer calls pay less often.
-
-    The last bucket is reduced when nothing is left to compute: that long stays exposed.
-    """
-    less = pl.col("calls").cast(pl.Int64) - pl.col("buckets").cast(pl.Int64)
-    fewer_ns = less * startup_ns(pl.col("op"), pl.col("group_size").cast(pl.Int64))
-    last_ns = (pl.col("transfer_ns") - fewer_ns).clip(0) / pl.col("buckets")
-    spared_ns = pl.col("exposed_ns") - last_ns
-    return gain_ms(job, joined.with_columns(saved_ns=pl.min_horizontal(spared_ns, fewer_ns).clip(0).cast(pl.Int64)))
-
-
-def _pace_of_large(calls: pl.DataFrame) -> float:
-    large = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null(), pl.col("told"))
-    reached = float(large["expected_ns"].sum()) / float(large["transfer_ns"].sum()) if large.height else 1.0
-    return min(1.0, reached)
-
-
-def _no_broadcasts(job: Job) -> Missing | None:
-    if not job.once(traffic).height:
-        return job.once(_no_call_in_steps)
-    broadcasts = job.once(traffic).filter(pl.col("op") == "broadcast")
-    return Missing("broadcast_launch_not_recorded") if broadcasts["of_buffers"].null_count() else None
-
-
-def _of_buffers(job: Job) -> pl.DataFrame:
-    return _exposed(job).filter(pl.col("op") == "broadcast").filter("of_buffers")
-
-
-def _no_places(job: Job) -> Missing | None:
-    calls = job.once(traffic)
-    if not calls.height:
-        return job.once(_no_call_in_steps)
-    placed = calls.filter(pl.col("spans_nodes").is_not_null())
-    return None if (share_of(placed, calls, "transfer_ns") or 0.0) >= _MOSTLY else Missing("groups_not_recorded")
-
-
-def _across(job: Job) -> pl.DataFrame:
-    return _exposed(job).filter("spans_nodes")
-
-
-def _halved_ms(job: Job) -> float:
-    halved = _across(job).filter(pl.col("dtype") == "Float")
-    return gain_ms(job, halved.with_columns(saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") / 2)))
-
-
-def _no_pairs(job: Job) -> Missing | None:
-    if not job.once(traffic).height:
-        return why_none(job)
-    return None if job.once(_speeds_of_pairs).height > 1 else Missing("no_pairs_of_known_size")
-
-
-def _slowest_share(job: Job) -> float:
-    speeds = job.once(_speeds_of_pairs)["gbs"].to_numpy()
-    return float(speeds[0] / np.median(speeds))
-
-
-def _speeds_of_pairs(job: Job) -> pl.DataFrame:
-    """The pairs of ranks with enough large calls between them, and their bus bandwidth; the slowest first."""
-    matched = pl.col("exact") | ~pl.col("op").is_in(POINT_TO_POINT)
-    between = job.once(traffic).filter(
-        matched,
-        pl.col("ends").list.len() == 2,  # noqa: PLR2004 - a pair
-        pl.col("bytes") >= LARGE_BYTES,
-        pl.col("transfer_ns") > 0,
-    )
-    moved = pl.col("bytes") * pl.col("bus_factor")
-    speeds = between.group_by("ends").agg(pl.len(), gbs=moved.sum() / pl.sum("transfer_ns"))
-    return speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort("gbs", "ends")
-
-
-def _number_per_step(job: Job, calls: pl.DataFrame) -> float:
-    return calls.height / len(job.ranks) / len(job.steps)
-
-
-of_steps = of_jobs(__name__, unknown=_no_call_in_steps)
-of_reductions = of_jobs(__name__, unknown=_no_sizes)
-of_broadcasts = of_jobs(__name__, unknown=_no_broadcasts)
-of_nodes = of_jobs(__name__, unknown=_no_places)
-of_pairs = of_jobs(__name__, unknown=_no_pairs)
-
-of_steps("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job))))
-of_steps("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).select(_EXCHANGED).item())))
-of_steps("hideable_transfer_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job)))))
-of_steps("hideable_least_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job).filter("told")))))
-of_steps("slow_transfer_ms", _of_calls(_slow_ms))
-of_steps("slow_transfer_least_ms", _of_calls(_slow_least_ms))
-of_reductions("small_reductions_per_step", _of_calls(lambda job: _number_per_step(job, _small(job))))
-of_reductions("small_reduction_share", _of_calls(lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0))
-of_reductions("merge_gain_ms", _of_calls(_merge_gain))
-of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _number_per_step(job, _of_buffers(job))))
-of_broadcasts("buffer_broadcast_ms", _of_calls(lambda job: gain_ms(job, _of_buffers(job))))
-of_nodes("cross_node_share", _of_calls(lambda job: share_of(_across(job), job.once(traffic), "transfer_ns")))
-of_nodes("cross_node_ms", _of_calls(lambda job: gain_ms(job, _across(job))))
-of_nodes("cross_node_halved_ms", _of_calls(_halved_ms))
-of_pairs("slowest_pair", lambda job: "ranks {} and {}".format(*job.once(_speeds_of_pairs)["ends"][0]), unit="text")
-of_pairs("slowest_pair_share", _slowest_share)

@@ -1,4 +1,4 @@
-"""Steps left out because they took too long or compiled, what made them long, and steps with more work in turn."""
+"""Steps left out because they took too long or compiled: what they cost on average, and what made them long."""
 
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -12,11 +12,9 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import workload
-from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
 from advisor.text import ms
 from advisor.vocabulary.left_out import ONCE, START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
@@ -311,67 +309,3 @@ of_compilation(
     where=as_places(_late_compilations, "steps", name=_LABEL),
 )
 of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1]))
-
-
-_MOST_WORK: Final = 3
-
-
-def _unmarked(view: DeviceView) -> Missing | None:
-    return None if view.has_marks and view.steps.height else Missing("no_marks")
-
-
-def _more_ns(view: DeviceView) -> Floats:
-    """By how much each step with more work exceeds the median of the others."""
-    usual = float(np.median(_others(view)["dur_ns"].to_numpy())) if _recurring(view).height else 0.0
-    longer: Floats = (_recurring(view)["dur_ns"].to_numpy() - usual).clip(0)
-    return longer
-
-
-def _updates_alike(view: DeviceView) -> bool:
-    if not _recurring(view).height:
-        return False
-    updates = np.bincount(view.used_like(OPTIMIZER_STEP)["window"].to_numpy(), minlength=view.steps.height)
-    recurs = view.steps["recurs"].to_numpy()
-    return bool(updates.min() > 0 and updates[recurs].max() <= updates[~recurs].max(initial=0))
-
-
-def _recurring(view: DeviceView) -> pl.DataFrame:
-    return view.steps.filter(pl.col("recurs"))
-
-
-def _others(view: DeviceView) -> pl.DataFrame:
-    return view.steps.filter(~pl.col("recurs"))
-
-
-def _recurring_work(view: DeviceView) -> str:
-    """`validate (210 ms), ...`: per step."""
-    if not _recurring(view).height:
-        return ""
-    more, usual = (_busiest(view, steps) for steps in (_recurring(view), _others(view)))
-    beyond = more.join(usual, on="name", how="left", suffix="_usual").select(
-        "name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0)
-    )
-    top = beyond.filter(pl.col("ns") >= _TELLING_SHARE * float(_more_ns(view).mean())).sort(
-        "ns", "name", descending=[True, False]
-    )
-    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.head(_MOST_WORK).rows())
-
-
-def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    """What ran on the training threads in these steps, without waits for the device: name, own time in ns per step."""
-    start = steps["host_start_ns"].to_numpy()
-    when = Intervals.of(start, start + steps["host_dur_ns"].to_numpy()) - view.blocked
-    ran = times_by_name(view, when).drop_nulls("name")
-    return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))
-
-
-of_turns = of_devices(__name__, unknown=_unmarked)
-of_turns("recurring_steps", lambda view: _recurring(view).height, where=as_places(_recurring, "steps"), unit="count")
-of_turns(
-    "recurring_every",
-    lambda view: next(iter(_recurring(view)["step"].sort().diff(null_behavior="drop")), 0),
-    unit="count",
-)
-of_turns("recurring_excess_ms", lambda view: view.per_step_ms(float(_more_ns(view).sum())))
-of_turns("recurring_work", _recurring_work, unit="text")
-of_turns("updates_alike", lambda view: int(_updates_alike(view)), unit="count")

@@ -1,4 +1,4 @@
-"""How long the steps take, how even they are, what one change saves, and the kind of work and device."""
+"""How long the steps take and how even they are, what they would take with one thing changed, and on what they run."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,6 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -105,12 +104,3 @@ measure(
     lambda view: Missing("no_device_description") if view.visible is None else view.visible - len(view.used),
     unit="count",
 )
-
-
-of_devices(__name__, needs_steps=False)("workload", workload, unit="text")
-
-
-@tabulates("sign")
-def of_workload(view: DeviceView) -> pl.DataFrame:
-    """One row per sign of a kind of work: kind, code, example (a name from the recording)."""
-    return pl.DataFrame(view.once(signs), schema=dict.fromkeys(Sign._fields, pl.String), orient="row")

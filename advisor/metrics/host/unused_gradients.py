@@ -1,0 +1,156 @@
+"""Gradients that a training computes and no optimizer uses."""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.autograd import LAYER
+from advisor.analysis.device.host_work import optimizer_work
+from advisor.analysis.device.places import stretches
+from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
+from advisor.metrics.metric import of_devices
+from advisor.model.arrays import Ints
+from advisor.model.intervals import Intervals
+from advisor.model.missing import Missing
+from advisor.model.profile import END_NS, matches
+from advisor.whatif import Change, between, saved, without_work
+
+_GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
+_UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
+_SHAPE: Final = r"\[[\d, ]*\]"
+_OF_WEIGHTS_TOO: Final = r"^aten::(?:t|transpose|detach)$"  # what layers do to their weights
+_NEVER: Final = np.iinfo(np.int64).max
+_ADDS: Final = r"^aten::add_$"
+_CLEARED: Final = 2  # steps: what they store anew was cleared in between
+_UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
+_OF_WEIGHTS: Final = 0.75  # own choice: a layer computes two gradients, of its weight and of its input
+
+
+def _unused(view: DeviceView) -> pl.DataFrame:
+    return view.once(_gradients).filter("is_unused")
+
+
+def _cleared(view: DeviceView) -> int:
+    return view.once(_unused).filter("is_cleared")["window"].n_unique()
+
+
+def _unknown(view: DeviceView) -> Missing | None:
+    stored = view.used_like(_GRADIENT, "op")
+    if stored.height and not stored["shapes"].count() and not _has_ranks(view):
+        return Missing("no_shapes")
+    updating_steps = view.used_like(OPTIMIZER_STEP)["window"].n_unique()
+    if view.once(_unused).height and view.once(_cleared) < _CLEARED and updating_steps < _UPDATES_IN_TURN:
+        return Missing("updates_may_follow", needed=_UPDATES_IN_TURN)
+    return None
+
+
+def _unneeded(view: DeviceView) -> Change:
+    clear = view.once(_gradients).filter(~pl.col("is_unclear"))
+    most = _after_used(clear)
+    before = clear.filter(~inside(most, clear))
+    layers = view.used_like(LAYER, "op")
+    layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
+    part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    return between(without_work(view, view.once(_needless)), without_work(view, most).beyond(part * layers_ns))
+
+
+def _gradients(view: DeviceView) -> pl.DataFrame:
+    """The gradients that used steps store: window, update, start_ns, end_ns, and `is_unused`, `_cleared`, `_unclear`.
+
+    `update` counts the calls of optimizers before it. A gradient is unused where no optimizer updates such a shape, or
+    none before it is cleared. None where optimizers update nothing of any, and in jobs of several ranks.
+    """
+    stored = view.used_like(_GRADIENT, "op").with_columns(end_ns=END_NS).sort("end_ns")
+    added, calls = (_starts(view.host_like(name)) for name in (_ADDS, OPTIMIZER_STEP))
+    adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
+    update = np.searchsorted(calls, stored["start_ns"])
+    rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
+    rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))
+    updates = view.host_like(_UPDATES, "op")
+    written = _by_shape(updates.filter(inside(optimizer_work(view), updates)), _shapes())
+    is_updated = pl.col("shape").is_in(written["shape"].implode())
+    rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
+    is_known = not rows["shape"].null_count() and rows["is_updated"].any() and not _has_ranks(view)
+    is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
+    is_unclear = pl.col("shape").is_in(_shared(written, calls).implode()) & pl.col("too_late").any() & ~is_unused
+    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared, is_unclear=is_unclear)
+    return rows if is_known else rows.clear()
+
+
+def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame, calls: Ints) -> pl.Series:
+    """Of gradients in order: whether each is cleared before an optimizer updates its shape.
+
+    As where models train in turn: after the next call of an optimizer, which is another one, a gradient of that shape
+    is stored anew, and until then no op outside of the backward passes takes the shape first, as what reads gradients
+    does and layers do not.
+    """
+    following = np.searchsorted(calls, rows["end_ns"])
+    after = np.append(calls, _NEVER)[following]
+    anew = rows.filter(~pl.col("adds")).select("shape", at_ns="start_ns")
+    stored = _next(rows.with_columns(end_ns=pl.Series(after)), anew)
+    is_late = stored < _next(rows, written)
+    if not is_late.any():
+        return is_late
+    ops = view.host.filter(pl.col("kind") == "op", ~matches(_OF_WEIGHTS_TOO))
+    read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _shapes().list.head(1))
+    return is_late & (_next(rows, read) >= stored)
+
+
+def _shared(written: pl.DataFrame, calls: Ints) -> pl.Series:
+    """Shapes that more calls of optimizers write than those of another shape: several models may have them."""
+    of_call = written.with_columns(call=pl.Series(np.searchsorted(calls, written["at_ns"])))
+    times = of_call.group_by("shape").agg(pl.n_unique("call"))
+    return times.filter(pl.col("call") > pl.col("call").min())["shape"]
+
+
+def _next(rows: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
+    """When the next of these events with a row's shape begins after the row's end, in ns; `_NEVER` if none does."""
+    hits = rows.join_asof(
+        events.sort("at_ns"), left_on="end_ns", right_on="at_ns", by="shape", strategy="forward", check_sortedness=False
+    )
+    return hits["at_ns"].fill_null(_NEVER)
+
+
+def _by_shape(ops: pl.DataFrame, shapes: pl.Expr) -> pl.DataFrame:
+    """When ops begin, by the shapes that they take: shape, at_ns."""
+    return ops.select(shape=shapes, at_ns="start_ns").explode("shape").drop_nulls()
+
+
+def _shapes() -> pl.Expr:
+    return pl.col("shapes").cast(pl.String).str.extract_all(_SHAPE)
+
+
+def _starts(ops: pl.DataFrame) -> Ints:
+    return np.sort(ops["start_ns"].to_numpy())
+
+
+def _has_ranks(view: DeviceView) -> bool:
+    """Whether the job communicates: an optimizer may then update a part of what the gradients are of."""
+    return bool(view.collectives.height or (view.host["kind"] == "collective").any())
+
+
+def _needless(view: DeviceView) -> Intervals:
+    return _after_used(view.once(_gradients))
+
+
+def _after_used(gradients: pl.DataFrame) -> Intervals:
+    """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
+    is_unused = pl.col("is_unused")
+    by_update = gradients.group_by("window", "update").agg(
+        start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max()
+    )
+    after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+    return Intervals.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
+
+
+measure = of_devices(__name__, unknown=_unknown)
+measure("unused_gradients", lambda view: view.once(_unused).height / view.steps.height)
+measure("unused_gradients_cleared", lambda view: view.once(_cleared), unit="count")
+measure(
+    "unused_gradients_share",
+    lambda view: view.share(view.once(_needless)),
+    where=stretches(_needless, "gradients that no optimizer uses"),
+)
+measure.saving("unused_gradients", lambda view: saved(view, _unneeded(view)))

@@ -1,0 +1,127 @@
+"""Why the device idles: the shares of each cause, and where."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.idle import CAUSES, SHORT, gaps, graph_holes_ns, graph_pauses_ns, idle_for, stalls
+from advisor.analysis.device.places import waits_that_cost
+from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle
+from advisor.analysis.device.view import DeviceView, spans
+from advisor.metrics.metric import Value, of_devices
+from advisor.model.arrays import Ints
+from advisor.text import percent
+from advisor.vocabulary import idle_causes
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
+
+_SOURCE: Final = (
+    "HTA's host wait and kernel wait, refined; 5 µs is the p90 of queued gaps in public H100 and B200 traces"
+)
+_NEEDS: Final = ("device_ops", "device_ops.launch")
+_AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
+_WORTH_NAMING_SHARE: Final = 0.01
+_SILENT: Final = "the host launches nothing, doing what was not recorded"
+_EITHER: Final = "a launch or other work was late: could not tell which"
+
+
+def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]:
+    """Where the device idled longest for this cause, among the gaps that satisfy `only`."""
+
+    def places(view: DeviceView) -> pl.DataFrame:
+        owned = idle_for(view, cause, *only)
+        window = np.searchsorted(view.starts, owned.starts, side="right") - 1
+        # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
+        late = view.ops if cause == "host_bound" else view.ops.clear()
+        ending = late.select("op", "id", end_ns="start_ns").sort("end_ns", "id").drop("id")
+        return (
+            pl.DataFrame({"start_ns": owned.starts, "end_ns": owned.ends, "dur_ns": owned.ends - owned.starts})
+            .join_asof(ending, on="end_ns", strategy="forward")
+            .select(
+                "start_ns",
+                "dur_ns",
+                "op",
+                table=pl.lit("gaps"),
+                name=pl.lit(f"device idle: {idle_causes.IDLE_CAUSES[cause].meaning}"),
+                step=view.steps["step"].gather(window),
+            )
+            .sort("dur_ns", "start_ns", descending=[True, False])
+        )
+
+    return places
+
+
+def _cause_share(view: DeviceView, cause: str) -> Value:
+    why = view.once(unknown_idle) if cause in DOUBTFUL else None
+    return why or float(view.once(gaps)[f"{cause}_ns"].sum()) / view.total_ns
+
+
+def _late_ns(view: DeviceView) -> Ints:
+    """How long the device waits in each gap for the host to launch."""
+    late: Ints = view.once(gaps)["host_bound_ns"].to_numpy()
+    return late
+
+
+def _short_ns(view: DeviceView) -> Ints:
+    late = _late_ns(view)
+    return late[(late > 0) & (late <= LAUNCH_GAP_NS)]
+
+
+def _host_busy_share(view: DeviceView) -> float:
+    late = _late_ns(view)
+    return float(late[late > LAUNCH_GAP_NS].sum()) / view.total_ns
+
+
+def _causes(view: DeviceView) -> str:
+    """The three largest, by what they are in words."""
+    rows, doubtful = view.once(gaps), DOUBTFUL if view.once(unknown_idle) else ()
+    shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
+    by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
+    if "host_bound" not in doubtful:
+        by_words[_SILENT] = _silent_share(view)
+        by_words[_words("host_bound")] -= by_words[_SILENT]
+    by_words |= {_EITHER: sum(shares[cause] for cause in doubtful)}
+    largest = sorted(((s, words) for words, s in by_words.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
+    return "; ".join(f"{words} ({percent(share)})" for share, words in largest)
+
+
+def _silent_share(view: DeviceView) -> float:
+    """Part of the time that passes in long host-bound gaps with nothing recorded on the host."""
+    long = view.once(stalls)
+    return (long.total - (long & spans(view.host)).total) / view.total_ns
+
+
+def _words(cause: str) -> str:
+    return idle_causes.IDLE_CAUSES[cause].meaning
+
+
+measure = of_devices(__name__, needs=_NEEDS)
+of_lateness = of_devices(__name__, needs=_NEEDS, unknown=unknown_idle)
+of_devices_work = of_devices(__name__, needs=("device_ops",))
+
+of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=("device_ops.start_ns",))
+of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",))
+for _code, _cause in idle_causes.IDLE_CAUSES.items():
+    measure(
+        f"{_code}_idle_share",
+        partial(_cause_share, cause=_code),
+        needs=("device_ops.dur_ns",) if _code in _AMONG_KERNELS else (),
+        where=waits_that_cost if _code == "sync" else _longest(_code),
+        words={
+            "meaning": f"Part of the step in which the device idles and {_cause.meaning}.",
+            "formula": f"idle time, all streams merged, in which {_cause.rule} / step time",
+            "source": _SOURCE,
+        },
+    )
+of_lateness(
+    "launch_gap_share", lambda view: float(_short_ns(view).sum()) / view.total_ns, where=_longest("host_bound", SHORT)
+)
+of_lateness("launch_gaps_per_step", lambda view: len(_short_ns(view)) / view.steps.height)
+of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~SHORT))
+measure("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown"))
+of_devices(__name__)(
+    "graph_pause_share", lambda view: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0
+)
+of_devices_work("idle_causes", _causes, unit="text", needs=("device_ops.start_ns",))
