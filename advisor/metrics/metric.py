@@ -1,11 +1,10 @@
-"""The register of metrics: a call declares each once; its words stand in the YAML file beside its module."""
+"""The register of metrics: a call declares each once, with its name, meaning, formula, source and function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from functools import partial
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast
 
 import polars as pl
@@ -15,7 +14,7 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.job.job import Job
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
-from advisor.vocabulary.limits import table, with_limits
+from advisor.vocabulary.limits import with_limits
 from advisor.whatif import Change, faster, saved
 
 P = ParamSpec("P")
@@ -46,17 +45,19 @@ class Metric:
     """One named number per device; the row of a worker is that of its critical device. Of a job: one for all ranks.
 
     `of` gives its value from a view of one device, from a job and the position of a rank, or from a job, as `subject`
-    says. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given. `needs` names the tables
-    and columns (`table` or `table.column`) without which it cannot be told. `of` is asked only where there are used
-    steps, unless it `needs_steps` not; of this `framework` alone; and where `unknown` gives no reason why not. `where`
-    gives the places in the recording that the number comes from, the most telling first. `topic` is the module that
-    declares it, below `metrics/`. Its meaning, formula and source are `words`, or stand in the YAML file beside that
-    module; they name limits as `limits.with_limits` does.
+    says. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given. Meaning, formula and
+    source name limits as `limits.with_limits` does. What a change saves has no formula here: the rules that save so say
+    how it is computed (`saving.method`). `needs` names the tables and columns (`table` or `table.column`)
+    without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
+    `framework` alone; and where `unknown` gives no reason why not. `where` gives the places in the recording that the
+    number comes from, the most telling first. `topic` is the module that declares it, below `metrics/`.
     """
 
     name: str
+    meaning: str
     of: Callable[..., Value]
-    words: Mapping[str, str] | None = None
+    formula: str = ""
+    source: str = ""
     unit: Unit = BY_NAME
     needs: tuple[str, ...] = ()
     where: Rows | None = None
@@ -67,27 +68,10 @@ class Metric:
     unknown: Callable[[Any], Missing | None] | None = None
 
     def __post_init__(self) -> None:
+        for text in ("meaning", "formula", "source"):
+            object.__setattr__(self, text, with_limits(getattr(self, text)))
         if self.unit is BY_NAME:
             object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
-
-    @property
-    def meaning(self) -> str:
-        """What it is, in a sentence."""
-        return self._word("meaning")
-
-    @property
-    def formula(self) -> str:
-        """How it is computed; empty of what a change saves: the rules that save so say it (`saving.method`)."""
-        return self._word("formula")
-
-    @property
-    def source(self) -> str:
-        """Where formula and limits are from; empty where they are nobody's."""
-        return self._word("source")
-
-    def _word(self, key: str) -> str:
-        words = _words_of(self.topic)[self.name] if self.words is None else self.words
-        return with_limits(words.get(key, ""))
 
     @property
     def scope(self) -> Scope:
@@ -115,17 +99,10 @@ TABLES: Final[dict[str, Tabulate]] = {}
 JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 
 
-@cache
-def _words_of(topic: str) -> Mapping[str, Mapping[str, str]]:
-    """By metric of a module: meaning, formula, source."""
-    path = Path(__file__).parent.joinpath(*topic.split("."))
-    words: Mapping[str, Mapping[str, str]] = table(str(path), path.name)
-    return words
-
-
 class ForAll(TypedDict, total=False):
     """What `Metric` says of all metrics that are declared together."""
 
+    source: str
     needs: tuple[str, ...]
     needs_steps: bool
     framework: str
@@ -133,12 +110,19 @@ class ForAll(TypedDict, total=False):
 
 
 class Details(TypedDict, total=False):
-    """What `Metric` may say of one of them; `needs` comes on top of what all need."""
+    """What `Metric` may say of one of them, a source instead of theirs; `needs` comes on top of what all need."""
 
+    source: str
     unit: Unit
     needs: tuple[str, ...]
     where: Rows
-    words: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is measured, which `says` declares with its words, as strings in the order that the method names."""
+
+    says: Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -149,69 +133,111 @@ class Declare(Generic[P]):
     subject: Subject
     shared: ForAll
 
-    def __call__(self, name: str, of: Callable[P, Value], **more: Unpack[Details]) -> None:
-        """One metric, of what `Metric` has.
+    def __call__(self, name: str, of: Callable[P, Value], **more: Unpack[Details]) -> Words:
+        """One metric, of what `Metric` has; says its meaning, its formula and, if not that of all, its source.
 
         Raises:
             ValueError: the name is taken.
         """
-        if name in METRICS:
-            raise ValueError(f"registered twice: {name}")
-        needs = (*self.shared.get("needs", ()), *more.get("needs", ()))
-        fields: dict[str, Any] = {**self.shared, **more, "needs": needs}
-        topic = self.module.removeprefix("advisor.metrics.")
-        METRICS[name] = Metric(name, of, subject=self.subject, topic=topic, **fields)
+
+        def says(meaning: str, formula: str = "", source: str = self.shared.get("source", "")) -> None:
+            if name in METRICS:
+                raise ValueError(f"registered twice: {name}")
+            topic = self.module.removeprefix("advisor.metrics.")
+            needs = (*self.shared.get("needs", ()), *more.get("needs", ()))
+            fields: dict[str, Any] = {**self.shared, **more, "source": source, "needs": needs}
+            METRICS[name] = Metric(name, meaning, of, formula, subject=self.subject, topic=topic, **fields)
+
+        return Words(says)
 
 
 class DeclareOfDevices(Declare[[DeviceView]]):
-    """Declares metrics of devices; a method declares several that belong together."""
+    """Declares metrics of devices; a method declares several that belong together, in words said once."""
 
-    def time(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> None:
-        """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on."""
-        self(f"{name}_share", lambda view: view.share(view.once(when)), **more)
-        self(f"{name}_ms", lambda view: view.per_step_ms(_took_ns(view, view.once(when))))
+    def time(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> Words:
+        """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on.
 
-    def kernels(self, name: str, rows: Rows, gives: Sequence[Give] = ("share", "ms"), **more: Unpack[Details]) -> None:
+        Says `which`, which goes on after "Part of the step ", as "in which Python runs" does; what the time is in
+        the formula; and the source.
+        """
+
+        def says(which: str, what: str, *source: str) -> None:
+            self(f"{name}_share", lambda view: view.share(view.once(when)), **more).says(
+                f"Part of the step {which}.", f"{what} / step time", *source
+            )
+            self(f"{name}_ms", lambda view: view.per_step_ms(_took_ns(view, view.once(when)))).says(
+                f"Time per step {which}.", f"{what} / steps"
+            )
+
+        return Words(says)
+
+    def kernels(self, name: str, rows: Rows, gives: Sequence[Give] = ("share", "ms"), **more: Unpack[Details]) -> Words:
         """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
 
-        Time is their union, cut to the used steps. Places are the longest call of each kernel.
+        Says what `time` does; the formula names the kernels. Time is their union, cut to the used steps. Places are
+        the longest call of each kernel.
         """
 
         def took_ns(view: DeviceView) -> int:
             return _took_ns(view, spans(view.once(rows)))
 
-        values: Mapping[Give, Callable[[DeviceView], Value]] = {
-            "share": lambda view: took_ns(view) / view.total_ns,
-            "ms": lambda view: view.per_step_ms(took_ns(view)),
-            "ops": lambda view: largest(view, view.once(rows)),
-            "per_step": lambda view: view.once(rows).height / view.steps.height,
-        }
         places: Details = {"where": longest(rows), **more}
-        for give in gives:
-            self(f"{name}_{give}", values[give], **(places if give == "share" else {}))
+        measures: Mapping[Give, Words] = {
+            "share": self(f"{name}_share", lambda view: took_ns(view) / view.total_ns, **places),
+            "ms": self(f"{name}_ms", lambda view: view.per_step_ms(took_ns(view))),
+            "ops": self(f"{name}_ops", lambda view: largest(view, view.once(rows)), unit="text"),
+            "per_step": self(f"{name}_per_step", lambda view: view.once(rows).height / view.steps.height),
+        }
 
-    def saving(self, name: str, interval: Callable[[DeviceView], tuple[float, float]]) -> None:
+        def says(which: str, what: str, *source: str) -> None:
+            words = {
+                "share": (f"Part of the step {which}.", f"time of {what} / step time", *source),
+                "ms": (f"Time per step {which}.", f"time of {what} / steps"),
+                "ops": (
+                    f"The ops with the most time {which}.",
+                    f"those that launched {what}, the most time first, then the others",
+                ),
+                "per_step": (f"Kernels per step {which}.", f"number of {what} / steps"),
+            }
+            for give in gives:
+                measures[give].says(*words[give])
+
+        return Words(says)
+
+    def saving(self, name: str, interval: Callable[[DeviceView], tuple[float, float]]) -> Words:
         """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that a change saves, at least and at most.
 
-        `interval` gives both ends in ms, and is asked once.
+        Says the change. `interval` gives both ends in ms, and is asked once.
         """
-        self(f"{name}_least_gain_ms", lambda view: view.once(interval)[0])
-        self(f"{name}_gain_ms", lambda view: view.once(interval)[1])
 
-    def gain(self, name: str, change: Callable[[DeviceView], Change]) -> None:
-        """`<name>_gain_ms`: step time that a change saves at most."""
-        self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms)
+        def says(change: str) -> None:
+            for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
+                of = partial(_end, interval, position)
+                self(f"{name}_{end}_ms", of).says(f"Step time that {change} saves {words}.", source="")
+
+        return Words(says)
+
+    def gain(self, name: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]) -> Words:
+        """`<name>_gain_ms`: step time that a change saves at most. Says its meaning."""
+        return self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms, **more)
 
     def faster(
         self, name: str, rows: Rows, ends: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]]
-    ) -> None:
-        """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster."""
+    ) -> Words:
+        """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster.
+
+        Says what `saving` does.
+        """
 
         def interval(view: DeviceView) -> tuple[float, float]:
             slow, fast = ends(view) if callable(ends) else (pl.col("dur_ns") * part for part in ends)
             return saved(view, faster(view.once(rows), slow, fast))
 
-        self.saving(name, interval)
+        return self.saving(name, interval)
+
+
+def _end(interval: Callable[[DeviceView], tuple[float, float]], position: int, view: DeviceView) -> float:
+    return view.once(interval)[position]
 
 
 def _took_ns(view: DeviceView, when: Intervals) -> int:
@@ -221,8 +247,11 @@ def _took_ns(view: DeviceView, when: Intervals) -> int:
 class DeclareOfJobs(Declare[[Job]]):
     """Declares metrics of jobs."""
 
-    def rank(self, name: str, position: Callable[[Job], int | Missing]) -> None:
-        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several."""
+    def rank(self, name: str, position: Callable[[Job], int | Missing]) -> Words:
+        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several.
+
+        Says what a metric of the rank does.
+        """
 
         def worker(job: Job) -> Value:
             at = job.once(position)
@@ -235,8 +264,13 @@ class DeclareOfJobs(Declare[[Job]]):
             several = job.several_devices and job.ranks[at].device is not None
             return job.ranks[at].device if several else Missing("one_device_per_rank")
 
-        self(name, worker, unit="rank")
-        self(f"{name}_device", device, unit="device")
+        def says(meaning: str, formula: str) -> None:
+            self(name, worker, unit="rank").says(meaning, formula)
+            self(f"{name}_device", device, unit="device").says(
+                f"{name}: its device, where a rank drives several.", "the number that the recording gives it"
+            )
+
+        return Words(says)
 
 
 def of_devices(module: str, **shared: Unpack[ForAll]) -> DeclareOfDevices:

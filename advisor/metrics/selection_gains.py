@@ -46,11 +46,9 @@ class Better:
         for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
             yield Metric(
                 f"{name}_{end}_ms",
+                f"Step time that is saved {words} if what the rule selects {way['words']}.",
                 _End(self, position),
-                {
-                    "meaning": f"Step time that is saved {words} if what the rule selects {way['words']}.",
-                    "formula": f"of {self.selector.words}: {way['method']}{rest}",
-                },
+                f"of {self.selector.words}: {way['method']}{rest}",
                 needs=self.selector.needs,
                 topic="selections",
                 unknown=self.selector.unknown,

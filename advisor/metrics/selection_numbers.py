@@ -39,11 +39,9 @@ def metrics(selector: Selector, name: str) -> Iterator[Metric]:
             about = _WORDS[end]
             yield Metric(
                 f"{name}_{end}",
+                about["meaning"].format(words=kind),
                 Measured(selector, end),
-                {
-                    "meaning": about["meaning"].format(words=kind),
-                    "formula": about["formula"].replace("{words}", words),
-                },
+                about["formula"].replace("{words}", words),
                 unit="count" if end == "count" else BY_NAME,
                 needs=needs,
                 where=selector.places if end == "share" else None,

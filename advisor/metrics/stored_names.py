@@ -96,8 +96,8 @@ def _metric(kind: Kind) -> Metric:
     every = Selector(kind)
     return Metric(
         f"names_of_{kind}",
+        f"The names of {every.words}.",
         _Keep(kind),
-        {"meaning": f"The names of {every.words}."},
         unit="text",
         needs=every.needs,
         unknown=every.unknown,

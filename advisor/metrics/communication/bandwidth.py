@@ -16,9 +16,16 @@ from advisor.analysis.job.collectives import (
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
 from advisor.model.missing import Missing
+from advisor.text import percent
 
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
+_TRANSFER: Final = (
+    "transfer: from the last arrival to the end, of the member for which that is shortest; where not all members were"
+    " recorded, the shortest of the calls that are alike, which is an upper bound"
+)
+_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waiting in it, the link is not slow
+_BANDWIDTH: Final = "nccl-tests, doc/PERFORMANCE.md"
 
 
 def _sized(job: Job) -> pl.DataFrame:
@@ -128,17 +135,57 @@ def collective_table(job: Job) -> pl.DataFrame:
 
 measure = of_jobs(__name__, unknown=_no_call)
 of_links = of_jobs(__name__, unknown=_no_link)
-of_jobs(__name__, unknown=_no_size)("bus_bandwidth_gbs", _bus_bandwidth_gbs)
-of_links("expected_bus_bandwidth_gbs", lambda job: _ratio(job.once(_known), "moved", "expected_ns"))
-of_links("link_reached_share", lambda job: job.once(_link_reached))
-of_links("slower_fabric", _slower_fabric, unit="text")
+of_jobs(__name__, unknown=_no_size)("bus_bandwidth_gbs", _bus_bandwidth_gbs).says(
+    "Bus bandwidth of the collectives in GB/s; at least that where not all ranks are recorded.",
+    f"sum of bytes x bus factor / sum of transfers, over {_LARGE}; of those of any size where there is none; "
+    + _TRANSFER,
+    _BANDWIDTH,
+)
+of_links("expected_bus_bandwidth_gbs", lambda job: _ratio(job.once(_known), "moved", "expected_ns")).says(
+    "Bus bandwidth in GB/s that the links allow for messages of these sizes.",
+    f"sum of bytes x bus factor / sum of expected times, over {_LARGE}",
+    "a measured curve where the hardware table has one for the group, else NCCL's tuning model (tuning.cc)",
+)
+of_links("link_reached_share", lambda job: job.once(_link_reached)).says(
+    "How much of the bandwidth that the links allow the large collectives reach.",
+    f"sum of expected times / sum of transfers, over {_LARGE}; where waiting cannot be told from the transfer only"
+    f" if that is {percent(_SURELY_FAST)} nevertheless",
+    _BANDWIDTH,
+)
+of_links("slower_fabric", _slower_fabric, unit="text").says(
+    "The slower way that the large collectives may take: `PCIe`, or `none`.",
+    "PCIe where NVLink or xGMI joins the group on one node and bus_bandwidth_gbs is at most what NCCL expects of PCIe",
+    "NCCL src/graph/topo.cc; nccl-tests issue 178: a pair that fell back to PCIe",
+)
 measure(
     "expected_basis",
     lambda job: prevailing(job.once(_expected_calls), "basis") or why_unexpected(job.once(traffic)),
     unit="text",
+).says("What the expected times rest on.", "measured curve or model, by the larger part of the expected time")
+measure("measured_transfer_ms", lambda job: _per_step_ms(job, "transfer_ns")).says(
+    "Time per step in which data moves, hidden or not, in collectives for which a time is expected.",
+    f"sum over calls of the transfer / ranks / steps; {_TRANSFER}",
+    "TraceLens: the shortest member waits for nobody",
 )
-measure("measured_transfer_ms", lambda job: _per_step_ms(job, "transfer_ns"))
-measure("expected_transfer_ms", lambda job: _per_step_ms(job, "expected_ns"))
-measure("model_transfer_ms", lambda job: _per_step_ms(job, "model_ns"))
-measure("curve_transfer_ms", lambda job: _per_step_ms(job, "curve_ns"))
-measure("transfer_told_share", lambda job: share_of(job.once(traffic).filter("told"), job.once(traffic), "dur_ns"))
+measure("expected_transfer_ms", lambda job: _per_step_ms(job, "expected_ns")).says(
+    "Time per step that the links allow for the collectives for which a time is expected.",
+    "sum of the measured curve's times where there is one, else of the model's / ranks / steps",
+    "NCCL src/graph/tuning.cc; curves as named in the hardware table",
+)
+measure("model_transfer_ms", lambda job: _per_step_ms(job, "model_ns")).says(
+    "Time per step that NCCL's tuning model expects of the collectives.",
+    "sum of latency + bytes / bandwidth of the quickest ring protocol / ranks / steps",
+    "NCCL src/graph/tuning.cc",
+)
+measure("curve_transfer_ms", lambda job: _per_step_ms(job, "curve_ns")).says(
+    "Time per step that a measured curve gives for the collectives.",
+    "sum of the times interpolated on the curve of the hardware table / ranks / steps",
+    "curves as named in the hardware table",
+)
+measure(
+    "transfer_told_share", lambda job: share_of(job.once(traffic).filter("told"), job.once(traffic), "dur_ns")
+).says(
+    "Part of the time in collectives for which waiting can be told from the transfer.",
+    "time in calls that all their members were recorded and matched of, or half of them where the times follow"
+    " the sizes all through the step / time in collectives",
+)

@@ -33,6 +33,8 @@ _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of t
 _ENOUGH_CALLS: Final = 3
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
+_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
+_GAIN: Final = "in every step: longest own_step of all ranks, less the longest that is left once each rank has saved"
 
 
 def _no_call(job: Job) -> Missing | None:
@@ -216,19 +218,80 @@ of_broadcasts = of_jobs(__name__, unknown=_no_broadcasts)
 of_nodes = of_jobs(__name__, unknown=_no_places)
 of_pairs = of_jobs(__name__, unknown=_no_pairs)
 
-measure("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job))))
-measure("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).select(_EXCHANGED).item())))
-measure("hideable_transfer_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job)))))
-measure("hideable_least_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job).filter("told")))))
-measure("slow_transfer_ms", _of_calls(_slow_ms))
-measure("slow_transfer_least_ms", _of_calls(_slow_least_ms))
-of_reductions("small_reductions_per_step", _of_calls(lambda job: _per_step(job, _small(job))))
-of_reductions("small_reduction_share", _of_calls(lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0))
-of_reductions("merge_gain_ms", _of_calls(_merge_gain))
-of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _per_step(job, _of_buffers(job))))
-of_broadcasts("buffer_broadcast_ms", _of_calls(lambda job: gain_ms(job, _of_buffers(job))))
-of_nodes("cross_node_share", _of_calls(lambda job: share_of(_across(job), job.once(traffic), "transfer_ns")))
-of_nodes("cross_node_ms", _of_calls(lambda job: gain_ms(job, _across(job))))
-of_nodes("cross_node_halved_ms", _of_calls(_halved_ms))
-of_pairs("slowest_pair", lambda job: "ranks {} and {}".format(*job.once(_speeds_of_pairs)["ends"][0]), unit="text")
-of_pairs("slowest_pair_share", _slowest_share)
+measure("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job)))).says(
+    "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
+    f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
+)
+measure("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).select(_EXCHANGED).item()))).says(
+    "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
+    "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
+)
+measure("hideable_transfer_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job))))).says(
+    "How much of the exposed transfers kernels could hide: the backward pass, or another micro-batch.",
+    "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
+    " forward pass), all of it as far as all-to-alls, sends and receives are exposed, less what hides communication"
+    " already; nothing where no backward pass ran",
+    "PyTorch Distributed (VLDB 2020): gradients are reduced while the rest of the backward pass computes",
+)
+measure("hideable_least_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job).filter("told"))))).says(
+    "How much of the transfers that are surely no waiting kernels could hide.",
+    "as hideable_transfer_ms, of the calls that transfer_told_share counts",
+)
+measure("slow_transfer_ms", _of_calls(_slow_ms)).says(
+    "What the job's step would get shorter by at most if the large collectives took the expected time.",
+    f"of min(exposed transfers of the step, sum of transfer - expected time) over {_LARGE}, {_GAIN}; a call that"
+    " is hidden counts too, since it holds up those queued after it",
+    "ByteDance straggler study (OSDI 2025): only what is exposed counts",
+)
+measure("slow_transfer_least_ms", _of_calls(_slow_least_ms)).says(
+    "What the job's step would get shorter by at least if the large collectives took the expected time.",
+    f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most {{queued_gap}} between"
+    " kernels, which come without transfers too, do not count as exposed",
+    "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
+)
+of_reductions("small_reductions_per_step", _of_calls(lambda job: _per_step(job, _small(job)))).says(
+    "Reductions of less than 8 MiB per step.",
+    "number of all_reduce and reduce_scatter below 8 MiB / ranks / steps",
+    "TraceLens and ml-engineering: below some MiB the start-up counts for more than the link",
+)
+of_reductions(
+    "small_reduction_share", _of_calls(lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0)
+).says(
+    "Part of the reduced bytes that reductions of less than 8 MiB move.",
+    "bytes in reductions below 8 MiB / bytes in reductions",
+)
+of_reductions("merge_gain_ms", _of_calls(_merge_gain)).says(
+    "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB."
+)
+of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _per_step(job, _of_buffers(job)))).says(
+    "Broadcasts per step with which DistributedDataParallel makes the module's buffers equal.",
+    "number of broadcasts launched in DistributedDataParallel.forward / ranks / steps",
+)
+of_broadcasts("buffer_broadcast_ms", _of_calls(lambda job: gain_ms(job, _of_buffers(job)))).says(
+    "What the job's step would get shorter by without broadcasts of buffers; waiting for late ranks not counted.",
+    f"of the part of their transfers that no kernel covers, {_GAIN}",
+)
+of_nodes("cross_node_share", _of_calls(lambda job: share_of(_across(job), job.once(traffic), "transfer_ns"))).says(
+    "Part of the transfers' time in groups that span nodes.",
+    "transfers of groups whose ranks lie on several hosts / transfers; ranks fill hosts of as many GPUs as the"
+    " recording shows",
+)
+of_nodes("cross_node_ms", _of_calls(lambda job: gain_ms(job, _across(job)))).says(
+    "What the job's step would get shorter by if transfers between nodes took no time.",
+    f"of the part of these transfers that no kernel covers, {_GAIN}",
+)
+of_nodes("cross_node_halved_ms", _of_calls(_halved_ms)).says(
+    "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
+    f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
+    "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",
+)
+of_pairs(
+    "slowest_pair", lambda job: "ranks {} and {}".format(*job.once(_speeds_of_pairs)["ends"][0]), unit="text"
+).says(
+    "The two ranks with the slowest link between them.",
+    "among groups of two, and ranks of which one sends what the other receives, with three calls of 4 MiB and more:"
+    " those with the least bytes x bus factor / transfer",
+)
+of_pairs("slowest_pair_share", _slowest_share).says(
+    "Bandwidth of the slowest link between two ranks against the typical one.", "its bandwidth / the median over pairs"
+)

@@ -135,31 +135,73 @@ measure = of_devices(__name__)
 of_sizes = of_devices(__name__, needs=("device_ops", "collectives.bytes"), unknown=_no_sizes)
 of_device = of_devices(__name__, needs=("device_ops",))
 of_kernels = of_devices(__name__, needs=("device_ops",), unknown=_no_kernel)
-measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum()) / view.steps.height)
-measure("collective_calls", _calls, unit="text")
-measure("backend", lambda view: view.process.get("backend") or Missing("backend_unknown"), unit="text")
+measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum()) / view.steps.height).says(
+    "Collectives per step, on the device and on the host.",
+    "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
+)
+measure("collective_calls", _calls, unit="text").says(
+    "Which collectives, how often per step; the most frequent first.", "number by operation / steps"
+)
+measure("backend", lambda view: view.process.get("backend") or Missing("backend_unknown"), unit="text").says(
+    "The backend of the collectives, as the process asked for it.", "init_process_group's backend"
+)
 of_sizes(
     "collective_bytes_per_step", lambda view: float(view.once(device_collectives)["size"].sum()) / view.steps.height
+).says(
+    "Bytes per step that this rank's collectives handle.",
+    "sum of bytes (of gathers and scatters: the whole array) / steps",
+    "nccl-tests, doc/PERFORMANCE.md",
 )
 of_sizes(
     "collective_median_bytes",
     lambda view: float(np.median(view.once(device_collectives)["size"].to_numpy())),
     unit="number",
-)
+).says("Bytes of the typical collective.", "median of the bytes of the collectives")
 of_device(
     "communication_ms", lambda view: view.once(_total_ms), where=as_places(device_collectives, "device_ops", op="op")
+).says(
+    "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
+    "union of the collectives inside the steps / steps",
 )
 of_device(
     "exposed_communication_ms",
     lambda view: view.once(_exposed_ms),
     where=as_places(_bare, "device_ops", op="op", by="bare_ns"),
+).says(
+    "Time per step in which a collective runs on the device and no other kernel does.",
+    "(union of collectives and kernels - union of kernels) inside the steps / steps",
 )
-of_device("hidden_communication_ms", _hidden_ms)
-of_device("overlap_share", lambda view: _hidden_ms(view) / view.once(_total_ms) if view.once(_total_ms) else _NONE)
-of_device("short_collectives_per_step", lambda view: _short(view).height / view.steps.height)
-of_device("short_collectives_ms", lambda view: exposed_ms(view, _short(view)))
-of_kernels("contention_ms", _contention_ms)
-of_kernels("contention_ratio", _contention_ratio)
+of_device("hidden_communication_ms", _hidden_ms).says(
+    "Time per step in which a collective runs on the device and a kernel hides it.",
+    "communication_ms - exposed_communication_ms",
+)
+of_device(
+    "overlap_share", lambda view: _hidden_ms(view) / view.once(_total_ms) if view.once(_total_ms) else _NONE
+).says(
+    "How much of the communication kernels hide.",
+    "hidden_communication_ms / communication_ms",
+    "Holistic Trace Analysis, communication computation overlap",
+)
+of_device("short_collectives_per_step", lambda view: _short(view).height / view.steps.height).says(
+    "Collectives of less than 50 µs per step: start-up is most of what they take.",
+    "number of collective kernels below 50 µs / steps; without kernels for small messages (one-shot, multimem)",
+    "all_reduce of 1 KiB to 2 MiB takes 17 to 42 µs on 8 x H100 (dgxc-benchmarking curves)",
+)
+of_device("short_collectives_ms", lambda view: exposed_ms(view, _short(view))).says(
+    "Time per step in which a collective of less than 50 µs runs and no other kernel does.",
+    "(union of them - its overlap with kernels) inside the steps / steps",
+)
+of_kernels("contention_ms", _contention_ms).says(
+    "Time per step by which kernels take longer while a collective runs beside them.",
+    "sum over kernels (name, grid, block, op, shapes) of calls beside a collective (half of their time) x (their"
+    " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
+    "and attention",
+    "Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
+)
+of_kernels("contention_ratio", _contention_ratio).says(
+    "How many times as long kernels take beside a collective as alone.",
+    "their time beside collectives / the same calls at the median alone",
+)
 
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
@@ -268,12 +310,43 @@ def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
 
 
 of_overlap = of_devices(__name__, needs=("device_ops",))
-of_overlap("overlap_room_ms", _room_ms)
-of_overlap("exposed_collectives", _longest_exposed, unit="text")
-of_overlap("compute_stream_communication_ms", _on_compute_streams_ms)
-of_overlap("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height)
-of_overlap("late_gather_share", lambda view: view.once(_late).height / max(1, view.once(_gathers).height))
-of_overlap("late_gather_ms", lambda view: per_step_ms(view, _without_work(view)), where=longest(_late))
-of_overlap("expert_transfer_ms", lambda view: exposed_ms(view, _exchanges(view, "all_to_all")))
-of_overlap("expert_wait_ms", lambda view: exposed_ms(view, _exchanges(view, "barrier")))
-of_overlap("expert_wait_most_ms", _expert_most_ms)
+of_overlap("overlap_room_ms", _room_ms).says(
+    "Kernel time per step beside which no collective runs: overlap can hide at most so much more.",
+    "(union of kernels - union of collectives) inside the steps / steps",
+)
+of_overlap("exposed_collectives", _longest_exposed, unit="text").says(
+    "Which collectives no kernel hides, with their exposed time per step; the longest first.",
+    "exposed_communication_ms by operation; the three with the most",
+)
+of_overlap("compute_stream_communication_ms", _on_compute_streams_ms).says(
+    "Exposed time per step of collectives that run on a stream of the kernels: nothing can overlap them there.",
+    "exposed time of collectives on streams with at least a quarter of the kernels' time / steps; zero where ops of"
+    " such a stream overlap each other, as in a replayed graph, which shows its launcher's stream for all",
+)
+of_overlap("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height).says(
+    "All-gathers of sharded parameters per step.",
+    "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
+)
+of_overlap("late_gather_share", lambda view: view.once(_late).height / max(1, view.once(_gathers).height)).says(
+    "Part of the all-gathers of parameters that start only when the layer before is done, and could start sooner.",
+    "gathers whose call was made and whose stream had no other communication while the last kernel before them ran, and"
+    " that started after its end with nothing computed beside their first half / gathers",
+)
+of_overlap("late_gather_ms", lambda view: per_step_ms(view, _without_work(view)), where=longest(_late)).says(
+    "Time per step without computation because of all-gathers of sharded parameters that start late.",
+    "time from the end of the computation before each late gather until its end in which no compute stream has a"
+    " kernel: the gather, and the copies that prepare it / steps",
+)
+of_overlap("expert_transfer_ms", lambda view: exposed_ms(view, _exchanges(view, "all_to_all"))).says(
+    "Exposed time per step of the exchange of tokens between experts, waiting within it included.",
+    "exposed time of dispatch and combine kernels / steps",
+)
+of_overlap("expert_wait_ms", lambda view: exposed_ms(view, _exchanges(view, "barrier"))).says(
+    "Exposed time per step in which the exchange only waits for the last rank.",
+    "exposed time of the kernels in which ranks tell each other how many tokens come (notify), a few bytes, / steps",
+    "DeepEP, csrc/kernels: notify_dispatch ends when every rank has arrived",
+)
+of_overlap("expert_wait_most_ms", _expert_most_ms).says(
+    "Exposed time per step in which the exchange of tokens between experts waits at most.",
+    "expert_wait_ms + sum of max(0, exposed - shortest call of the kernel) / steps",
+)

@@ -96,10 +96,25 @@ def _loops(view: DeviceView) -> Intervals:
 
 
 measure = of_devices(__name__)
-measure("collective_call_ms", lambda view: view.once(_call_ms))
-measure("collective_call_idle_ms", _call_idle_ms)
-measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops"))
-measure("collective_loop_idle_ms", lambda view: per_step_ms(view, _loops(view) & view.once(launch_gaps)))
+measure("collective_call_ms", lambda view: view.once(_call_ms)).says(
+    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
+    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
+)
+measure("collective_call_idle_ms", _call_idle_ms).says(
+    "Time per step for which the device idles at most because of the host's calls of collectives.",
+    "min(collective_call_ms, host-bound and queued idle time per step)",
+)
+measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops")).says(
+    "Time per step for which the device idles while the host broadcasts the module's buffers.",
+    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
+    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
+    "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
+)
+measure("collective_loop_idle_ms", lambda view: per_step_ms(view, _loops(view) & view.once(launch_gaps))).says(
+    "Time per step for which the device idles while the host calls for one collective right after another.",
+    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
+    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
+)
 
 
 _FEW_BYTES_NS: Final = 1_000_000
@@ -171,16 +186,46 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return copies.filter(pl.Series(requests.within(at, at + 1) > 0, dtype=pl.Boolean) | of_backend)
 
 
-measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host_collectives)).total))
-measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",))
-measure("host_collective_copy_bytes_per_step", _copied, needs=("device_ops",))
+measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host_collectives)).total)).says(
+    "Time per step in which a collective runs on the host (gloo, MPI).", "union of those ranges / steps"
+)
+measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
+    "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
+    "(union of those ranges and copies - kernels and collectives of the device) inside the steps / steps",
+)
+measure("host_collective_copy_bytes_per_step", _copied, needs=("device_ops",)).says(
+    "Bytes per step that are copied between device and host for collectives of the host.",
+    "bytes of copies launched in c10d calls or by the threads that run such collectives / steps",
+)
 measure(
     "host_collective_exposed_ms",
     lambda view: per_step_ms(view, view.once(_exposed)),
     where=as_places(host_collectives, "host_ops"),
+).says(
+    "Time per step in which a collective runs on the host and no framework op on another thread.",
+    "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
 )
-measure("host_collective_exposed_share", lambda view: view.share(view.once(_exposed)))
-measure("host_transfer_exposed_ms", lambda view: view.per_step_ms(view.once(_moving_ns)))
-measure("host_transfer_exposed_share", lambda view: view.once(_moving_ns) / view.total_ns)
-measure("short_host_reductions_per_step", _short_reductions)
-of_ranks(__name__)("host_transfer_most_ms", _most_ms)
+measure("host_collective_exposed_share", lambda view: view.share(view.once(_exposed))).says(
+    "Part of the step in which a collective runs on the host and no framework op on another thread.",
+    "host_collective_exposed_ms / step_mean_ms",
+)
+measure("host_transfer_exposed_ms", lambda view: view.per_step_ms(view.once(_moving_ns))).says(
+    "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
+    "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
+)
+measure("host_transfer_exposed_share", lambda view: view.once(_moving_ns) / view.total_ns).says(
+    "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "host_transfer_exposed_ms / step_mean_ms",
+)
+measure("short_host_reductions_per_step", _short_reductions).says(
+    "Reductions per step on the host that move few bytes.",
+    "places of a step whose shortest all_reduce or reduce_scatter takes less than 1 ms",
+    "1-3 GB/s with Gloo: 1 ms is enough for 1 to 3 MB",
+)
+of_ranks(__name__)("host_transfer_most_ms", _most_ms).says(
+    "Time per step in host collectives on the rank that spends the least in them: the others wait for the rest.",
+    "min over the ranks of (union of those ranges inside the used steps / steps), of ranks whose calls are as "
+    "many, give or take one or a tenth",
+    "who comes last does not wait: moving the data takes no longer than that rank's calls, whatever the clocks say",
+)

@@ -103,8 +103,20 @@ def _repeated_ms(view: DeviceView) -> float:
 
 
 measure = of_devices(__name__, framework="pytorch", unknown=_no_ops)
-measure("reducing_passes_per_update", _passes_per_update)
-measure("repeated_reduction_ms", lambda view: _repeated_ms(view) if _repeated(view).height else 0.0)
+measure("reducing_passes_per_update", _passes_per_update).says(
+    "Backward passes per update of the weights of which each reduces the same gradients: above 1, one would do.",
+    "between calls of Optimizer.step or zero_grad, or a check of scaled gradients: forward passes of"
+    " DistributedDataParallel or fully_shard after which c10d:: reductions of the same number and sizes run in "
+    "AccumulateGrad or FSDP::post_backward_reduce, the first without and all others with additions to gradients; the "
+    "median over updates; 1 where the first adds too, because these may be gradients of other weights; 0 where no "
+    "pass reduces",
+    "PyTorch, DistributedDataParallel.no_sync",
+)
+measure("repeated_reduction_ms", lambda view: _repeated_ms(view) if _repeated(view).height else 0.0).says(
+    "Time per step in which gradients are reduced that a later backward pass reduces again, and nothing computes.",
+    "of reductions in all but the last of the passes that reducing_passes_per_update counts: as "
+    "exposed_communication_ms on the device, as host_collective_exposed_ms on the host",
+)
 
 
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
@@ -137,4 +149,9 @@ def _begins(rows: pl.DataFrame) -> Ints:
     return begins
 
 
-of_devices(__name__, needs=("device_ops",))("forward_reductions_per_step", _per_step)
+of_devices(__name__, needs=("device_ops",))("forward_reductions_per_step", _per_step).says(
+    "Reductions of 1 MiB and more per step that a forward pass needs: of activations, never of gradients.",
+    "all_reduce and reduce_scatter kernels of that size that are called between the end of an Optimizer.step or "
+    "zero_grad and the first op of a backward pass after it / steps",
+    "Megatron-LM (2019): two all-reduces in the forward pass of a layer whose products are split among ranks",
+)

@@ -75,9 +75,22 @@ def _blocking(view: DeviceView) -> pl.DataFrame:
 
 
 of_loaders = of_devices(__name__, needs=("os_calls",))
-of_loaders.time("loader_blocked", lambda view: view.once(_waits_for_loaders), where=as_places(_blocking, "os_calls"))
-of_loaders("loader_file_share", _file_share)
-of_loaders("loader_blocked_calls", _blocking_calls, unit="text")
+of_loaders.time(
+    "loader_blocked", lambda view: view.once(_waits_for_loaders), where=as_places(_blocking, "os_calls")
+).says(
+    "that waits for a batch while a loading thread waits for a file or a lock",
+    "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
+    "asks, is in read, open, stat and the like, or takes a lock",
+    "OS runtime calls as Nsight Systems records them (--trace=osrt)",
+)
+of_loaders("loader_file_share", _file_share).says(
+    "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
+    "time under file calls / time under file calls or locks; 0 without either",
+)
+of_loaders("loader_blocked_calls", _blocking_calls, unit="text").says(
+    "The calls in which loading threads are blocked, the longest first.",
+    "time in each call while a batch is waited for, all threads added up, per step",
+)
 
 
 def _off_cpu(view: DeviceView) -> pl.DataFrame:
@@ -138,12 +151,43 @@ of_threads(
     "cpu_starved_share",
     lambda view: view.share(view.once(_idle)),
     where=as_places(_absences, "off_cpu", name=pl.col("place")),
+).says(
+    "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
+    "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
+    "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
+    "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
 )
-of_threads("cpu_migrations_per_step", lambda view: _migrations(view) / view.steps.height)
-of_threads.saving("cpu_starved", lambda view: saved(view, _scheduled(view)))
+of_threads("cpu_migrations_per_step", lambda view: _migrations(view) / view.steps.height).says(
+    "How often per step a launching thread goes on with another CPU than before.",
+    "those absences in the steps with another CPU after than before / steps",
+)
+of_threads.saving("cpu_starved", lambda view: saved(view, _scheduled(view))).says(
+    "a CPU for each launching thread at any time"
+)
 
 measure = of_devices(__name__)
-measure("run_delay_share", delay_share)
-measure("own_delay_share", lambda view: noted_share(view, "own_delay_ms"))
-measure("waiting_views", lambda view: sample.waits if (sample := view.once(cpu_waits)) else 0, unit="count")
-measure("longest_waiting_view_ms", lambda view: sample.longest_ns / 1e6 if (sample := view.once(cpu_waits)) else 0.0)
+measure("run_delay_share", delay_share).says(
+    "Part of the recorded step in which the host's threads waited for a CPU. With `advisor record`: because of other "
+    "programs. Without it: a lower bound, from ops that do no work; 0 where there are too few of these.",
+    "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
+    "step time; else of views and their like, which take a microsecond or a few, waits / (waits + other time): those "
+    "of over 0.1 ms and 20 medians, if five or more, less two standard errors of their number, as long each as the "
+    "mean of all but the longest; 0 if they come more often than every 0.2 ms of such ops",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; of it, as much as the job "
+    "did not get of its cores; 0.1 ms: of 100,000 views and their like in 31 public recordings one takes longer; own "
+    "choice: the other numbers",
+)
+measure("own_delay_share", lambda view: noted_share(view, "own_delay_ms")).says(
+    "Part of the recorded step in which the thread that ends it waited for a CPU because the job has more to run than "
+    "it has cores.",
+    "own_delay_ms of the recorded steps / step time, at most 1; 0 where `advisor record` noted none",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; without run_delay_ms",
+)
+measure("waiting_views", lambda view: sample.waits if (sample := view.once(cpu_waits)) else 0, unit="count").says(
+    "Views and other ops without work that took so long that their thread cannot have had a CPU; 0 where `advisor "
+    "record` noted such waits.",
+    "ops as in run_delay_share that take over 0.1 ms and 20 medians",
+)
+measure(
+    "longest_waiting_view_ms", lambda view: sample.longest_ns / 1e6 if (sample := view.once(cpu_waits)) else 0.0
+).says("The longest of the waiting_views.", "its duration")

@@ -86,9 +86,20 @@ def _unstalled(view: DeviceView) -> Change:
 
 
 of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
-of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="text")
-of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work)))
-of_stalls.saving("stall", lambda view: saved(view, _unstalled(view)))
+of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="text").says(
+    "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
+    "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
+    "for half of their time or more; instead of a function of the user's, the call in it that holds four fifths of "
+    "its time; otherwise by their own time; and the time in which none was open",
+)
+of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(
+    "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
+    "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
+    " / all of them; 0 without such gaps",
+)
+of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
+    "moving the host's work out of gaps of over {launch_gap}"
+)
 
 
 def _waits(view: DeviceView) -> Intervals:
@@ -111,9 +122,17 @@ def _unknown_waits(view: DeviceView) -> Missing | None:
 
 
 of_waits = of_devices(__name__, unknown=_unknown_waits)
-of_waits("thread_wait_share", lambda view: view.once(_waits).total / view.total_ns, where=places(waiting_calls))
+of_waits("thread_wait_share", lambda view: view.once(_waits).total / view.total_ns, where=places(waiting_calls)).says(
+    "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
+    "time of the built-in functions acquire, sleep, poll, select, epoll_wait and recv* on the steps' thread, outside "
+    "of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
+    "own choice: without marked steps unknown from 5 % on, because what waits may be idle",
+)
 of_waits(
     "waiting_calls", lambda view: in_words(view, times_by_name(view, view.once(_waits)).drop_nulls("name")), unit="text"
+).says(
+    "In which functions the step waits so, each with the function of the user's own code around it.",
+    "those with the most time, then the others",
 )
 
 
@@ -140,8 +159,16 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     return top_three(times_by_name(view, view.once(_open)).filter(~pl.col("name").str.contains(_EXECUTORS)))
 
 
-of_open("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text")
-of_open("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total))
+of_open("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
+    "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
+    "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
+    "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
+    "cause of 5 % of the step or more is unknown",
+)
+of_open("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)).says(
+    "How much of the time whose cause no rule may know open_calls takes.",
+    "time of open_calls / that time; 0 without any",
+)
 
 
 _COLLECT: Final = r"collect"  # of the program; a collection that Python begins is called otherwise
@@ -179,10 +206,23 @@ def _called_part(view: DeviceView) -> float:
 
 
 of_collections = of_devices(__name__, needs=("host_ops",), unknown=_unrecorded)
-of_collections("gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=places(_collections))
-of_collections("gc_pauses_ms", lambda view: view.once(_paused).total / 1e6 / view.complete.height)
+of_collections("gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=places(_collections)).says(
+    "The longest pause of the job in one garbage collection.",
+    "longest time in one collection of Python's, inside the complete steps, uneven ones too, in which the device "
+    "idles, or without a device no op runs",
+)
+of_collections("gc_pauses_ms", lambda view: view.once(_paused).total / 1e6 / view.complete.height).says(
+    "Time per step that the job pauses for garbage collections.", "that time in all collections / complete steps"
+)
 of_collections(
     "gc_recurring_ms",
     lambda view: max(0, view.once(_paused).total - view.once(_longest_ns)) / 1e6 / view.complete.height,
+).says(
+    "Time per step that the job pauses for garbage collections, without the longest pause.",
+    "that time in all collections but the longest / complete steps",
+    "what a short recording holds once may come seldom",
 )
-of_collections("gc_called_part", _called_part)
+of_collections("gc_called_part", _called_part).says(
+    "How much of these pauses the program asks for: gc.collect().",
+    "time of them in calls of gc.collect / time of them; 0 without any",
+)

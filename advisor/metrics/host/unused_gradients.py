@@ -146,11 +146,28 @@ def _after_used(gradients: pl.DataFrame) -> Intervals:
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure("unused_gradients", lambda view: view.once(_unused).height / view.steps.height)
-measure("unused_gradients_cleared", lambda view: view.once(_cleared), unit="count")
+measure("unused_gradients", lambda view: view.once(_unused).height / view.steps.height).says(
+    "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
+    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
+    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
+    "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "anew, because they add up, and fewer than eight steps update anything",
+    "Kineto's shapes",
+)
+measure("unused_gradients_cleared", lambda view: view.once(_cleared), unit="count").says(
+    "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
+    "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
+    "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
+)
 measure(
     "unused_gradients_share",
     lambda view: view.share(view.once(_needless)),
     where=stretches(_needless, "gradients that no optimizer uses"),
+).says(
+    "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
+    "from the last AccumulateGrad with such a shape to the last one of the step / step time",
+    "Kineto's shapes",
 )
-measure.saving("unused_gradients", lambda view: saved(view, _unneeded(view)))
+measure.saving("unused_gradients", lambda view: saved(view, _unneeded(view))).says(
+    "training without gradients that no optimizer uses"
+)

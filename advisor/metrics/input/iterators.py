@@ -19,8 +19,15 @@ from advisor.vocabulary.limits import SLOW_CALL_NS
 from advisor.whatif import Change, sooner
 
 _SEVERAL: Final = 2
+_SOURCE: Final = (
+    "an iterator begins with a request right after the seed that it draws (aten::empty, random_, item); it ends where "
+    "a request takes, or runs, under a tenth of one before, or where the next one begins; with worker processes also "
+    "requests, each with a model's ops and no backward pass after it, up to one in which nothing is loaded, and after "
+    "which no model runs before the next; short: two or more of fewer "
+    "than ten batches, or than four if a backward pass runs before its last request"
+)
 
-measure = of_devices(__name__)
+measure = of_devices(__name__, source=_SOURCE)
 
 
 def _asking(view: DeviceView) -> pl.DataFrame:
@@ -56,18 +63,37 @@ def _loaded(view: DeviceView, requests: pl.DataFrame) -> Change:
     return sooner(spans(requests), bound_ns=int(waits(view, requests).sum()))
 
 
-measure("short_iterators", lambda view: view.once(_used).height, where=places(_asking), unit="count")
-measure("short_iterator_batches", _median_batches)
-measure("short_iterator_share", lambda view: int(waits(view, view.once(short_requests)).sum()) / view.total_ns)
-measure.gain("short_iterator", lambda view: _loaded(view, view.once(short_requests)))
-measure.gain("single_process", lambda view: _loaded(view, view.once(lasting)))
-measure("first_batch_part", _first_batch_part)
+measure("short_iterators", lambda view: view.once(_used).height, where=places(_asking), unit="count").says(
+    "Iterators of few batches that the steps make of their data loaders.", "those that begin in a used step"
+)
+measure("short_iterator_batches", _median_batches).says(
+    "Batches that a short iterator of a data loader brings.",
+    "median of the requests to each, without the one at its end; 0 without any",
+)
+measure("short_iterator_share", lambda view: int(waits(view, view.once(short_requests)).sum()) / view.total_ns).says(
+    "Part of the step that loads batches of short iterators, or waits for them, and nothing else goes on.",
+    "time of requests to them, and if worker processes load, from the seed on that is drawn before these start up "
+    "to the next op, outside device work and calls / step time",
+)
+measure.gain("short_iterator", lambda view: _loaded(view, view.once(short_requests))).says(
+    "Step time saved if batches of short iterators were in memory."
+)
+measure.gain("single_process", lambda view: _loaded(view, view.once(lasting))).says(
+    "Step time saved if the batches that the main process loads for other iterators were there in time."
+)
+measure("first_batch_part", _first_batch_part).says(
+    "Part of the batches that are the first of an iterator, which no process loads ahead.",
+    "1 / median of the batches of iterators that are not short, and begin and end in the recording; 0 "
+    "with fewer than two",
+)
 for _name, _column, _meaning, _which in (
     ("iterators_drained", "is_end", "are asked for batches until they have no more", "a request that brings no batch"),
     ("iterators_of_workers", "of_workers", "get their batches from worker processes", "requests to processes"),
     ("iterators_train", "trains", "are epochs of the training", "a backward pass before their last request"),
 ):
-    measure(_name, partial(_part, which=_column), unit="share")
+    measure(_name, partial(_part, which=_column), unit="share").says(
+        f"How many of the short iterators {_meaning}.", f"those with {_which} / short iterators; 0 without any"
+    )
 
 
 _TAKES: Final = r"^aten::select$"
@@ -102,12 +128,29 @@ def _indexed(view: DeviceView) -> float:
 
 of_batches(
     "batches_per_step", lambda v: v.once(_requests).height / v.steps.height / requests_at_once(v, v.once(_requests))
+).says(
+    "Batches that the main process loads in a step of one loader.",
+    "requests to its data loaders, without those to short iterators / steps / max(1, batches_at_once)",
 )
-of_batches("indexed_samples", _indexed)
-of_batches("collating_part", _collating)
+of_batches("indexed_samples", _indexed).says(
+    "Samples, or tensors of them, that the loader takes one by one from tensors in memory for a batch.",
+    "aten::select in the loader's ranges / requests, if there are 8 or more and they typically follow each other "
+    "within {slow_call}; else 0",
+    "no file is read, nor anything decoded, in {slow_call}: TensorDataset, for example",
+)
+of_batches("collating_part", _collating).says(
+    "Part of the loading in which the main process copies samples into a batch.",
+    "median over the loader's requests of the time in aten::stack and aten::cat; 0 without any",
+)
 
 
-of_restarts = of_devices(__name__)
+_ANEW: Final = (
+    "the request that ends an epoch takes over {worker_join}, because the processes end in it, the iterator of the "
+    "next one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows "
+    "without a backward pass in between"
+)
+
+of_restarts = of_devices(__name__, source=_ANEW)
 
 
 def _restarts(view: DeviceView) -> Restarts:
@@ -157,8 +200,26 @@ of_restarts(
     lambda view: len(view.once(_begins)),
     where=as_places(lambda view: view.steps[view.once(_begins)], "steps"),
     unit="count",
+).says(
+    "Steps in which an epoch begins with new worker processes of the data loader.",
+    "used steps in which the loop waits for the first batch of such processes",
 )
-of_restarts("epoch_steps", _apart, unit="count")
-of_restarts("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view)))
-of_restarts("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view)))
-of_restarts("outlier_restart_part", _outlier_part)
+of_restarts("epoch_steps", _apart, unit="count").says(
+    "Steps from one epoch that begins with new worker processes to the next; 0 where fewer than two do.",
+    "median of the distances",
+)
+of_restarts("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view))).says(
+    "Time per step in which the loader's processes end and the next epoch's are started.",
+    "the request that ends an epoch, and from the first seed that the next iterator draws to its first request, "
+    "outside device work and calls, in the used steps / used steps",
+)
+of_restarts("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view))).says(
+    "What waiting for the first batch of new worker processes adds to the mean step.",
+    "sum over the first requests of max(0, wait outside device work and calls - median of the other steps' waits) / "
+    "used steps",
+)
+of_restarts("outlier_restart_part", _outlier_part).says(
+    "Part of what the long steps take longer that new worker processes of the data loader take.",
+    "in the steps left out: worker processes end, start or are waited for at first / (steps - median of the used "
+    "steps), 1 at most; 0 without any",
+)

@@ -76,7 +76,15 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure("padding_share", _padding)
-measure("padded_length", lambda view: _mean(view, pl.col("length")))
-measure("longest_length", lambda view: _mean(view, pl.col("longest")))
-measure.saving("padding", _ends_ms)
+measure("padding_share", _padding).says(
+    "Part of the batches that is padding: places for tokens that hold none.",
+    "places that an attention mask leaves out, else tails or heads of rows that repeat one value / places, in up to 8 "
+    "batches that the loader hands over; 0 without sequences",
+)
+measure("padded_length", lambda view: _mean(view, pl.col("length"))).says(
+    "How long the sequences of a batch are with their padding.", "mean length of those batches"
+)
+measure("longest_length", lambda view: _mean(view, pl.col("longest"))).says(
+    "How long the longest sequence of a batch is without its padding.", "mean over those batches"
+)
+measure.saving("padding", _ends_ms).says("shorter sequences")

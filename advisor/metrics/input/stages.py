@@ -25,8 +25,9 @@ _LIMITS: Final = {
     "lock": "Python's lock (GIL), which other threads of the process have",
     "work": "computing, because the process runs all the time",
 }
+_SOURCE: Final = "stacks and counts of `advisor record`; DS-Analyzer, arXiv 2007.06775: loading of each stage, measured"
 
-measure = of_devices(__name__)
+measure = of_devices(__name__, source=_SOURCE)
 
 
 def _stage_fix(view: DeviceView) -> str:
@@ -129,10 +130,40 @@ def _journey(view: DeviceView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"stage": pl.String, "words": pl.String, "ms": pl.Float64}, orient="row")
 
 
-measure("loading_stages", _stages, unit="text")
-measure("loading_limit", lambda v: limit(of) if (of := v.once(batch)) else "", unit="text")
-measure("loading_limit_words", _limit_words, unit="text")
-measure("loading_fix", _stage_fix, unit="text")
-measure("alone_gain_ms", _alone_gain_ms)
-measure("small_files", _small_files, unit="text")
-measure("slow_samples", _slow_samples, unit="text")
+measure("loading_stages", _stages, unit="text").says(
+    "What one batch takes, by stage, the longest first; empty where no batch was counted.",
+    "mean time of the loader's fetch in a process that loads x each stage's part of the samples in it, by the calls in "
+    "their stacks and `inputs/names/loading_stages.yaml`; and what processes run to hand it over",
+)
+measure("loading_limit", lambda v: limit(of) if (of := v.once(batch)) else "", unit="text").says(
+    "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
+    "ready: workers keep a step waiting for under 5 %. transport: what one process receives, or what workers send / "
+    "workers, is above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of fetch or "
+    "more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
+    "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
+    "delay: it waits for a core for over a quarter. Else work",
+    "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
+    "(`/proc/thread-self/schedstat`)",
+)
+measure("loading_limit_words", _limit_words, unit="text").says(
+    "What holds up the loading, in words; empty where nothing does, or it is unknown.", "loading_limit"
+)
+measure("loading_fix", _stage_fix, unit="text").says(
+    "How to shorten the longest stage, or the handing over where that holds up the loading; empty where unknown.",
+    "the advice for the stage",
+)
+measure("alone_gain_ms", _alone_gain_ms).says(
+    "What a step gets shorter if the process of the steps loads its batches itself; 0 where it does, or it is unknown.",
+    "(time from one batch to the next - time of the step without its request - fetch without waits for a core) x "
+    "batches of a step",
+)
+measure("small_files", _small_files, unit="text").says(
+    "How many files are opened for a batch, and their size, where these are under 1 MiB and one for each second sample "
+    "or more; else empty.",
+    "files that Python opens to read / batches; bytes read (`/proc/self/io`) / files",
+    "a disk reads 1 MiB in the time of one seek",
+)
+measure("slow_samples", _slow_samples, unit="text").says(
+    "The samples that take longest, by their index; empty where none takes 50 ms and four times as long as the mean.",
+    "time that the stacks stand for which were sampled one after another while the index was loaded: up to five",
+)

@@ -24,6 +24,7 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
     ("ahead", r"^Prefetch$"),
 )
+_GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
 _PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
 _MOSTLY: Final = 0.5
@@ -140,32 +141,85 @@ def _contended(view: DeviceView) -> Intervals:
     return view.once(_launching) & view.host_spans("pipeline")
 
 
-of_bottleneck = of_devices(__name__, unknown=_no_wait)
-of_pipelines = of_devices(__name__, unknown=_unrecorded)
-of_bottleneck("tf_data_bottleneck", lambda view: view.once(_slowest)["transformation"], unit="text")
-of_bottleneck("tf_data_class", _class, unit="text")
-of_bottleneck("tf_data_path", _path, unit="text")
-of_bottleneck("tf_data_parallelism", _parallelism)
+of_bottleneck = of_devices(__name__, source=_GUIDE, unknown=_no_wait)
+of_pipelines = of_devices(__name__, source=_GUIDE, unknown=_unrecorded)
+of_bottleneck("tf_data_bottleneck", lambda view: view.once(_slowest)["transformation"], unit="text").says(
+    "The transformation of tf.data that holds up the others.", "the iterator with the most blocking time of its own"
+)
+of_bottleneck("tf_data_class", _class, unit="text").says(
+    "What kind of transformation holds up the others, by what can be done: source, python, pyfunc, replica, map, "
+    "parallel, batch, ahead, other.",
+    "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
+    "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
+    "runs one is a map",
+)
+of_bottleneck("tf_data_path", _path, unit="text").says(
+    "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
+    "the parts of the iterator's long name",
+)
+of_bottleneck("tf_data_parallelism", _parallelism).says(
+    "How many calls of the bottleneck run at once.", "parallelism as recorded; 1 where it has none", ""
+)
 of_pipelines(
     "tf_data_share", lambda view: _waited_ns(view) / view.total_ns, where=as_places(_slowest_calls, "host_ops", op="id")
+).says(
+    "Part of the step that waits for the transformation of tf.data that holds up the others.",
+    "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
+    "asks it is at work, and none that it asks is, on any thread / step time",
 )
-of_pipelines("tf_data_ms", lambda view: view.per_step_ms(_waited_ns(view)))
-of_pipelines("tf_data_part", lambda view: _waited_ns(view) / max(1, view.once(waits).total))
-of_pipelines("tf_data_python_share", lambda view: view.once(_python_share))
-of_pipelines("tf_data_python_calls", lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0)
-of_pipelines("tf_data_slow_calls_per_step", _slow_calls)
+of_pipelines("tf_data_ms", lambda view: view.per_step_ms(_waited_ns(view))).says(
+    "Time per step that waits for the transformation of tf.data that holds up the others.",
+    "tf_data_share x step_mean_ms",
+)
+of_pipelines("tf_data_part", lambda view: _waited_ns(view) / max(1, view.once(waits).total)).says(
+    "How much of the waiting for input passes in the transformation that holds up the others.",
+    "the same / all such waiting",
+)
+of_pipelines("tf_data_python_share", lambda view: view.once(_python_share)).says(
+    "How much of the waiting for input passes while Python functions of the pipeline run.",
+    "waiting for input in which a PyFunc op is open on any thread / all such waiting",
+)
+of_pipelines(
+    "tf_data_python_calls", lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0
+).says(
+    "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
+    "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
+    "",
+)
+of_pipelines("tf_data_slow_calls_per_step", _slow_calls).says(
+    "Calls of whole pipelines per step that take more than 50 µs.",
+    "calls of top iterators of more than 50 µs / steps of the recording",
+)
 for _stage, _work in zip(
     STAGES,
     ("reading files when asked to", "reading files ahead of being asked", "everything but reading files"),
     strict=True,
 ):
-    of_pipelines(f"{_stage.replace(' ', '_')}_ms", partial(_stage_ms, stage=_stage))
+    of_pipelines(f"{_stage.replace(' ', '_')}_ms", partial(_stage_ms, stage=_stage)).says(
+        f"Time per step of the whole recording that tf.data's iterators spend on {_work}, all threads together.",
+        f"sum of the iterators' own time, of stage {_stage} / steps",
+        "XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
+    )
 
 measure = of_devices(__name__)
-measure("pipeline_build_part", lambda view: view.once(builds).total / max(1, view.host_spans("compile").total))
+measure("pipeline_build_part", lambda view: view.once(builds).total / max(1, view.host_spans("compile").total)).says(
+    "How much of the compilation builds functions of tf.data pipelines: map, filter and their like trace theirs anew.",
+    "time of tf.function-graph_building after which the thread's next eager op makes a dataset "
+    "(EagerLocalExecute: MapDataset) / time of all compilation; 0 without any",
+    "TensorFlow traces a function of a dataset when the dataset is made; a tf.function that is traced is run next",
+)
 
 of_launches = of_devices(__name__, unknown=lambda view: Missing("no_device_used") if view.device is None else None)
 of_launches(
     "input_during_launch_share", lambda view: view.once(_contended).total / view.total_ns, where=places(_launches)
+).says(
+    "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
+    "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",
+    "XProf's overview page: kernel launch may be held up by tf.data; here seen on the threads",
 )
-of_launches("input_during_launch_part", lambda view: view.once(_contended).total / max(1, view.once(_launching).total))
+of_launches(
+    "input_during_launch_part", lambda view: view.once(_contended).total / max(1, view.once(_launching).total)
+).says(
+    "How much of TensorFlow's launching passes while tf.data works on other threads.",
+    "the same / idle time in calls and `ExecutorState::Process`",
+)

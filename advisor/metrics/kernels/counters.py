@@ -1,7 +1,7 @@
 """Hardware counters: sampled over the steps, or of single kernels as Nsight Compute shows them beside a recording."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -15,6 +15,8 @@ from advisor.text import largest_first, ms, percent
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
+_SOURCE: Final = "Nsight Systems' GPU metrics (--gpu-metrics-devices)"
+_ROOFS: Final = "60 % of the peak: Nsight Compute's speed-of-light rule calls less than that latency-bound"
 _COUNTERS: Final = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write")
 
 
@@ -56,19 +58,46 @@ def _mean(samples: pl.DataFrame, of: pl.Expr) -> Value:
     return Missing("counters_not_sampled") if mean is None else mean
 
 
-measure = of_devices(__name__, needs=("device_ops", "gpu_samples"), unknown=_unknown)
+measure = of_devices(__name__, source=_SOURCE, needs=("device_ops", "gpu_samples"), unknown=_unknown)
 
-measure("sm_active_share", lambda view: _while_busy(view, "sm_active"))
-measure("tensor_active_share", lambda view: _while_busy(view, "tensor_active"))
-measure("dram_share", lambda view: _while_busy(view, "dram"))
-measure("memory_bound_share", lambda view: _limiting(view, "dram", "arithmetic"))
-measure("compute_bound_share", lambda view: _limiting(view, "arithmetic", "dram"))
+measure("sm_active_share", lambda view: _while_busy(view, "sm_active")).says(
+    "How many of the multiprocessors have work, while the device is busy.",
+    "mean of the samples of SMs Active in the steps, taken while an op runs",
+)
+measure("tensor_active_share", lambda view: _while_busy(view, "tensor_active")).says(
+    "How busy the Tensor Cores are, while the device is busy.",
+    "mean of the samples of Tensor Active in the steps, taken while an op runs",
+)
+measure("dram_share", lambda view: _while_busy(view, "dram")).says(
+    "How much of the device memory's bandwidth is used, while the device is busy.",
+    "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
+)
+measure("memory_bound_share", lambda view: _limiting(view, "dram", "arithmetic")).says(
+    "Part of the step in which memory bandwidth limits what runs.",
+    "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
+    "/ samples in the steps",
+    _ROOFS,
+)
+measure("compute_bound_share", lambda view: _limiting(view, "arithmetic", "dram")).says(
+    "Part of the step in which arithmetic limits what runs.",
+    "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
+    _ROOFS,
+)
 
 
 _FEW_ISSUED: Final = 0.8  # instructions per cycle
 _STALLED: Final = 0.3  # of the cycles between two instructions
 _EXCESS: Final = 0.1  # of the sectors, of the accesses
 _OCCUPANCY: Final = 0.8
+_RULES: Final = "NVIDIA Nsight Compute's rules CPIStall, UncoalescedGlobalAccess, SharedMemoryConflicts and Occupancy"
+
+
+class _Limit(NamedTuple):
+    """A limit of kernels: what it is, in words; and which kernels it limits, with the words for one of them."""
+
+    words: str
+    formula: str
+    of: Callable[[Counters], str | None]
 
 
 def _stall(of: Counters) -> str | None:
@@ -90,19 +119,34 @@ def _occupancy(of: Counters) -> str | None:
     return f"{percent(of.occupancy)} of the warps, {of.limit}" if is_low and of.occupancy is not None else None
 
 
-_LIMITS: Final[Mapping[str, Callable[[Counters], str | None]]] = {
-    "stalled": _stall,
-    "uncoalesced": _excess,
-    "bank_conflict": _conflicts,
-    "occupancy_limit": _occupancy,
+_LIMITS: Final = {
+    "stalled": _Limit(
+        "whose warps mostly wait for one thing",
+        "under 0.8 instructions per cycle, and one stall over 30 % of the cycles between two instructions of a warp",
+        _stall,
+    ),
+    "uncoalesced": _Limit(
+        "that move more of global memory than their threads ask for", "over 10 % of the sectors in excess", _excess
+    ),
+    "bank_conflict": _Limit(
+        "whose accesses of shared memory conflict", "over 10 % of the accesses by conflicts of banks", _conflicts
+    ),
+    "occupancy_limit": _Limit(
+        "whose launch allows few warps at once", "under 80 % of the multiprocessor's warps", _occupancy
+    ),
 }
-"""By limit, the words for a kernel that it limits."""
 
-of_kernels = of_devices(__name__, unknown=lambda _: Missing("no_ncu"))
-of_kernels("ncu_share", lambda _: None)
-for _limit in _LIMITS:
-    of_kernels(f"{_limit}_kernels_share", lambda _: None)
-    of_kernels(f"{_limit}_kernels", lambda _: None, unit="text")
+of_kernels = of_devices(__name__, source=_RULES, unknown=lambda _: Missing("no_ncu"))
+of_kernels("ncu_share", lambda _: None).says(
+    "Part of the step in kernels whose counters were given.", "time of kernels that the CSV of --ncu names / step time"
+)
+for _name, _limit in _LIMITS.items():
+    of_kernels(f"{_name}_kernels_share", lambda _: None).says(
+        f"Part of the step in kernels {_limit.words}.", f"time of kernels with {_limit.formula} / step time"
+    )
+    of_kernels(f"{_name}_kernels", lambda _: None, unit="text").says(
+        f"The kernels {_limit.words}, the most time first.", f"those with {_limit.formula}"
+    )
 
 
 def ncu_values(
@@ -114,8 +158,8 @@ def ncu_values(
         spent[kernel_name(symbol)] = spent.get(kernel_name(symbol), 0.0) + total_ms
     known = {name: total_ms for name, total_ms in spent.items() if base_name(name) in counters}
     shares: dict[str, object] = {"ncu_share": min(1.0, sum(known.values()) / steps_ms)}
-    for limit, words_of in _LIMITS.items():
-        words = {name: text for name in known if (text := words_of(counters[base_name(name)]))}
+    for limit, what in _LIMITS.items():
+        words = {name: text for name in known if (text := what.of(counters[base_name(name)]))}
         parts = [(f"{name}: {words[name]}", known[name] / steps) for name in words]
         shares[f"{limit}_kernels_share"] = min(1.0, sum(known[name] for name in words) / steps_ms)
         shares[f"{limit}_kernels"] = largest_first(sorted(parts, key=lambda part: -part[1]), ms)

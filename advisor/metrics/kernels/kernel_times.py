@@ -18,6 +18,7 @@ from advisor.text import count, percent
 
 _PARTS: Final = 50  # of the time, for a chart
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
+_TB: Final = "torch-tb-profiler's GPU summary"
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
@@ -68,13 +69,35 @@ def _capped_integral(start: Ints, end: Ints, level: Floats) -> tuple[Floats, Flo
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 
-measure("kernels_per_step", lambda view: view.once(_kernels).height / view.steps.height)
-measure("kernel_ms", lambda view: view.per_step_ms(int(view.once(_kernels)["dur_ns"].sum())))
-measure("median_kernel_us", lambda view: view.once(_kernels).select(pl.median("dur_ns") / 1e3).item())
-measure("small_kernel_share", lambda view: view.once(_kernels).select((pl.col("dur_ns") < _SMALL_NS).mean()).item())
-measure("gpu_utilization", lambda view: _busy_ns(view) / _span_ns(view), unit="share")
-measure("sm_efficiency", lambda view: _filled_ns(view) / _span_ns(view), needs=("device_ops.occupancy",), unit="share")
-measure("occupancy", _occupancy, needs=("device_ops.occupancy",), unit="share")
+measure("kernels_per_step", lambda view: view.once(_kernels).height / view.steps.height).says(
+    "Compute kernels launched per step.", "kernels / steps"
+)
+measure("kernel_ms", lambda view: view.per_step_ms(int(view.once(_kernels)["dur_ns"].sum()))).says(
+    "Kernel time per step, overlapping kernels each counted.", "sum of durations / steps"
+)
+measure("median_kernel_us", lambda view: view.once(_kernels).select(pl.median("dur_ns") / 1e3).item()).says(
+    "Typical kernel length.", "median of the kernel durations"
+)
+measure(
+    "small_kernel_share", lambda view: view.once(_kernels).select((pl.col("dur_ns") < _SMALL_NS).mean()).item()
+).says("Part of the kernels, by number, that are shorter than 10 µs.", "kernels under 10 µs / kernels")
+measure("gpu_utilization", lambda view: _busy_ns(view) / _span_ns(view), unit="share").says(
+    "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
+    "union of kernels and collectives inside that span / span",
+    _TB,
+)
+measure(
+    "sm_efficiency", lambda view: _filled_ns(view) / _span_ns(view), needs=("device_ops.occupancy",), unit="share"
+).says(
+    "How much of the device's multiprocessors the running kernels could fill.",
+    "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
+    _TB,
+)
+measure("occupancy", _occupancy, needs=("device_ops.occupancy",), unit="share").says(
+    "Estimated occupancy of the multiprocessors while kernels run.",
+    "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
+    _TB,
+)
 
 
 SEVERAL: Final = "several"
@@ -264,10 +287,28 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 of_dominant = of_devices(__name__, unknown=_unknown)
 
-of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms"))
-of_dominant("dominant_kernel_part", _part)
-of_dominant("dominant_kernel_name", lambda view: kernel_name(view.once(_largest)), unit="text")
-of_dominant("dominant_kernel_symbol", _symbol, unit="text")
-of_dominant("dominant_kernel_family", _family, unit="text")
-of_dominant("dominant_kernel_least_reached", _least_reached, unit="share")
-of_dominant("dominant_kernel_rate", _rate, unit="text")
+of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms")).says(
+    "in the one kernel that takes the most time (on a CPU: op, all matrix products being one)",
+    "kernels of the name with the most time",
+)
+of_dominant("dominant_kernel_part", _part).says(
+    "Part of the device's work that is this kernel.",
+    "its time / time of all kernels, collectives and copies; on a CPU of all ops that compute",
+)
+of_dominant("dominant_kernel_name", lambda view: kernel_name(view.once(_largest)), unit="text").says(
+    "What this kernel is called.", "its name without templates"
+)
+of_dominant("dominant_kernel_symbol", _symbol, unit="text").says(
+    "The function that a profiler of kernels has to look for.", "the last part of the name"
+)
+of_dominant("dominant_kernel_family", _family, unit="text").says(
+    "What this kernel computes.", "as its name tells; see `advisor kernels`", "advisor/inputs/names/kernels.yaml"
+)
+of_dominant("dominant_kernel_least_reached", _least_reached, unit="share").says(
+    "What the ops that launch this kernel reach of the device's roof at least.",
+    "sum of the least times that the peaks allow for its ops / its time; ops of unknown work count as none",
+    "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens",
+)
+of_dominant("dominant_kernel_rate", _rate, unit="text").says(
+    "What the dominant kernel reaches, in words.", "null where the work is known for less than half of its time"
+)

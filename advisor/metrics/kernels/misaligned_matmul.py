@@ -38,5 +38,10 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.name"), unknown=_unknown)
 
-measure.kernels("misaligned_product", _misaligned, gives=("share", "ms", "ops"))
-measure.faster("misaligned", _misaligned, _PADDED)
+measure.kernels("misaligned_product", _misaligned, gives=("share", "ms", "ops")).says(
+    "in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes",
+    "GEMM kernels that use Tensor Cores on fp16, bf16 or TF32, and bear an alignment of under 16 bytes in their name "
+    "or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4)",
+    "NVIDIA Matrix Multiplication Background User's Guide, table 1",
+)
+measure.faster("misaligned", _misaligned, _PADDED).says("padding the sides")

@@ -22,6 +22,7 @@ _FAR: Final = 0.05  # of the roof
 # products 80 % of a peak that assumes the boost clock.
 _AFTER: Final = (0.1, 0.8)
 _NEEDS: Final = ("device_ops", "host_ops.shapes")
+_PEAKS: Final = "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens"
 
 
 def _multiplying(view: DeviceView) -> pl.DataFrame:
@@ -83,13 +84,32 @@ def _at_roof(part: float) -> pl.Expr:
 measure = of_devices(__name__, needs=_NEEDS, unknown=_no_peaks)
 measure_flops = of_devices(__name__, needs=_NEEDS, unknown=_few_known)
 
-measure_flops("flops_of_peak_share", lambda view: _arithmetic_ns(view) / view.total_ns)
+measure_flops("flops_of_peak_share", lambda view: _arithmetic_ns(view) / view.total_ns).says(
+    "Part of the step that its matrix products, convolutions and attention would take at the device's dense peak: the "
+    "utilisation of its FLOPs. What is computed twice, as with activation checkpointing, counts twice.",
+    "sum of FLOPs / peak of their type / step time, where FLOPs are known for 90 % of the time of the kernels that "
+    "multiply; of attention the causal half where it is causal, or may be",
+    f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+)
 measure(
     "far_below_roof_ms", lambda view: view.per_step_ms(view.once(_far_ns)), where=as_places(_far, "device_ops", op="id")
+).says(
+    "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
+    "time of the kernels of such ops that are bound by arithmetic, would take 100 µs or more at the roof, and take "
+    "over twenty times that / steps",
+    f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
+    "libraries reach more in products",
 )
-measure("far_below_roof_reached", _reached, unit="share")
-measure("far_below_roof_ops", _names)
-measure.faster("far_below", _far_kernels, lambda _: (_at_roof(_AFTER[0]), _at_roof(_AFTER[1])))
+measure("far_below_roof_reached", _reached, unit="share").says(
+    "What large products, convolutions and attention far below the device's roof reach of it.",
+    "sum of the times at the roof / sum of their times",
+)
+measure("far_below_roof_ops", _names).says(
+    "Which ops reach under a twentieth of the device's roof, with what they reach.", "the three with the most time"
+)
+measure.faster("far_below", _far_kernels, lambda _: (_at_roof(_AFTER[0]), _at_roof(_AFTER[1]))).says(
+    "calling a library's kernels for ops far below the device's roof"
+)
 
 
 @tabulates("roof")
@@ -121,6 +141,11 @@ def roof_table(view: DeviceView) -> pl.DataFrame:
     )
 
 
+_XPROF: Final = (
+    "XProf: stats `flops` and `bytes_accessed` of an op, `peak_teraflops_per_second` and HBM rate of a plane"
+)
+
+
 def _xla_ops(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "kernel")
 
@@ -144,7 +169,12 @@ def _few_costed(view: DeviceView) -> Missing | None:
 
 of_xla = of_devices(__name__, needs=("device_ops",), unknown=_few_costed)
 
-of_xla("xla_flops_of_peak_share", lambda view: float(view.once(_costed)["arithmetic_ns"].sum()) / view.total_ns)
+of_xla("xla_flops_of_peak_share", lambda view: float(view.once(_costed)["arithmetic_ns"].sum()) / view.total_ns).says(
+    "Part of the step that XLA's ops would take at the device's peak: the utilisation of its FLOPs.",
+    "sum of FLOPs by XLA's cost analysis / peak that the profile states / step time, where they are known for 90 % of "
+    "the kernels' time",
+    f"{_XPROF}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+)
 
 
 _SIXTEEN: Final = ("bf16", "fp16")
@@ -181,6 +211,13 @@ def _usual(end: int) -> Callable[[DeviceView], Value]:
 
 of_step = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 
-of_step("peak_work_per_step", _peak_work)
+of_step("peak_work_per_step", _peak_work).says(
+    "FLOPs that the device could compute in 16 bits in a mean step.", "dense peak in bf16, or else fp16, x step time"
+)
 for _end, _which in enumerate(("least", "most")):
-    of_step(f"usual_{_which}_share", _usual(_end))
+    of_step(f"usual_{_which}_share", _usual(_end)).says(
+        f"The {('lowest', 'highest')[_end]} share of the peak FLOPs that is published for training dense language "
+        "models on this GPU, on one host or on several.",
+        "of published.yaml, where attention ran, most of the products are in 16 bits, and the job trains",
+        "mosaicml/llm-foundry, benchmarks; NVIDIA/Megatron-LM, README",
+    )

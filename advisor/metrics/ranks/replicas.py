@@ -105,12 +105,32 @@ def _alone(job: Job) -> int | Missing:
 
 
 slow = of_jobs(__name__, unknown=_incomparable)
-slow("slow_kernels_rank", _alone, unit="rank")
-slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text")
-slow("slow_kernels_ratio", lambda job: job.once(_slowest).ratio)
-slow("slow_kernels_share", lambda job: job.once(_slowest).share)
-slow("slow_kernels_least_ms", lambda job: job.once(_slowest).least_ms)
-slow("slow_kernels_most_ms", lambda job: job.once(_slowest).most_ms)
+slow("slow_kernels_rank", _alone, unit="rank").says(
+    "The rank on which the same kernels take longer; unknown where they do on several.", "slow_kernels_ranks, if one"
+)
+slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text").says(
+    "The ranks on which the same kernels take longer, and the host or process group that they alone have.",
+    "ranks whose slow_kernels_ratio is nearer to the largest than to 1",
+)
+slow("slow_kernels_ratio", lambda job: job.once(_slowest).ratio).says(
+    "How many times as long the same kernels take on the slowest rank as on the other ranks.",
+    "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
+    "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
+    "NVRx compares kernels so to find stragglers; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
+)
+slow("slow_kernels_share", lambda job: job.once(_slowest).share).says(
+    "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
+    "time in kernels that another rank runs too / time in kernels",
+)
+slow("slow_kernels_least_ms", lambda job: job.once(_slowest).least_ms).says(
+    "What the job's step gets shorter by at least if the slow GPUs' kernels took as long as elsewhere.",
+    "longest step without waiting - the same once each of slow_kernels_ranks has 1 / its ratio of its time in kernels; "
+    "of devices without collectives (1 - 1 / ratio) x time in kernels - what the others do beside kernels",
+)
+slow("slow_kernels_most_ms", lambda job: job.once(_slowest).most_ms).says(
+    "What the job's step gets shorter by at most if the slow GPUs' kernels took as long as elsewhere.",
+    "the same, of steps without time in collectives that nothing covers; of devices without any all of it",
+)
 
 
 def _nothing_idles(job: Job) -> Missing | None:
@@ -153,6 +173,16 @@ def _unused(job: Job) -> int:
 
 
 idle = of_jobs(__name__, unknown=_nothing_idles)
-idle("idle_ranks", lambda job: len(job.once(_idle) or ()), unit="count")
-idle("idle_devices", lambda job: len(job.once(_idle) or ()) + _unused(job), unit="count")
-idle("idle_names", _idle_names, unit="text")
+idle("idle_ranks", lambda job: len(job.once(_idle) or ()), unit="count").says(
+    "Ranks whose GPU does next to nothing.",
+    "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
+    "run any)",
+)
+idle("idle_devices", lambda job: len(job.once(_idle) or ()) + _unused(job), unit="count").says(
+    "GPUs of the job's hosts that do next to nothing.",
+    "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
+    "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
+)
+idle("idle_names", _idle_names, unit="text").says(
+    "Which of the job's GPUs do next to nothing.", "names of the idle ranks, number of the unused devices"
+)

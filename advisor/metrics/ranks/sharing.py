@@ -118,13 +118,38 @@ def _of_stagger(value: Callable[[_Stagger], Value]) -> Callable[[Job], Value]:
 
 
 measure = of_jobs(__name__, unknown=_why_unknown)
-measure("launch_stagger_ms", _of_stagger(lambda stagger: stagger.ms))
-measure("launch_stagger_share", _of_stagger(lambda stagger: stagger.share))
-measure("launch_order_share", _of_stagger(lambda stagger: stagger.order_share))
-measure("launch_order", _of_stagger(lambda stagger: stagger.order), unit="text")
-measure("launch_alike_share", _of_stagger(lambda stagger: stagger.alike_share))
-measure("launch_least_ms", _of_stagger(lambda stagger: stagger.least_ms))
-measure("launch_most_ms", _of_stagger(lambda stagger: stagger.most_ms))
+measure("launch_stagger_ms", _of_stagger(lambda stagger: stagger.ms)).says(
+    "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
+    "no sooner.",
+    "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
+    "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
+    "every process feeds one device",
+    "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
+)
+measure("launch_stagger_share", _of_stagger(lambda stagger: stagger.share)).says(
+    "Part of the step by which the last device of a process starts after the first one.",
+    "launch_stagger_ms / mean step, at most 1",
+)
+measure("launch_order_share", _of_stagger(lambda stagger: stagger.order_share)).says(
+    "How regularly the devices start in the same order.",
+    "pairs of devices and steps in which the one starts first that usually does / all of them",
+)
+measure("launch_order", _of_stagger(lambda stagger: stagger.order), unit="text").says(
+    "The devices in the order in which they usually start.", "by their mean place"
+)
+measure("launch_alike_share", _of_stagger(lambda stagger: stagger.alike_share)).says(
+    "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
+    "the model and needs what the other makes.",
+    "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
+)
+measure("launch_least_ms", _of_stagger(lambda stagger: stagger.least_ms)).says(
+    "What a process per device saves at least.",
+    "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
+    "waiting and idling on the first device; at least 0",
+)
+measure("launch_most_ms", _of_stagger(lambda stagger: stagger.most_ms)).says(
+    "What a process per device saves at most: transfers hide behind kernels again.", "the same without transfers"
+)
 
 _Place: TypeAlias = tuple[object, int | None]
 
@@ -158,9 +183,17 @@ guests(
     "guest_workers",
     lambda job: len({rank.worker for there in job.once(_guests).values() for rank in there}),
     unit="count",
+).says(
+    "Processes that work on another rank's GPU beside their own.",
+    "workers that meet the other ranks on one device and run something on another, which is another worker's",
 )
-guests("guest_names", _names, unit="text")
-guests("guest_ms", lambda job: max((sum(map(_kernel_ms, there)) for there in job.once(_guests).values()), default=0.0))
+guests("guest_names", _names, unit="text").says("Who works on whose GPU.", "by the numbers of ranks and devices")
+guests(
+    "guest_ms", lambda job: max((sum(map(_kernel_ms, there)) for there in job.once(_guests).values()), default=0.0)
+).says(
+    "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
+    "sum over guests of the mean time per step in kernels there; the largest over devices",
+)
 
 
 _MICRO_BATCHES: Final = 4  # what GPipe advises per stage
@@ -207,11 +240,25 @@ def _of(value: Callable[[_Turns], float]) -> Callable[[Job], float]:
 
 
 of_turns = of_jobs(__name__)
-of_turns("serial_devices", _of(lambda turns: turns.devices), unit="count")
-of_turns("serial_share", _of(lambda turns: turns.alone_share))
-of_turns("serial_least_share", _of(lambda turns: turns.least_share))
-of_turns("serial_least_ms", _of(lambda turns: turns.least_ms))
-of_turns("serial_most_ms", _of(lambda turns: turns.most_ms))
+of_turns("serial_devices", _of(lambda turns: turns.devices), unit="count").says(
+    "Devices of one process that work in the steps, of the process with most.", "devices with kernels in its steps"
+)
+of_turns("serial_share", _of(lambda turns: turns.alone_share)).says(
+    "How far these devices take turns: part of the time in which any of them computes that only one does.",
+    "1 - time with kernels on two or more / time with kernels on any, in the used steps of the first",
+)
+of_turns("serial_least_share", _of(lambda turns: turns.least_share)).says(
+    "Part of the step in which the device of them computes that computes least.", "its kernel time / step time"
+)
+of_turns("serial_least_ms", _of(lambda turns: turns.least_ms)).says(
+    "Step time that four micro-batches save at least if the devices pipeline them.",
+    "half of (sum of the devices' kernel time - (1 + (devices - 1) / 4) x the longest), at most serial_most_ms",
+    "GPipe (Huang et al., 2019): (K - 1) / (M + K - 1) of the time is a bubble of K stages with M micro-batches; half: "
+    "own choice, because smaller kernels fill the device less",
+)
+of_turns("serial_most_ms", _of(lambda turns: turns.most_ms)).says(
+    "Step time that pipelining the devices saves at most.", "step time - the kernel time of the device with most"
+)
 
 
 _NONE = CpuWaits(0, 0, 0.0)
@@ -239,8 +286,23 @@ def _most_ms(job: Job) -> float:
 
 _SOURCE = "as run_delay_share and its limits"
 of_hosts = of_jobs(__name__, unknown=lambda job: Missing("one_rank") if len(job.members) == 1 else None)
-of_hosts("host_delay_share", lambda job: job.once(_waits).least_share)
-of_hosts("host_waiting_views", lambda job: job.once(_waits).waits, unit="count")
+of_hosts("host_delay_share", lambda job: job.once(_waits).least_share).says(
+    "Part of their time in which the launching threads of one host waited for a CPU, at least.",
+    "run_delay_share of the ops without work of all ranks of a host together; the largest over hosts with several "
+    "ranks, where ranks whose host is unknown count as one; 0 where there are too few waits",
+    _SOURCE,
+)
+of_hosts("host_waiting_views", lambda job: job.once(_waits).waits, unit="count").says(
+    "Ops without work on one host that took so long that their thread cannot have had a CPU.",
+    "waiting_views of all ranks of that host together; 0 where there are too few",
+    _SOURCE,
+)
 of_waits = of_jobs(__name__, unknown=lambda job: job.missing)
-of_waits("host_delay_least_ms", lambda job: job.once(_waits).least_share * job.once(_most_ms))
-of_waits("host_delay_most_ms", lambda job: job.once(_most_ms))
+of_waits("host_delay_least_ms", lambda job: job.once(_waits).least_share * job.once(_most_ms)).says(
+    "What a CPU for each rank saves at least.", "host_delay_share x host_delay_most_ms"
+)
+of_waits("host_delay_most_ms", lambda job: job.once(_most_ms)).says(
+    "What a CPU for each rank saves at most: the devices always have work.",
+    "mean step of the rank that takes longest by itself - the largest mean over ranks of (kernels + waiting for input "
+    "+ exposed transfers without waiting for ranks), at least 0; 0 where no host waits",
+)

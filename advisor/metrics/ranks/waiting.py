@@ -11,9 +11,11 @@ from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
+_SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _GUEST: Final = Missing("guest_device")
 _APART: Final = Missing("other_steps")
 _AWAITED_LEAST: Final = 0.5  # of all waiting
+_RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
 _WAIT: Final = pl.col("wait_ns")
 _TRANSFER: Final = pl.col("transfer_ns")
 _OWN: Final = pl.col("own_ns")
@@ -58,12 +60,32 @@ def _awaited_ms(job: Job, position: int) -> Value:
 
 
 rank = of_ranks(__name__)
-rank("wait_ms", _mean_ms(_WAIT))
-rank("own_step_ms", _mean_ms(_OWN))
-rank("own_whole_step_ms", _mean_ms(_OWN, all_steps=True))
-rank("alone_whole_step_ms", _mean_ms(_OWN - _TRANSFER, all_steps=True))
-rank("own_step_excess_ms", _excess_ms)
-rank("outlier_awaited_ms", _awaited_ms)
+rank("wait_ms", _mean_ms(_WAIT)).says("Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
+rank("own_step_ms", _mean_ms(_OWN)).says(
+    "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
+    "mean of the common steps - wait_ms",
+    _SOURCE,
+)
+rank("own_whole_step_ms", _mean_ms(_OWN, all_steps=True)).says(
+    "What the step takes this rank by itself, the uneven steps included, which savings count too.",
+    "mean over all steps that every rank recorded whole of (step - exposed waiting)",
+    _SOURCE,
+)
+rank("alone_whole_step_ms", _mean_ms(_OWN - _TRANSFER, all_steps=True)).says(
+    "What the step takes this rank without exposed collectives, the uneven steps included.",
+    "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
+    _SOURCE,
+)
+rank("own_step_excess_ms", _excess_ms).says(
+    "By how much longer the step takes this rank by itself than the typical rank.",
+    "own_step_ms - its lower median over the ranks: of two, that of the one that does less",
+    _SOURCE,
+)
+rank("outlier_awaited_ms", _awaited_ms).says(
+    "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
+    "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 if it is unknown",
+    _SOURCE,
+)
 
 
 @tabulates_jobs("pace")
@@ -134,12 +156,32 @@ measure = of_jobs(
     __name__,
     unknown=lambda job: job.missing or (Missing("no_shared_collective") if job.matched_share is None else None),
 )
-measure("waiting_share", _share_of_all("wait_ns"))
-measure.rank("waiting_most", lambda job: job.once(_by_rank)["rank"][0])
-measure("waiting_most_share", lambda job: _ratio(*job.once(_by_rank).select("wait_ns", "dur_ns").row(0)))
-of_jobs(__name__)("pipeline_wait_share", _pipeline_wait_share)
-measure.rank("awaited_most", lambda job: job.once(_awaited)[0])
-measure("awaited_most_share", lambda job: job.once(_awaited)[1])
+measure("waiting_share", _share_of_all("wait_ns")).says(
+    "Part of all ranks' time that passes waiting for later ranks.",
+    "mean over ranks and common steps of exposed waiting / mean step",
+    "wait = latest start - own start, as TraceLens and ByteDance's study have it",
+)
+measure.rank("waiting_most", lambda job: job.once(_by_rank)["rank"][0]).says(
+    "The rank that waits longest for others.", "largest mean exposed waiting"
+)
+measure("waiting_most_share", lambda job: _ratio(*job.once(_by_rank).select("wait_ns", "dur_ns").row(0))).says(
+    "Part of its time that this rank waits.", "mean exposed waiting / mean step"
+)
+of_jobs(__name__)("pipeline_wait_share", _pipeline_wait_share).says(
+    "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
+    "the same of exposed waiting in sends and receives; 0 where there are none",
+)
+measure.rank("awaited_most", lambda job: job.once(_awaited)[0]).says(
+    "The rank that the others mostly wait for.",
+    "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
+)
+measure("awaited_most_share", lambda job: job.once(_awaited)[1]).says(
+    "Part of the waiting that is for the rank which is waited for longest.",
+    "largest sum of exposed waiting for one rank / sum for all",
+)
+
+
+_SCHEDULES: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (stages - 1) / micro-batches"
 
 
 def _messages_of(job: Job) -> pl.DataFrame:
@@ -200,14 +242,37 @@ def _messages(job: Job, calls: pl.DataFrame) -> float:
     return float(np.median(counts)) / len(job.steps)
 
 
-of_jobs(__name__, unknown=_unknown)("pipeline_wait_ms", lambda job: _pace_ms(job, "paired_ns"))
+of_jobs(__name__, unknown=_unknown)("pipeline_wait_ms", lambda job: _pace_ms(job, "paired_ns")).says(
+    "Time per step that ranks wait for another rank to send or receive.",
+    "mean over ranks and common steps of exposed waiting in sends and receives",
+)
 of_schedule = of_jobs(__name__, unknown=_unknown_schedule)
-of_schedule("pipeline_stages", lambda job: job.once(_schedule).stages, unit="count")
-of_schedule("micro_batches", lambda job: job.once(_schedule).messages)
+of_schedule("pipeline_stages", lambda job: job.once(_schedule).stages, unit="count").says(
+    "Stages of the pipeline.",
+    "ranks that are joined by sends and receives; the median where there are several pipelines",
+)
+of_schedule("micro_batches", lambda job: job.once(_schedule).messages).says(
+    "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
+    "sends (or receives) per rank, peer and common step; the median over ranks and peers",
+)
 of_schedule(
     "schedule_bubble_share",
     lambda job: (job.once(_schedule).stages - 1) / (job.once(_schedule).messages + job.once(_schedule).stages - 1),
+).says(
+    "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
+    "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
+    _SCHEDULES,
 )
-of_schedule("schedule_bubble_ms", lambda job: job.once(_schedule).bubble_ms)
-of_schedule("pipeline_work_ms", lambda job: job.once(_schedule).step_ms - job.once(_schedule).wait_ms)
-of_schedule("uneven_stages_ms", lambda job: job.once(_schedule).wait_ms - job.once(_schedule).bubble_ms)
+of_schedule("schedule_bubble_ms", lambda job: job.once(_schedule).bubble_ms).says(
+    "How much of the waiting that accounts for.",
+    "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
+    _SCHEDULES,
+)
+of_schedule("pipeline_work_ms", lambda job: job.once(_schedule).step_ms - job.once(_schedule).wait_ms).says(
+    "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
+    "mean step - pipeline_wait_ms",
+)
+of_schedule("uneven_stages_ms", lambda job: job.once(_schedule).wait_ms - job.once(_schedule).bubble_ms).says(
+    "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
+    "pipeline_wait_ms - schedule_bubble_ms",
+)

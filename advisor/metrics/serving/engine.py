@@ -28,6 +28,7 @@ from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
+_NVIDIA: Final = "TensorRT-LLM, host analysis guide"
 _SAMPLES: Final = r"(?i)argmax|multinomial|sampl|top_?k|top_?p|sort|distribution_"
 
 
@@ -42,8 +43,14 @@ measure(
     "engine",
     lambda view: next((name for name, of in ENGINES if view.host_like(of).height), Missing("no_engine")),
     unit="text",
+).says(
+    "The serving engine: `vllm`, `sglang` or `tensorrt_llm`.",
+    "the first of them whose name for a step, or whose code, the host's ranges hold",
 )
-measure("phases", _phases, unit="text")
+measure("phases", _phases, unit="text").says(
+    "The phases of the used steps of a server: `prefill`, `decode`, `mixed`, `verify`; `unnamed` is none of them.",
+    "from the marks of the steps, or else from the kernels of forward passes",
+)
 
 
 def _prefills(view: DeviceView) -> pl.DataFrame:
@@ -76,11 +83,30 @@ def _prefill_time(view: DeviceView) -> Intervals:
 of_steps = of_devices(__name__, needs=_NEEDS, unknown=_no_steps)
 measure_prefills = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_prefills)
 
-measure_prefills("prefill_idle_share", lambda view: 1 - _part(view.once(_prefills), "busy_ns", "period_ns"))
-measure_prefills("prefill_launch_share", lambda view: _part(view.once(_prefills), "launching_ns", "host_ns"))
-measure_prefills("prefill_launch_part", lambda view: _launch_part(view, _prefill_time(view)))
-of_steps("decode_communication_share", lambda view: _part(view.once(decode_steps), "communicating_ns", "busy_ns"))
-of_steps("prefill_communication_share", lambda view: _part(view.once(_prefills), "communicating_ns", "busy_ns"))
+measure_prefills("prefill_idle_share", lambda view: 1 - _part(view.once(_prefills), "busy_ns", "period_ns")).says(
+    "Part of the steps that prefill in which the device idles.",
+    "1 - busy time / time from each such step's first op to the next step's first op",
+    _NVIDIA,
+)
+measure_prefills("prefill_launch_share", lambda view: _part(view.once(_prefills), "launching_ns", "host_ns")).says(
+    "Part of the steps that prefill in which the host is inside calls that launch.",
+    "union of calls that launch kernels or graphs / time from mark to mark on the host",
+    _NVIDIA,
+)
+measure_prefills("prefill_launch_part", lambda view: _launch_part(view, _prefill_time(view))).says(
+    "How much of the waiting for launches lies in steps that prefill.",
+    "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
+)
+of_steps("decode_communication_share", lambda view: _part(view.once(decode_steps), "communicating_ns", "busy_ns")).says(
+    "Communication in decode steps; 0 where none decodes.",
+    "time of collectives / busy time, both in decode steps",
+    _NVIDIA,
+)
+of_steps("prefill_communication_share", lambda view: _part(view.once(_prefills), "communicating_ns", "busy_ns")).says(
+    "Communication in steps that prefill; 0 where none prefills.",
+    "time of collectives / busy time, both in steps that prefill",
+    _NVIDIA,
+)
 
 
 def _part_of_decoding(view: DeviceView, when: Intervals) -> float:
@@ -144,29 +170,74 @@ measure_decoding = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_un
 measure_waits = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_waits)
 measure_stalls = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_requests)
 
-measure_waits("decode_idle_share", lambda view: 1 - _part(view.once(decode_steps), "busy_ns", "period_ns"))
-measure_waits("decode_launch_share", lambda view: _part(view.once(decode_steps), "launching_ns", "host_ns"))
+measure_waits("decode_idle_share", lambda view: 1 - _part(view.once(decode_steps), "busy_ns", "period_ns")).says(
+    "Part of the decode steps in which the device idles.",
+    "1 - busy time / time from each decode step's first op to the next step's first op",
+    _NVIDIA,
+)
+measure_waits("decode_launch_share", lambda view: _part(view.once(decode_steps), "launching_ns", "host_ns")).says(
+    "Part of the decode steps in which the host is inside calls that launch.",
+    "union of calls that launch kernels or graphs / time from mark to mark on the host",
+    _NVIDIA,
+)
 measure_waits(
     "decode_single_kernels",
     lambda view: float(view.once(decode_steps)["single"].sum()) / view.once(decode_steps).height,
+).says(
+    "Kernels per decode step that no CUDA graph launches.",
+    "kernels of the decode steps whose call is no launch of a graph / decode steps",
 )
-measure_waits("decode_launch_part", lambda view: _launch_part(view, view.once(decode_time)))
+measure_waits("decode_launch_part", lambda view: _launch_part(view, view.once(decode_time))).says(
+    "How much of the waiting for launches lies in decode steps.",
+    "idle time in host-bound gaps of at most {launch_gap} inside decode steps / all of it; 0 without such gaps",
+)
 measure_waits(
     "decode_gap_share",
     lambda view: _part_of_decoding(view, view.once(_before_launch)),
     where=stretches(lambda view: Intervals.of(*view.once(gaps_between)), "between two decode steps"),
+).says(
+    "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
+    "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
+    "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
+    _NVIDIA,
 )
-measure_waits("decode_gap_us", _gap_us)
-measure_waits("decode_gap_ms", lambda view: view.per_step_ms(view.once(_idle).total))
-measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum())))
-measure_waits("decode_gap_causes", lambda view: in_words(view, times_by_range(view, view.once(_before_launch))))
+measure_waits("decode_gap_us", _gap_us).says(
+    "The median gap between two decode steps.",
+    "median time from the last op of a decode step to the first of the decode step that follows it",
+)
+measure_waits("decode_gap_ms", lambda view: view.per_step_ms(view.once(_idle).total)).says(
+    "Time per step in which the device idles between two decode steps.",
+    "idle time as in decode_gap_share, launches of graphs included: who schedules ahead launches ahead / steps",
+)
+measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum()))).says(
+    "Time per step in which the device works on decode steps.", "busy time of the decode steps / steps"
+)
+measure_waits("decode_gap_causes", lambda view: in_words(view, times_by_range(view, view.once(_before_launch)))).says(
+    "What the host did in the gaps between decode steps, as far as it was recorded.",
+    "the three outermost ranges with the most time in them",
+)
 measure_decoding(
     "sampling_share", lambda view: _part_of_decoding(view, spans(view.once(_sampling))), where=longest(_sampling)
+).says(
+    "Part of the decode steps in which kernels sample.",
+    "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "
+    "/ time of the decode steps",
 )
-measure_decoding("sampling_kernels", lambda view: view.once(_sampling).height / view.once(decode_steps).height)
-measure_decoding("sampling_ms", lambda view: view.per_step_ms(spans(view.once(_sampling)).total))
-measure_stalls("prefill_stall_ms", lambda view: view.once(_stall_ns) / 1e6)
-measure_stalls("prefill_stall_ratio", _stall_ratio)
+measure_decoding("sampling_kernels", lambda view: view.once(_sampling).height / view.once(decode_steps).height).says(
+    "Kernels per decode step that sample.", "their number / decode steps"
+)
+measure_decoding("sampling_ms", lambda view: view.per_step_ms(spans(view.once(_sampling)).total)).says(
+    "Time per step of kernels that sample.", "their time / steps"
+)
+measure_stalls("prefill_stall_ms", lambda view: view.once(_stall_ns) / 1e6).says(
+    "The longest time for which prefills hold up requests that decode.",
+    "longest run of prefill and mixed steps after a decode step, before one with more requests than they had, on the "
+    "device",
+    "generation stalls: Sarathi-Serve (OSDI 2024)",
+)
+measure_stalls("prefill_stall_ratio", _stall_ratio).says(
+    "How many typical decode steps the longest stall by prefills lasts.", "prefill_stall_ms / median decode step"
+)
 
 
 _LINEAR: Final = r"^aten::linear$"
@@ -193,5 +264,12 @@ def _tokens(view: DeviceView) -> float:
 
 of_generation = of_devices(__name__, needs=("host_ops", "host_ops.shapes"))
 
-of_generation("generation_tokens", lambda view: view.once(_tokens))
-of_generation("repeated_tokens_share", lambda view: 1 - 1 / view.once(_tokens))
+of_generation("generation_tokens", lambda view: view.once(_tokens)).says(
+    "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
+    "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
+    "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
+    "own choice: four, 90 %",
+)
+of_generation("repeated_tokens_share", lambda view: 1 - 1 / view.once(_tokens)).says(
+    "Part of the tokens of a step of generation that the step before computed, too.", "1 - 1 / generation_tokens"
+)

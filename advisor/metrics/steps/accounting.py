@@ -182,4 +182,7 @@ def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]
 # of TensorFlow and JAX more than memcpy_share where the call that copies returns only when it is done
 of_devices(__name__, needs=("device_ops",), unknown=unknown_kernels)(
     "exposed_memcpy_share", lambda view: int(view.once(_parts)["memcpy"].sum()) / view.total_ns
+).says(
+    "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
+    "(union of kernels and copies - union of kernels) inside the steps / step time",
 )

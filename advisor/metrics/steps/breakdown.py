@@ -69,22 +69,18 @@ def step_table(view: DeviceView) -> pl.DataFrame:
     )
 
 
-measure = of_devices(__name__)
+measure = of_devices(__name__, source=_SOURCE)
 for _name, _meaning in CATEGORIES.items():
-    _details: Details = {
-        "words": {
-            "meaning": f"Part of the step in which {_meaning}.",
-            "formula": f"time of {_name} outside {_before(_name)} / step time; "
-            f"of TensorFlow and JAX {_of_tensorflow(_name)}",
-            "source": _SOURCE,
-        }
-    }
-    if _name == "input":
-        _details["where"] = places(_requests)
+    _details: Details = {"where": places(_requests)} if _name == "input" else {}
     if _name not in _ON_DEVICE:
         _details["needs"] = ("device_ops.start_ns",)
-    measure(f"{_name}_share", partial(_share, category=_name), **_details)
-measure("input_exposed_ms", lambda view: view.per_step_ms(view.once(_swept_ns)["input"]))
+    measure(f"{_name}_share", partial(_share, category=_name), **_details).says(
+        f"Part of the step in which {_meaning}.",
+        f"time of {_name} outside {_before(_name)} / step time; of TensorFlow and JAX {_of_tensorflow(_name)}",
+    )
+measure("input_exposed_ms", lambda view: view.per_step_ms(view.once(_swept_ns)["input"])).says(
+    "Time per step that passes waiting for input.", "input_share x step_mean_ms"
+)
 
 
 _OF_HOST: Final = [f"{cause}_ns" for cause in ("host_bound", "sync", *HOST_RANGES)]

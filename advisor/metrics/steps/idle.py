@@ -97,31 +97,56 @@ def _words(cause: str) -> str:
     return idle_causes.IDLE_CAUSES[cause].meaning
 
 
-measure = of_devices(__name__, needs=_NEEDS)
-of_lateness = of_devices(__name__, needs=_NEEDS, unknown=unknown_idle)
+measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS)
+of_lateness = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=unknown_idle)
 of_devices_work = of_devices(__name__, needs=("device_ops",))
 
-of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=("device_ops.start_ns",))
-of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",))
+of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=("device_ops.start_ns",)).says(
+    "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
+    "union of the device's ops over all streams inside the steps / step time",
+)
+of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",)).says(
+    "Part of the step in which nothing runs on the device; its causes are parts of it.", "1 - device_busy_share"
+)
 for _code, _cause in idle_causes.IDLE_CAUSES.items():
     measure(
         f"{_code}_idle_share",
         partial(_cause_share, cause=_code),
         needs=("device_ops.dur_ns",) if _code in _AMONG_KERNELS else (),
         where=waits_that_cost if _code == "sync" else _longest(_code),
-        words={
-            "meaning": f"Part of the step in which the device idles and {_cause.meaning}.",
-            "formula": f"idle time, all streams merged, in which {_cause.rule} / step time",
-            "source": _SOURCE,
-        },
+    ).says(
+        f"Part of the step in which the device idles and {_cause.meaning}.",
+        f"idle time, all streams merged, in which {_cause.rule} / step time",
     )
 of_lateness(
     "launch_gap_share", lambda view: float(_short_ns(view).sum()) / view.total_ns, where=_longest("host_bound", SHORT)
+).says(
+    "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
+    "by op.",
+    "host-bound idle time in gaps of at most {launch_gap} / step time",
 )
-of_lateness("launch_gaps_per_step", lambda view: len(_short_ns(view)) / view.steps.height)
-of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~SHORT))
-measure("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown"))
+of_lateness("launch_gaps_per_step", lambda view: len(_short_ns(view)) / view.steps.height).says(
+    "How often per step the device waits for the host to launch, up to {launch_gap} each.",
+    "host-bound gaps of at most {launch_gap} / steps",
+)
+of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~SHORT)).says(
+    "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
+    "host-bound idle time in gaps of over {launch_gap} / step time",
+)
+measure("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown")).says(
+    "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
+    "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",
+)
 of_devices(__name__)(
     "graph_pause_share", lambda view: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0
+).says(
+    "Part of the step in short pauses between the nodes of a CUDA graph: recording nodes makes such pauses itself.",
+    "idle time of at most {queued_gap} each between ops of one launch of a CUDA graph / step time; 0 without graphs",
+    _SOURCE,
 )
-of_devices_work("idle_causes", _causes, unit="text", needs=("device_ops.start_ns",))
+of_devices_work("idle_causes", _causes, unit="text", needs=("device_ops.start_ns",)).says(
+    "The causes of the idle time, the largest first.",
+    "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
+    "of host-bound idle time that apart which lies in gaps of over {launch_gap} with nothing recorded on the host",
+    _SOURCE,
+)

@@ -15,6 +15,10 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import ms
 
+_SOURCE: Final = (
+    "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
+    "the ops of any other step or more, or the only reductions of gradients or updates of weights"
+)
 _MOST_NAMES: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the extra time
 
@@ -68,13 +72,25 @@ def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))
 
 
-measure = of_devices(__name__, unknown=_unmarked)
-measure("recurring_steps", lambda view: _recurring(view).height, where=as_places(_recurring, "steps"), unit="count")
+measure = of_devices(__name__, source=_SOURCE, unknown=_unmarked)
+measure(
+    "recurring_steps", lambda view: _recurring(view).height, where=as_places(_recurring, "steps"), unit="count"
+).says("Steps that do more than the others, at regular intervals.", "count; they are used as the others are")
 measure(
     "recurring_every",
     lambda view: next(iter(_recurring(view)["step"].sort().diff(null_behavior="drop")), 0),
     unit="count",
+).says("How many steps lie from one step with more work to the next; 0 where there is none.", "count")
+measure("recurring_excess_ms", lambda view: view.per_step_ms(float(_excess_ns(view).sum()))).says(
+    "What steps with more work, at regular intervals, add to the mean step.",
+    "sum over them of max(0, step - median of the other used steps) / used steps",
 )
-measure("recurring_excess_ms", lambda view: view.per_step_ms(float(_excess_ns(view).sum())))
-measure("recurring_work", _in_words, unit="text")
-measure("updates_alike", lambda view: int(_updates_alike(view)), unit="count")
+measure("recurring_work", _in_words, unit="text").says(
+    "What runs longer in a step with more work than in another step, the most time first.",
+    "ranges and ops by their own time per step, without waits for the device, less that in the other used steps; a"
+    " tenth of the excess or more",
+)
+measure("updates_alike", lambda view: int(_updates_alike(view)), unit="count").says(
+    "1 where every step updates the weights, and steps with more work no more often than others; else 0.",
+    "1 if an optimizer of PyTorch steps in each used step, and in none with more work more often than in another",
+)

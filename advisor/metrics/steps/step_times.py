@@ -1,6 +1,7 @@
 """How long the steps take and how even they are, what they would take with one thing changed, and on what they run."""
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -37,13 +38,34 @@ def recorded_steps(view: DeviceView) -> pl.DataFrame:
 
 of_recording = of_devices(__name__, needs_steps=False)
 measure = of_devices(__name__)
-of_recording("steps", lambda view: view.steps.height if view.total_ns else 0, unit="count")
-of_recording("steps_cut", lambda view: view.cut, unit="count")
-measure("step_ms", lambda view: float(np.median(view.steps["dur_ns"].to_numpy() / 1e6)))
-measure("step_mean_ms", lambda view: float((view.steps["dur_ns"].to_numpy() / 1e6).mean()))
-measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_numpy().mean() / 1e6))
-measure("whole_step_mean_ms", _whole_ms)
-measure("step_cv", _step_cv, unit="ratio")
+of_recording("steps", lambda view: view.steps.height if view.total_ns else 0, unit="count").says(
+    "Steps used.", "number of steps left after `--steps`"
+)
+of_recording("steps_cut", lambda view: view.cut, unit="count").says(
+    "Steps left out because the file ends early.", "marked steps that may lack device work"
+)
+measure("step_ms", lambda view: float(np.median(view.steps["dur_ns"].to_numpy() / 1e6))).says(
+    "Typical step time.", "median over the used steps of (next step's start - its own start)"
+)
+measure("step_mean_ms", lambda view: float((view.steps["dur_ns"].to_numpy() / 1e6).mean())).says(
+    "Mean step time. Shares and savings are parts of it.", "sum of the periods / steps"
+)
+measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_numpy().mean() / 1e6)).says(
+    "Mean step time with the steps left out as uneven: what the saving of such steps is relative to.",
+    "sum of the complete steps / their number",
+)
+measure("whole_step_mean_ms", _whole_ms).says(
+    "Mean step time with the uneven steps, if these add 5 % or more to it: shares and savings are parts of it then.",
+    "sum of the used and uneven steps, without a first one that starts up, / their number",
+)
+measure("step_cv", _step_cv, unit="ratio").says(
+    "Unevenness of the steps.", "sample standard deviation / mean of the step times"
+)
+
+
+_SOURCE: Final = (
+    "advisor.whatif.replay, after Daydream (USENIX ATC 2020); 5 % as in ByteDance's straggler study (OSDI 2025)"
+)
 
 
 def _input_ms(view: DeviceView) -> float:
@@ -69,13 +91,23 @@ def _bare_copies(view: DeviceView) -> Intervals:
     return spans(view.ops.filter(is_copy)) - spans(view.ops.filter(~is_copy))
 
 
-of_changed = of_devices(__name__)
-of_launches = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
-of_launches("replay_error", _on_device(replay_error), unit="ratio")
-of_launches("replayed_steps", _on_device(replayed_steps))
-of_changed("input_gain_ms", _input_ms)
-of_changed("input_copy_gain_ms", _copies_ms)
-of_launches.gain("sync", lambda view: without_waits(int(view.once(gaps)["sync_ns"].sum())))
+of_changed = of_devices(__name__, source=_SOURCE)
+of_launches = of_devices(__name__, source=_SOURCE, needs=("device_ops", "device_ops.launch"))
+of_launches("replay_error", _on_device(replay_error), unit="ratio").says(
+    "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
+    "replayed step time / recorded step time - 1",
+)
+of_launches("replayed_steps", _on_device(replayed_steps)).says(
+    "How many of the used steps are replayed for savings.",
+    "longest run of consecutive used steps; of a long recording the first of them, with 100,000 calls at most",
+)
+of_changed("input_gain_ms", _input_ms).says("Step time saved if batches were always there in time.")
+of_changed("input_copy_gain_ms", _copies_ms).says(
+    "Copies of a step that may run beside kernels once batches are there in time, where no replay tells."
+)
+of_launches.gain("sync", lambda view: without_waits(int(view.once(gaps)["sync_ns"].sum()))).says(
+    "Step time saved if no call waited for the device."
+)
 
 
 def _name(view: DeviceView) -> str | Missing:
@@ -83,24 +115,49 @@ def _name(view: DeviceView) -> str | Missing:
     return view.facts.get("name") or (view.gpu.model if view.gpu else None) or Missing("device_nameless")
 
 
-of_recording("device_name", _name, unit="text", needs=("device_ops",))
+of_recording("device_name", _name, unit="text", needs=("device_ops",)).says(
+    "Name of the device as its driver reports it.", "as recorded"
+)
 of_recording(
     "capability", lambda view: view.facts.get("capability") or Missing("no_capability"), needs=("device_ops", "devices")
+).says("CUDA compute capability; on AMD the gfx version.", "major + minor / 10, as recorded")
+of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count").says(
+    "Whether the hardware table has this GPU: 0 where only its compute capability tells what it can do.",
+    "1 if it is certain which entry of the table it is, else 0",
 )
-of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count")
-of_recording("program_error", lambda view: str(view.process.get("error") or ""), unit="text")
-of_recording("driver_wait_ms", lambda view: (view.process.get("driver_wait_ns") or 0) / 1e6)
-of_recording("devices_used", lambda view: view.devices, unit="count")
+of_recording("program_error", lambda view: str(view.process.get("error") or ""), unit="text").says(
+    "The error that ends what the program printed to its standard error, without secrets.",
+    "the first of its last five lines that names an exception, a signal or a missing file, as Nsight Systems keeps it",
+)
+of_recording("driver_wait_ms", lambda view: (view.process.get("driver_wait_ns") or 0) / 1e6).says(
+    "How long the program has waited in the driver for one call when the recording ends.",
+    "time in which its only calls of the operating system are waits, three by the driver or more, as Nsight Systems "
+    "records them",
+)
+of_recording("devices_used", lambda view: view.devices, unit="count").says(
+    "Devices that the worker ran anything on.", "number of devices with device ops"
+)
 
 measure(
     "devices_visible",
     lambda view: Missing("no_device_description") if view.visible is None else view.visible,
     unit="count",
+).says(
+    "Devices that the worker's process sees.",
+    "devices that the profile describes",
+    "XProf's overview page, run environment",
 )
-measure("visible_devices", lambda view: ", ".join(view.visible_names), unit="text")
-measure("devices_working", lambda view: runs_of(view.working), unit="text")
+measure("visible_devices", lambda view: ", ".join(view.visible_names), unit="text").says(
+    "What the devices are called that the worker's process sees.", "as recorded"
+)
+measure("devices_working", lambda view: runs_of(view.working), unit="text").says(
+    "The devices on which the worker's process ran kernels.", "numbers of the devices with kernels"
+)
 measure(
     "devices_idle",
     lambda view: Missing("no_device_description") if view.visible is None else view.visible - len(view.used),
     unit="count",
+).says(
+    "How many of the devices that the worker's process sees it ran nothing on.",
+    "devices_visible - devices with any op, copies too",
 )

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,7 +14,6 @@ from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric
 from advisor.model.missing import Missing
 from advisor.whatif import loss
-from advisor.yamltree import Yaml
 from tests.tables import V100, kernel, measured, on_host, profile, step, union, view
 
 STEP = [step(1, 0, 100)]
@@ -37,21 +35,6 @@ def test_every_metric_is_documented():
     for of in METRICS.values():
         assert of.meaning.endswith(".")
         assert of.formula or "_ms" in of.name  # of what a change saves, the rules have it
-
-
-def test_words_are_those_of_metrics_of_the_module_beside_them():
-    modules = (path for path in Path(metric.__file__).parent.glob("*/*.yaml") if path.with_suffix(".py").exists())
-    for path in modules:
-        topic = ".".join(path.with_suffix("").parts[-2:])
-        words = Yaml(path.read_text("utf-8")).value
-        assert words.keys() == {name for name, of in METRICS.items() if of.topic == topic and of.words is None}, path
-        assert {key for row in words.values() for key in row} <= {"meaning", "formula", "source"}, path
-
-
-def test_words_name_limits(declare):
-    declare()("one_ms", lambda _: 1, words={"meaning": "Gaps of up to {launch_gap}.", "source": "a book"})
-    gaps = metric.METRICS["one_ms"]
-    assert (gaps.meaning, gaps.formula, gaps.source) == ("Gaps of up to 1 ms.", "", "a book")
 
 
 def test_every_meaning_stands_alone_because_evidence_is_sorted():
@@ -86,9 +69,9 @@ def declare(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_name_is_registered_once(declare):
-    declare()("step_ms", lambda _: 1)
+    declare()("step_ms", lambda _: 1).says("x", "x")
     with pytest.raises(ValueError, match="step_ms"):
-        declare()("step_ms", lambda _: 1)
+        declare()("step_ms", lambda _: 1).says("Again.", "x")
 
 
 @pytest.mark.parametrize(
@@ -96,14 +79,14 @@ def test_a_name_is_registered_once(declare):
     [("idle_ms", "ms"), ("idle_share", "share"), ("idle_part", "share"), ("ms_of_idle", "number")],
 )
 def test_a_metrics_unit_is_what_its_name_ends_in_unless_it_says_another(name: str, unit: str):
-    assert Metric(name, lambda: 1).unit == unit
-    assert Metric(name, lambda: 1, unit="count").unit == "count"
+    assert Metric(name, "x", lambda: 1).unit == unit
+    assert Metric(name, "x", lambda: 1, unit="count").unit == "count"
 
 
 def test_a_metric_needs_what_all_that_are_declared_with_it_need_and_what_it_needs_itself(declare):
     measure = declare(needs=("device_ops",))
-    measure("one_ms", lambda _: 1)
-    measure("other_ms", lambda _: 1, needs=("devices",))
+    measure("one_ms", lambda _: 1).says("x", "x")
+    measure("other_ms", lambda _: 1, needs=("devices",)).says("x", "x")
     assert [metric.METRICS[name].needs for name in ("one_ms", "other_ms")] == [
         ("device_ops",),
         ("device_ops", "devices"),
@@ -111,8 +94,15 @@ def test_a_metric_needs_what_all_that_are_declared_with_it_need_and_what_it_need
     assert [of.name for of in metric.topics()["host"]] == ["one_ms", "other_ms"]
 
 
+def test_a_source_that_all_share_is_said_once_and_one_may_have_another(declare):
+    measure = declare(source="a book")
+    measure("one_ms", lambda _: 1).says("x", "x")
+    measure("other_ms", lambda _: 1).says("x", "x", "a paper")
+    assert [metric.METRICS[name].source for name in ("one_ms", "other_ms")] == ["a book", "a paper"]
+
+
 def test_a_gain_is_what_a_change_saves_at_most(declare):
-    declare().gain("rain", lambda _: loss(10_000, 25_000))
+    declare().gain("rain", lambda _: loss(10_000, 25_000)).says("Step time saved without rain.")
     gain = metric.METRICS["rain_gain_ms"]
     assert (gain.value(view(PLAIN)), gain.unit) == (pytest.approx(0.025), "ms")
 
@@ -120,8 +110,8 @@ def test_a_gain_is_what_a_change_saves_at_most(declare):
 def test_a_reason_that_several_share_is_looked_for_once(declare):
     asked = []
     measure = declare(unknown=lambda view: asked.append(view) or Missing("no_shapes"))
-    measure("one_ms", lambda _: 1)
-    measure("other_ms", lambda _: 1)
+    measure("one_ms", lambda _: 1).says("x", "x")
+    measure("other_ms", lambda _: 1).says("x", "x")
     assert {metric.METRICS[name].value(view(PLAIN)) for name in ("one_ms",)} == {Missing("no_shapes")}
     seen = view(PLAIN)
     asked.clear()
@@ -129,16 +119,24 @@ def test_a_reason_that_several_share_is_looked_for_once(declare):
     assert len(asked) == 1
 
 
-def test_a_time_is_told_as_a_share_and_per_step(declare):
-    declare().time("rain", lambda _: union((10, 30), (90, 120)))
+def test_what_a_time_means_is_said_once(declare):
+    declare().time("rain", lambda _: union((10, 30), (90, 120))).says("in which it rains", "rain", "a book")
     share, ms = (metric.METRICS[name] for name in ("rain_share", "rain_ms"))
+    assert (share.meaning, share.formula, share.source) == (
+        "Part of the step in which it rains.",
+        "rain / step time",
+        "a book",
+    )
+    assert (ms.meaning, ms.formula, ms.unit) == ("Time per step in which it rains.", "rain / steps", "ms")
     seen = view(PLAIN)
     assert share.value(seen) == pytest.approx(0.3)  # 20 + 10 of 100 us
     assert ms.value(seen) == pytest.approx(0.03)
 
 
 def test_kernels_are_told_by_share_time_number_and_ops(declare):
-    declare().kernels("some", lambda seen: seen.once(kernels), ("share", "ms", "ops", "per_step"))
+    declare().kernels("some", lambda seen: seen.once(kernels), ("share", "ms", "ops", "per_step")).says(
+        "in some", "some"
+    )
     seen = view(PLAIN)
     values = {name: of.value(seen) for name, of in metric.METRICS.items()}
     assert values == {
@@ -152,10 +150,15 @@ def test_kernels_are_told_by_share_time_number_and_ops(declare):
 
 def test_both_ends_of_a_saving_are_worked_out_together(declare):
     asked = []
-    declare().saving("x", lambda view: asked.append(view) or (1.0, 2.0))
+    declare().saving("x", lambda view: asked.append(view) or (1.0, 2.0)).says("rest")
     seen = view(PLAIN)
     assert {name: of.value(seen) for name, of in metric.METRICS.items()} == {"x_least_gain_ms": 1, "x_gain_ms": 2}
     assert len(asked) == 1
+    least, most = metric.METRICS.values()
+    assert (least.meaning, most.meaning) == (
+        "Step time that rest saves at least.",
+        "Step time that rest saves at most.",
+    )
 
 
 def test_a_null_has_a_reason_and_a_value_none():
