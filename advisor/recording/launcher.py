@@ -17,7 +17,7 @@ from advisor.recording.inside import notes
 
 _INSIDE: Final = Path(notes.__file__).parent
 _SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
-_EVERY_S: Final = 5.0
+_EVERY_S: Final = 1.0
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
 
 Events: TypeAlias = tuple[Mapping[str, Any], ...]
@@ -52,7 +52,7 @@ def run(
 ) -> Outcome:
     """Run the command until it ends, hooked; signals are its own to handle.
 
-    `tell` is called every few seconds with what the processes noted so far.
+    `tell` is called every second with what the processes noted so far.
 
     Raises:
         UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.

@@ -17,6 +17,7 @@ from .loading import Loading, counted
 from .sampling import ENOUGH, MEAN_NS, Sampler
 
 _MOST_S = 10
+_FEW = 10  # samples: too few for a pace
 _EVERY_S = 0.3  # a worker writes down what it sampled
 
 LOADING = Loading()
@@ -34,8 +35,10 @@ class Stacks:
 
     @property
     def lacking_ms(self) -> float:
-        """How much longer it takes until there are enough samples, at most."""
-        return min(_MOST_S * 1e3, max(0, ENOUGH - self.sampler.samples) * MEAN_NS / 1e6)
+        """How much longer it takes until there are enough samples, at the pace so far, at most."""
+        sampler = self.sampler
+        each_ns = max(MEAN_NS, sampler.span_ns / sampler.samples) if sampler.samples >= _FEW else MEAN_NS
+        return min(_MOST_S * 1e3, max(0, ENOUGH - sampler.samples) * each_ns / 1e6)
 
     @property
     def is_over(self) -> bool:
