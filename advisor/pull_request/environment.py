@@ -41,41 +41,25 @@ class Target:
 
 @dataclass(frozen=True)
 class Api:
-    """A host's REST API: addresses below its root, with `{repo}` (or quoted, `{project}`) and the like; its fields.
+    """A host's REST API: addresses below its root, with `{repo}` (or quoted, `{project}`) and the like; its fields."""
 
-    Attributes:
-        name: The host's, for messages.
-        root: What follows the address of a server.
-        sign: What stands before the number of a pull request.
-        header: The header that takes the token, and what it says.
-        me: Method, address and body of the question whose the token is, and where in the answer its name stands.
-        notes: The comments of a pull request; `order` asks for them as they came.
-        note: One of them, which `edit` (a method) changes.
-        author: Where in a comment the name of who wrote it stands.
-        most: Characters that the host takes in one comment.
-        status: The status of a commit, `context` its field for a name, `failed` what it calls one that failed.
-        description: Characters that a status may say.
-        pulls: Open pull requests, where a job may not know its own.
-        check_runs: The check runs of a repository; None where the host has none.
-    """
-
-    name: str
-    root: str
-    sign: str
-    header: tuple[str, str]
-    me: tuple[str, str, object, tuple[str, ...]]
-    notes: str
+    name: str  # the host's, for messages
+    root: str  # what follows the address of a server
+    sign: str  # what stands before the number of a pull request
+    header: tuple[str, str]  # the header that takes the token, and what it says
+    me: tuple[str, str, object, tuple[str, ...]]  # whose the token is: method, address and body; where the name stands
+    notes: str  # the comments of a pull request; `order` asks for them as they came
     order: Mapping[str, str]
-    note: str
+    note: str  # one of them, which `edit` (a method) changes
     edit: str
-    author: tuple[str, str]
-    most: int
-    status: str
+    author: tuple[str, str]  # where in a comment the name of who wrote it stands
+    most: int  # characters that the host takes in one comment
+    status: str  # the status of a commit, `context` its field for a name, `failed` what it calls one that failed
     context: str
     failed: str
-    description: int
-    pulls: str | None = None
-    check_runs: str | None = None
+    description: int  # characters that a status may say
+    pulls: str | None = None  # open pull requests, where a job may not know its own
+    check_runs: str | None = None  # the check runs of a repository; None where the host has none
 
 
 @dataclass(frozen=True)

@@ -35,29 +35,17 @@ def _silent(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to try.
+    """How to try."""
 
-    Attributes:
-        fixes: Rules whose fixes to try; without these and `patches` all findings of a recording.
-        patches: `NAME:key=value,...` each.
-        within: Half-width of the interval to reach, as a share of the step.
-        budget_s: Seconds for all runs.
-        scratch: Run in a copy of the working folder.
-        keep_trackers: Leave trackers of experiments online.
-        may_repeat: Gets the files that the first run wrote; answers whether to run the program again.
-        tell: Gets the name of what is tried and the gain so far.
-        estimate: Gets the seconds that all trials will take, and how many they are.
-    """
-
-    fixes: Sequence[str] = ()
-    patches: Sequence[str] = ()
-    within: float = _WITHIN
-    budget_s: float = _BUDGET_S
-    scratch: bool = False
-    keep_trackers: bool = False
-    may_repeat: Callable[[Sequence[str]], bool] = _agree
-    tell: Callable[[str, Gain | None], None] = _silent
-    estimate: Callable[[float, int], None] = _silent
+    fixes: Sequence[str] = ()  # rules whose fixes to try; without these and `patches` all findings of a recording
+    patches: Sequence[str] = ()  # `NAME:key=value,...` each
+    within: float = _WITHIN  # half-width of the interval to reach, as a share of the step
+    budget_s: float = _BUDGET_S  # seconds for all runs
+    scratch: bool = False  # run in a copy of the working folder
+    keep_trackers: bool = False  # leave trackers of experiments online
+    may_repeat: Callable[[Sequence[str]], bool] = _agree  # of the files that a run wrote: whether to run again
+    tell: Callable[[str, Gain | None], None] = _silent  # gets the name of what is tried and the gain so far
+    estimate: Callable[[float, int], None] = _silent  # gets seconds and number of all trials
 
 
 @dataclass

@@ -92,13 +92,7 @@ class Steps:
 
 
 class Phases(Steps):
-    """Advances by one at each end of a step, from the last skipped one on.
-
-    Attributes:
-        phase: `before`, `warm`, `active`, `settle`, `after`, `sample`, then `over`.
-        steps: The number of the step that goes on, from 0: the program's own, those skipped included.
-        path: Of the recording, once it is written.
-    """
+    """Advances by one at each end of a step, from the last skipped one on."""
 
     def __init__(
         self, profiler: Profiler, active: int, marker: str | None, skipped: int = 0, stacks: Stacks | None = None
@@ -106,8 +100,9 @@ class Phases(Steps):
         self.profiler, self.active, self.marker = profiler, active, marker
         self.stacks, self.collections = stacks or Stacks(samples=False), Collections(profiler)
         self.before = self.profiled = self.after = self.sampled = Times()
-        self.phase, self.steps = "start", skipped
-        self.path = None
+        self.phase = "start"  # then `before`, `warm`, `active`, `settle`, `after`, `sample`, `over`
+        self.steps = skipped  # number of the step that goes on, from 0: the program's own, those skipped included
+        self.path = None  # of the recording, once it is written
         self.lap: Lap | None = None
         self._left_over = 0
 

@@ -18,30 +18,20 @@ class Patch:
     """A change of a program that needs no change of its code.
 
     A patch refuses where it does not fit, and the program runs as it is. What it cannot prove counts as not applied.
-
-    Attributes:
-        name: By which rules and the command line know it.
-        framework: Whose modules it hooks; several names with spaces between them.
-        absent: Why it changed nothing where the program makes none of what it changes; empty where it tells itself.
-        toggles: Kinds of devices on which it can be switched between two steps; elsewhere it needs another process.
-        numerics: What it does to training: `same` numbers, `rounding` alone, or `changes`.
-        arguments: JSON Schemas by name.
-        hits: How many objects or calls it changed.
-        refusals: Codes of model/missing.yaml (`patch_...`) with their facts, each once.
     """
 
-    name = ""
-    framework = ""
-    absent = ""
-    toggles: Tuple[str, ...] = ()
-    numerics = "same"
-    arguments: Schema = {}
+    name = ""  # by which rules and the command line know it
+    framework = ""  # whose modules it hooks; several names with spaces between them
+    absent = ""  # why it changed nothing where the program makes none of what it changes; empty where it tells itself
+    toggles: Tuple[str, ...] = ()  # kinds of devices on which two steps may differ in it; else it needs another process
+    numerics = "same"  # what it does to training: `same` numbers, `rounding` alone, or `changes`
+    arguments: Schema = {}  # JSON Schemas by name
 
     def __init__(self, values: Dict[str, Any]) -> None:
         self.values = values
         self.on = True
-        self.hits = 0
-        self.refusals: Dict[str, Dict[str, Any]] = {}
+        self.hits = 0  # objects or calls that it changed
+        self.refusals: Dict[str, Dict[str, Any]] = {}  # codes of model/missing.yaml (`patch_...`), with their facts
 
     @classmethod
     def checked(cls, values: Dict[str, Any]) -> Dict[str, Any]:
