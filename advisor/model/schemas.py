@@ -7,24 +7,12 @@ from polars.datatypes import DataType, DataTypeClass
 
 from advisor.vocabulary.limits import table
 
-DEVICE_OP_KINDS: Final = pl.Enum(["kernel", "collective", "memcpy", "memset"])
-HOST_OP_KINDS: Final = pl.Enum(
-    [
-        *("op", "runtime", "sync", "allocator", "input", "collective", "annotation", "module", "python"),
-        *("compile", "start_up", "gc", "step", "overhead"),
-        "pipeline",  # a stage of the input pipeline at work; `input` is the request that waits for it
-    ]
-)
-MEMORY_KINDS: Final = pl.Enum(["pageable", "pinned", "device", "managed"])
+_WRITTEN: Final = table(__file__, "tables")
+_KINDS: Final = {of: pl.Enum(kinds) for of, kinds in _WRITTEN["kinds"].items()}
+DEVICE_OP_KINDS, HOST_OP_KINDS, MEMORY_KINDS = _KINDS.values()
 TEXT: Final = pl.Categorical()
 
 Schema = dict[str, DataType | DataTypeClass]
-_KINDS: Final[Schema] = {
-    "Text": TEXT,
-    "DeviceOpKind": DEVICE_OP_KINDS,
-    "HostOpKind": HOST_OP_KINDS,
-    "MemoryKind": MEMORY_KINDS,
-}
 
 
 def _type(written: Any) -> DataType | DataTypeClass:  # noqa: ANN401 - a word, list or mapping
@@ -32,11 +20,10 @@ def _type(written: Any) -> DataType | DataTypeClass:  # noqa: ANN401 - a word, l
         return pl.List(_type(*written))
     if isinstance(written, dict):
         return pl.Struct({name: _type(inner) for name, inner in written.items()})
-    of_word: DataType | DataTypeClass = _KINDS.get(written) or getattr(pl, written)
+    of_word: DataType | DataTypeClass = TEXT if written == "Text" else _KINDS.get(written) or getattr(pl, written)
     return of_word
 
 
-_WRITTEN: Final = table(__file__, "tables")
 STACKS, BATCHES = (_type(_WRITTEN["structs"][name]) for name in ("stack", "batch"))
 """A stack of Python that was sampled; a batch of sequences."""
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
-from advisor.analysis.device.op_work import factors, inputs, values_of, work
+from advisor.analysis.device.op_work import ELEMENTWISE, TABLES, factors, inputs, values_of, work
 from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs import hardware
 from advisor.inputs.names.kernel_words import kernel_name
@@ -18,39 +18,15 @@ from advisor.inputs.names.kernels import FAMILIES
 from advisor.model.profile import matches
 from advisor.text import largest_first, ms
 
-_FLOATS: Final = {
-    "float": "fp32",
-    "double": "fp64",
-    "c10::Half": "fp16",
-    "c10::BFloat16": "bf16",
-    **dict.fromkeys((f"c10::Float8_{form}" for form in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")), "fp8"),
-}
+_FLOATS: Final[dict[str, str]] = TABLES["floats"]
 _NO_TENSOR: Final = ("Scalar", "List")
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
 
-# Ops that give storage or another view of it, and compute nothing however long they take.
-_BOOKKEEPING: Final = r"""(?x)
-    ^(?:(?:new_)?empty\w* | \w*view\w* | _?reshape\w* | t | transpose | permute | expand\w* | as_strided\w* | slice
-    | select | narrow | split\w* | chunk | unbind | (?:un)?(?:squeeze|flatten)\w* | detach_? | alias | resolve_\w+
-    | resize_ | set_)$"""
-# The families of ops that compute on the host, by the name after `aten::`; the rest is "other".
-_ON_HOST: Final = (
-    ("gemm", r"^(?:mm|addmm|bmm|baddbmm|linear|matmul)$"),
-    ("attention", r"^_?scaled_dot_product"),
-    ("softmax", r"softmax"),
-    ("copy", r"^(?:copy_?|clone|contiguous|_to_copy)$"),
-    ("rng", r"^(?:native_dropout|bernoulli_?|normal_|uniform_|random_)"),
-    (
-        "elementwise",
-        r"""^(?:add|sub|rsub|mul|div|pow|sqrt|rsqrt|square|reciprocal|neg|abs|sign|exp2?|expm1|log(?:2|10|1p)?|sin|cos|tanh
-        |sigmoid|erf|gelu|silu|mish|(?:leaky_)?relu6?|elu|softplus|hardswish|hardtanh|threshold|clamp(?:_min|_max)?
-        |where|masked_fill|maximum|minimum|addcmul|addcdiv|lerp|fill|zero|eq|ne|lt|le|gt|ge
-        )_?(?:_backward)?$""",
-    ),
-)
+_BOOKKEEPING: Final = rf"^(?:{'|'.join(TABLES['bookkeeping'])})$"
+_ON_HOST: Final[dict[str, str]] = TABLES["on_host"] | {"elementwise": rf"^(?:fill|zero|{ELEMENTWISE})_?(?:_backward)?$"}
 
 TYPE_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 
@@ -160,9 +136,7 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
     columns = ("id", "worker", "name", "start_ns", "dur_ns", "step", "window", "thread")
     ops = view.once(step_ops).select(*columns, "parent").collect()
     bare = pl.col("name").cast(pl.String).str.strip_prefix("aten::")
-    family = pl.coalesce(
-        pl.when(bare.str.contains("(?x)" + pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST
-    )
+    family = pl.coalesce(pl.when(bare.str.contains(pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST.items())
     computing = pl.col("name").cast(pl.String).str.starts_with("aten::") & ~bare.str.contains(_BOOKKEEPING)
     families = ops.select("name").unique().filter(computing).with_columns(family=family)
     leaves = ops.filter(pl.col("dur_ns") >= _DISPATCH_NS, own_ns(ops) >= _OWN_SHARE * ops["dur_ns"]).join(

@@ -14,10 +14,11 @@ from advisor.vocabulary.limits import table
 
 MOST_ELEMENTS: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 
-_TABLES: Final = table(__file__, "op_work")
-_SIZES: Final[dict[str, int]] = _TABLES["sizes"]
-_CONVOLUTIONS: Final[dict[str, list[int | None]]] = _TABLES["convolutions"]
-_ATTENTIONS: Final[dict[str, tuple[int | None, int, bool]]] = _TABLES["attentions"]
+TABLES: Final = table(__file__, "op_work")
+_SIZES: Final[dict[str, int]] = TABLES["sizes"]
+_CONVOLUTIONS: Final[dict[str, list[int | None]]] = TABLES["convolutions"]
+_ATTENTIONS: Final[dict[str, tuple[int | None, int, bool]]] = TABLES["attentions"]
+ELEMENTWISE: Final = "|".join(TABLES["elementwise"])
 _FIRST_FACTOR: Final = {"addmm": 1, "baddbmm": 1, "_addmm_activation": 1}
 _FACTORS: Final = 2
 # Ops of other libraries: of two matrices whose inner sides agree, the name says that they are multiplied.
@@ -279,10 +280,6 @@ def _rows(call: _Call) -> Work:
     return _moves(2 * index.elements * prod(table.shape[1:]) * (table.size or 0) + index.nbytes)
 
 
-_ELEMENTWISE: Final = r"""(?x)
-    (?:add|sub|rsub|mul|div|pow|sqrt|rsqrt|square|reciprocal|neg|abs|sign|exp2?|expm1|log(?:2|10|1p)?|sin|cos|tanh
-    |sigmoid|erf|gelu|silu|mish|(?:leaky_)?relu6?|elu|softplus|hardswish|hardtanh|clamp(?:_min|_max)?|where
-    |masked_fill|maximum|minimum|addcmul|addcdiv|lerp|eq|ne|lt|le|gt|ge|threshold)_?(?:_backward)?$"""
 _OF_PYTORCH: Final[tuple[tuple[re.Pattern[str], _Formula], ...]] = tuple(
     (re.compile(pattern), formula)
     for pattern, formula in (
@@ -293,7 +290,7 @@ _OF_PYTORCH: Final[tuple[tuple[re.Pattern[str], _Formula], ...]] = tuple(
         (rf"(?:{'|'.join(_ATTENTIONS)})$", _attention),
         (r"(?:fill|zero)_$", _passes(1)),
         (r"copy_$", _copy),
-        (_ELEMENTWISE, _elementwise),
+        (rf"(?:{ELEMENTWISE})_?(?:_backward)?$", _elementwise),
         (r"(?:(?:native|cudnn|miopen)_(?:layer|batch|group)_norm|_fused_rms_norm|_(?:log_)?softmax)$", _passes(2)),
         (r"(?:(?:native|cudnn|miopen)_(?:layer|batch|group)_norm|_(?:log_)?softmax)_backward(?:_data)?$", _passes(3)),
         (r"(?:sum|mean|amax|amin|max|min|norm|linalg_vector_norm|var|std|argmax|argmin|any|all)$", _passes(1)),

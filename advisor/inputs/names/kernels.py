@@ -15,34 +15,7 @@ import polars as pl
 
 from advisor.vocabulary import limits
 
-FAMILIES = pl.Enum(
-    [
-        "gemm",  # matrix times matrix, with the steps that finish one (split-K sums, epilogues)
-        "gemv",  # matrix times vector and dot products: bound by memory
-        "convolution",  # with its offset tables, tile transforms and im2col
-        "attention",  # fused attention only: the unfused kind is gemm, softmax, gemm
-        "normalisation",
-        "softmax",
-        "reduction",  # with losses
-        "elementwise",  # with fills
-        "copy",
-        "cast",  # conversions from type to type, as far as the name tells them from copies
-        "cat",
-        "layout",  # NCHW to NHWC and back, other transposes
-        "index",  # gather, scatter, permutation, routing to experts, writes to a key-value cache
-        "sort",  # sort, scan, top-k, unique
-        "embedding",
-        "pooling",
-        "rng",  # random numbers and dropout
-        "optimizer",  # one kernel over many tensors: the fused and foreach implementations
-        "quantisation",
-        "collective",
-        "fused_collective",  # a product and its exchange in one kernel: how long it does either is not in its name
-        "compiled",  # fused by a compiler: Inductor, nvFuser, XLA
-        "other",
-    ]
-)
-
+FAMILIES: Final = pl.Enum(limits.table(__file__, "families"))
 COLLECTIVES = (
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
     *("send", "recv", "send_recv", "barrier"),
