@@ -95,9 +95,10 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
     Code that is compiled at run time is launched through the driver. The device idles for 10 ms or more before the
     kernel's first launch, in the same op or until its thread loads a module, and never again half as long before the
-    same kernel.
+    same kernel. Before its first op a device idles from the first call on.
     """
-    waits = _waits(device)
+    first = host.filter(pl.col("kind").is_in(DRIVER_CALLS))["start_ns"].min()
+    waits = _waits(device, pl.lit(first, pl.Int64))
     if not (waits["idle_ns"] >= _COMPILES_NS).any():
         return waits.clear()
     modules = host.filter(matches(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
@@ -130,9 +131,9 @@ def _loads_module(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
     return np.isin(np.arange(rows.height), since["index"].to_numpy())
 
 
-def _waits(device: pl.DataFrame) -> pl.DataFrame:
+def _waits(device: pl.DataFrame, first_ns: pl.Expr) -> pl.DataFrame:
     """Kernels with the idle time of their device before them: name, launch, start_ns, idle_ns."""
-    end = END_NS.cum_max().shift(1).over("device")
+    end = END_NS.cum_max().shift(1).over("device").fill_null(first_ns)
     ordered = device.sort("start_ns").with_columns(idle_ns=(pl.col("start_ns") - end).clip(0).fill_null(0))
     return ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
 

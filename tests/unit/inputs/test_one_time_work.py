@@ -46,6 +46,7 @@ def test_a_module_loaded_in_the_silence_was_made_in_it():
     assert compiled(*jit(0, 150), load=140_000, **after) == [("compilation of fused_add", 100, 150_000)]
     assert compiled(*jit(0, 150), load=50, **after) == []
     assert compiled(*jit(0, 150), *jit(200_000, 100), load=140_000, **after) == []
+    assert compiled(jit(0, 150)[1], load=50, **after) == [("compilation of fused_add", 50, 150_050)]
 
 
 def test_a_kernel_of_the_library_is_not_compiled_and_a_short_wait_is_no_compiler():

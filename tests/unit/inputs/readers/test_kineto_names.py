@@ -50,6 +50,7 @@ def test_every_vendors_runtime_is_a_runtime():
         ("python", "nn.Module: Linear_0", "module"),
         ("python", "torch/nn/modules/module.py(1532): _call_impl", "python"),
         ("python", "torch/_inductor/compile_fx.py(1): compile_fx_inner", "compile"),
+        ("python", "torch/_inductor/compile_fx.py(1): wrapper", "python"),
         ("annotation", "FusionKernelRuntime::compileFusionParallel", "compile"),
         ("annotation", "FusionKernelRuntime::FusionKernelRuntime", "compile"),
         ("annotation", "FusionExecutorCache::getKernelRuntimeFor::compileNewKRT", "compile"),
