@@ -205,6 +205,14 @@ def test_it_steps_aside_when_the_program_uses_the_signal_or_becomes_another(
     assert not sampler.is_on
 
 
+@pytest.mark.parametrize(("samples", "span_ms", "lacks_ms"), [(100, 2000, 8000), (5, 2000, 7425), (500, 2000, 0)])
+def test_what_samples_still_take_is_at_their_pace_or_at_that_of_steps(samples: int, span_ms: int, lacks_ms: float):
+    """400 of 20 ms; five are too few for a pace, so 495 of 10 ms, half as long again for waits for a CPU."""
+    stacks = Stacks()
+    stacks.sampler.samples, stacks.sampler.span_ns = samples, span_ms * 1_000_000
+    assert stacks.lacking_ms(1.5) == lacks_ms
+
+
 def test_another_thread_samples_nothing(sampler: Sampler):
     began: list[bool] = []
     thread = threading.Thread(target=lambda: began.append(sampler.start()))

@@ -47,6 +47,7 @@ class Collections:
 
 _WARM_UP = 2
 _SETTLE = 2
+_PROFILER_MS = 1000  # to start and to write: one to two seconds on two cores
 _LEAST = 3  # steps that a median rests on where the program ends early
 FORMAT = 1
 
@@ -148,9 +149,14 @@ class Phases(Steps):
     def rest(self) -> dict[str, Any] | None:
         if self.phase != "warm":
             return None
-        steps = self._left_over + _SETTLE + 2 * self.active
-        sampled_ms = self.active * (self.before.step_ms or 0)
-        return {"step_ms": self.before.step_ms, "steps": steps, "more_ms": max(0, self.stacks.lacking_ms - sampled_ms)}
+        steps, step_ms = self._left_over + _SETTLE + 2 * self.active, self.before.step_ms or 0.0
+        delay_ms = self.before.run_delay_ms or 0.0
+        sampling_ms = self.stacks.lacking_ms(1 + delay_ms / step_ms if step_ms else 1) - self.active * step_ms
+        return {
+            "step_ms": self.before.step_ms,
+            "steps": steps,
+            "more_ms": _PROFILER_MS + steps * delay_ms + max(0, sampling_ms),
+        }
 
     def _begin(self, phase: str, result: object) -> None:
         self.profiler.settle(result)

@@ -33,11 +33,13 @@ class Stacks:
         self.steps = 0
         self._until_s = 0.0
 
-    @property
-    def lacking_ms(self) -> float:
-        """How much longer it takes until there are enough samples, at the pace so far, at most."""
+    def lacking_ms(self, stretch: float) -> float:
+        """How much longer it takes until there are enough samples, at the pace so far, at most.
+
+        Of too few samples the pace is that of steps, which waits for a CPU make so many times as long.
+        """
         sampler = self.sampler
-        each_ns = max(MEAN_NS, sampler.span_ns / sampler.samples) if sampler.samples >= _FEW else MEAN_NS
+        each_ns = sampler.span_ns / sampler.samples if sampler.samples >= _FEW else MEAN_NS * stretch
         return min(_MOST_S * 1e3, max(0, ENOUGH - sampler.samples) * each_ns / 1e6)
 
     @property
