@@ -12,6 +12,7 @@ from advisor.text import count, listing, ms, one_line
 _LONGEST: Final = 80
 _BUSY: Final = 0.2  # of a step: with so much of it spent waiting for a CPU, the machine shows in the recording
 _AHEAD: Final = 18  # steps from those skipped to the middle of the recorded: ten timed, two to warm up, six recorded
+_OFTEN: Final = 0.2  # of the steps: no checkpoint comes so often
 _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
 _UNHOOKED: Final = f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
@@ -158,9 +159,11 @@ def _long_steps(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
     if not tails:
         return ""
     tail = max(tails, key=lambda tail: float(tail["long_ms"]))
+    is_usual = tail["long"] > _OFTEN * tail["steps"]
+    cause = "maybe because steps grow" if is_usual else "maybe for a checkpoint or an evaluation"
     return (
         f"not in the recording: {tail['long']:,} of the {count(tail['steps'], 'step')} after it took over five times as"
-        f" long ({ms(tail['long_ms'])} of {ms(tail['all_ms'])}), maybe for a checkpoint or an evaluation;"
+        f" long ({ms(tail['long_ms'])} of {ms(tail['all_ms'])}), {cause};"
         f" `--skip {max(0, tail['first'] - _AHEAD)}` records the first of them"
     )
 

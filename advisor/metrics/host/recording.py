@@ -243,6 +243,8 @@ def _pace_ends_ms(view: DeviceView) -> tuple[float, float]:
     """The step at the begin and at the end of the run; the former twice if it does not grow steadily."""
     pace = np.asarray(view.process["pace_ms"], np.float64)
     first, last = float(np.median(pace[:_ENDS])), float(np.median(pace[-_ENDS:]))
+    earlier = [ms for ms in (view.process.get("before_ms"), view.process.get("after_ms")) if ms is not None]
+    pace = np.asarray([*earlier, *pace])
     longer = np.sign(pace[None, :] - pace[:, None])[np.triu_indices(len(pace), 1)]
     is_steady = len(longer) > 0 and longer.mean() >= _STEADY
     return (first, last) if is_steady else (first, first)
@@ -257,7 +259,8 @@ of_pace = of_devices(__name__, unknown=_unknown_pace)
 of_pace("step_growth", _growth, unit="ratio").says(
     "How many times as long a step takes at the end of a long run as at its begin, if it grows steadily; else 1.",
     "median step of the last tenth / of the first, without waits for a CPU because of other programs, of steps that "
-    "`advisor record` samples last, 40 or more; 1 if the rank correlation of 20 pieces with their order is below 0.7",
+    "`advisor record` samples last, 40 or more; 1 if the rank correlation with their order is below 0.7, of 20 pieces behind the medians of the steps "
+    "timed before and after the recording",
     "Kendall's rank correlation",
 )
 of_pace("growth_first_ms", lambda view: view.once(_pace_ends_ms)[0]).says(
