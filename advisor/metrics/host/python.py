@@ -10,6 +10,7 @@ from advisor.analysis.device.host_work import (
     between_ops,
     callbacks,
     handed_over,
+    is_own,
     optimizer_work,
     own_ns,
     python_work,
@@ -20,7 +21,6 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.loops import NO_LOOPS, Loops, loops
-from advisor.analysis.device.own_ranges import is_own
 from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
 from advisor.analysis.device.recording_cost import unprofiled_ms, without_recording

@@ -16,9 +16,8 @@ from advisor.analysis.device.categories import owned_spans
 from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
 from advisor.analysis.device.host_lines import host_lines, long_lines
-from advisor.analysis.device.host_work import callbacks, running
+from advisor.analysis.device.host_work import callbacks, holder, running
 from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
-from advisor.analysis.device.own_ranges import holder
 from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle, unknown_kernels
 from advisor.analysis.device.unrecorded_work import lacks_kernels

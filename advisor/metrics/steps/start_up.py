@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from advisor.analysis.device.host_work import own_ranges
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, launched
-from advisor.analysis.device.own_ranges import own_ranges
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, launches
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans
