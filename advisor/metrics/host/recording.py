@@ -259,8 +259,8 @@ of_pace = of_devices(__name__, unknown=_unknown_pace)
 of_pace("step_growth", _growth, unit="ratio").says(
     "How many times as long a step takes at the end of a long run as at its begin, if it grows steadily; else 1.",
     "median step of the last tenth / of the first, without waits for a CPU because of other programs, of steps that "
-    "`advisor record` samples last, 40 or more; 1 if the rank correlation with their order is below 0.7, of 20 pieces behind the medians of the steps "
-    "timed before and after the recording",
+    "`advisor record` samples last, 40 or more; 1 if the rank correlation with their order is below 0.7, of 20 "
+    "pieces behind the medians of the steps timed before and after the recording",
     "Kendall's rank correlation",
 )
 of_pace("growth_first_ms", lambda view: view.once(_pace_ends_ms)[0]).says(
