@@ -27,12 +27,11 @@ IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {"launch_gap": l
 class OfKind(NamedTuple):
     """What a kind of selection is.
 
-    `words` and `meaning` say it, `rows` gives those of a device (else `host` are kinds of host ops), a pattern is held
+    `words` name it in a formula, `rows` gives those of a device (else `host` are kinds of host ops), a pattern is held
     against `name_column`, and `columns` are what `where` may speak of.
     """
 
     words: str
-    meaning: str
     columns: Mapping[str, pl.Expr]
     rows: Rows | None = None
     host: tuple[str, ...] = ()
@@ -98,39 +97,12 @@ OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
 """Columns of kernels that the inputs of their ops tell."""
 
 OF_KIND: Final[dict[Kind, OfKind]] = {
-    "ops": OfKind(
-        "framework ops",
-        "ops of PyTorch, TensorFlow or JAX on the host; their time is their own, without ops right inside them",
-        _OF_HOST,
-        host=("op",),
-        needs=("host_ops",),
-        unknown=_no_ops,
-    ),
-    "kernels": OfKind(
-        "kernels",
-        "compute kernels on the device, without collectives; on a CPU the ops that compute",
-        _OF_KERNELS,
-        parts,
-        needs=("device_ops.name",),
-    ),
-    "calls": OfKind(
-        "calls of CUDA or HIP",
-        "calls of the runtime and the driver on the host, as `cudaLaunchKernel`",
-        _OF_HOST,
-        host=DRIVER_CALLS,
-        needs=("host_ops",),
-        unknown=_no_calls,
-    ),
-    "frames": OfKind(
-        "Python functions",
-        "calls of Python functions, with all that runs within them",
-        _OF_HOST,
-        host=("python",),
-        unknown=no_frames,
-    ),
+    "ops": OfKind("framework ops", _OF_HOST, host=("op",), needs=("host_ops",), unknown=_no_ops),
+    "kernels": OfKind("kernels", _OF_KERNELS, parts, needs=("device_ops.name",)),
+    "calls": OfKind("calls of CUDA or HIP", _OF_HOST, host=DRIVER_CALLS, needs=("host_ops",), unknown=_no_calls),
+    "frames": OfKind("Python functions", _OF_HOST, host=("python",), unknown=no_frames),
     "ranges": OfKind(
         "ranges of the program",
-        "what the program or a library marks: `record_function`, NVTX, `TraceAnnotation`, modules, loaders",
         _OF_HOST,
         host=("annotation", "module", "input"),
         needs=("host_ops",),
@@ -138,7 +110,6 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
     ),
     "copies": OfKind(
         "copies",
-        "copies to, from and within the device",
         {
             **_OF_DEVICE,
             "bytes": pl.col("bytes"),
@@ -150,20 +121,10 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
         needs=("device_ops",),
     ),
     "collectives": OfKind(
-        "collectives",
-        "what the device exchanges with others: `all_reduce`, `all_gather`, ...",
-        {**_OF_DEVICE, "bytes": pl.col("size")},
-        _collectives,
-        name_column="does",
-        needs=("device_ops",),
+        "collectives", {**_OF_DEVICE, "bytes": pl.col("size")}, _collectives, name_column="does", needs=("device_ops",)
     ),
-    "device_ops": OfKind(
-        "ops of the device", "kernels, copies, memsets and collectives", _OF_DEVICE, _device_ops, needs=("device_ops",)
-    ),
+    "device_ops": OfKind("ops of the device", _OF_DEVICE, _device_ops, needs=("device_ops",)),
     "host_ops": OfKind(
-        "ranges and functions of the host",
-        "ops, ranges and Python functions, whatever recorded them",
-        _OF_HOST,
-        host=("op", "annotation", "module", "input", "python"),
+        "ranges and functions of the host", _OF_HOST, host=("op", "annotation", "module", "input", "python")
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
@@ -24,9 +24,11 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.text import largest_first, ms
+from advisor.vocabulary.limits import table
 
 Thread: TypeAlias = Literal["steps", "others"]
 
+_CONDITIONS: Final[Mapping[str, str]] = table(__file__, "selectors")
 MOST_CHARACTERS: Final = 2_000
 """Of a pattern: the names of a large library fit, and matching stays linear in what is matched."""
 
@@ -201,10 +203,9 @@ class Selector:
         return " ".join((OF_KIND[self.kind].words, *self._conditions()))
 
     def _conditions(self) -> Iterator[str]:
-        for condition, (words, form) in _CONDITIONS.items():
-            value = getattr(self, condition)
-            if value not in {None, "", ()} and value is not False:
-                yield words.format(form(value))
+        for condition, words in _CONDITIONS.items():
+            if value := getattr(self, condition):
+                yield words.format(_said(value))
 
     def _all(self) -> Iterator[Selector]:
         """This selection and all that it names."""
@@ -276,27 +277,13 @@ def _none(view: DeviceView) -> pl.DataFrame:
     return view.ops.clear()
 
 
-def _words_of(others: Iterable[Selector]) -> str:
-    return " and ".join(other.words for other in others)
-
-
-_CONDITIONS: Final[dict[str, tuple[str, Callable[..., str]]]] = {
-    "names": ("whose name matches {}", str),
-    "of": ("of {}", _words_of),
-    "besides": ("but not {}", str),
-    "families": ("that compute {}", " or ".join),
-    "call": ("called as {}", str),
-    "where": ("where {}", str),
-    "op": ("launched by ops whose name matches {}, or within such", str),
-    "thread": ("on {}", {"steps": "the threads of the steps", "others": "other threads"}.__getitem__),
-    "within": ("within {}", _words_of),
-    "outside": ("outside of {}", _words_of),
-    "follows": ("right after {}", _words_of),
-    "right_inside": ("right inside {}", _words_of),
-    "exposed": ("while the device runs nothing else", str),
-    "idle": ("while the device idles: {}", " or ".join),
-}
-"""What a formula says of each condition that is given."""
+def _said(value: object) -> str:
+    """The value of a condition, as a formula names it."""
+    if not isinstance(value, tuple):
+        return str(value)
+    return (" and " if isinstance(value[0], Selector) else " or ").join(
+        str(getattr(each, "words", each)) for each in value
+    )
 
 
 def _launched_by(view: DeviceView, of_kind: Rows, pattern: str) -> pl.Series:
