@@ -288,6 +288,11 @@ def of_jobs(module: str, **shared: Unpack[ForAll]) -> DeclareOfJobs:
     return DeclareOfJobs(module, "job", shared)
 
 
+def lacking(**conditions: Callable[[Any], object]) -> Callable[[Any], Missing | None]:
+    """Why metrics cannot be told: the first of these reasons whose condition holds of a view or a job."""
+    return lambda of: next((Missing(code) for code, holds in conditions.items() if holds(of)), None)
+
+
 def topics() -> dict[str, list[Metric]]:
     """All metrics by the package that measures them, in the order of their names."""
     groups: dict[str, list[Metric]] = {}

@@ -205,7 +205,7 @@ class Selector:
     def _conditions(self) -> Iterator[str]:
         for condition, words in _CONDITIONS.items():
             if value := getattr(self, condition):
-                yield words.format(_said(value))
+                yield words.format(_value_words(value))
 
     def _all(self) -> Iterator[Selector]:
         """This selection and all that it names."""
@@ -277,7 +277,7 @@ def _none(view: DeviceView) -> pl.DataFrame:
     return view.ops.clear()
 
 
-def _said(value: object) -> str:
+def _value_words(value: object) -> str:
     """The value of a condition, as a formula names it."""
     if not isinstance(value, tuple):
         return str(value)

@@ -16,7 +16,7 @@ from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.inputs.names.kernels import PRODUCTS, family
-from advisor.metrics.metric import Value, of_devices
+from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
@@ -80,10 +80,6 @@ def _short(view: DeviceView) -> pl.DataFrame:
     return view.once(device_collectives).filter(pl.col("dur_ns") < _SHORT_NS, ~matches(_ONE_SHOT))
 
 
-def _no_kernel(view: DeviceView) -> Missing | None:
-    return None if view.once(_covered).height else Missing("nothing_to_compute_from")
-
-
 def _contention(view: DeviceView) -> tuple[float, float] | Missing:
     """What kernels take beside collectives, in ns, and what the same calls take alone; both 0 where none does."""
     if not view.once(_covered).select(_IS_BESIDE.any()).item():
@@ -134,7 +130,11 @@ def _beside_and_alone(view: DeviceView) -> pl.DataFrame:
 measure = of_devices(__name__)
 of_sizes = of_devices(__name__, needs=("device_ops", "collectives.bytes"), unknown=_no_sizes)
 of_device = of_devices(__name__, needs=("device_ops",))
-of_kernels = of_devices(__name__, needs=("device_ops",), unknown=_no_kernel)
+of_kernels = of_devices(
+    __name__,
+    needs=("device_ops",),
+    unknown=lacking(nothing_to_compute_from=lambda view: not view.once(_covered).height),
+)
 measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum()) / view.steps.height).says(
     "Collectives per step, on the device and on the host.",
     "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",

@@ -15,10 +15,9 @@ from advisor.analysis.device.communication import (
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
-from advisor.metrics.metric import of_devices
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
 _FORWARD: Final = r"^(?:DistributedDataParallel\.forward|FSDP::root_pre_forward)$"
@@ -28,10 +27,6 @@ _REQUEST: Final = r"^c10d::_?(?:all_?reduce|reduce_scatter)"
 _ADDITION: Final = r"^aten::(?:_foreach_)?add_$"
 _UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#|^aten::_amp_foreach_non_finite_check_and_unscale_$"
 _KEY: Final = ["update", "forward"]
-
-
-def _no_ops(view: DeviceView) -> Missing | None:
-    return None if view.host.select((pl.col("kind") == "op").any()).item() else Missing("no_host_op")
 
 
 def _repeated(view: DeviceView) -> pl.DataFrame:
@@ -102,7 +97,9 @@ def _repeated_ms(view: DeviceView) -> float:
     return exposed_ms(view, ops.filter(pl.col("launch").is_in(calls.implode())))
 
 
-measure = of_devices(__name__, framework="pytorch", unknown=_no_ops)
+measure = of_devices(
+    __name__, framework="pytorch", unknown=lacking(no_host_op=lambda view: not (view.host["kind"] == "op").any())
+)
 measure("reducing_passes_per_update", _passes_per_update).says(
     "Backward passes per update of the weights of which each reduces the same gradients: above 1, one would do.",
     "between calls of Optimizer.step or zero_grad, or a check of scaled gradients: forward passes of"

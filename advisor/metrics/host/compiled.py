@@ -14,7 +14,7 @@ from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, OPTIMIZER_STEP
-from advisor.metrics.metric import Value, of_devices
+from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
@@ -102,7 +102,6 @@ of_waits.saving("between_regions", lambda view: saved(view, _joined(view))).says
 _MOST_NAMES: Final = 4
 _JITTED: Final = r"^PjitFunction\((?P<module>.+)\)$"
 _RUN: Final = r"Executable::Execute(?:Helper|$)"
-_ELSEWHERE: Final = Missing("xla_frameworks_only")
 
 
 def _runs(view: DeviceView) -> pl.DataFrame:
@@ -126,12 +125,6 @@ def _device_runs(view: DeviceView) -> pl.DataFrame:
     return ordered.group_by("stream", "module", run=pl.struct("stream", "module").rle_id()).agg(kernels=pl.len())
 
 
-def _no_runs(view: DeviceView) -> Missing | None:
-    if view.process.get("framework") != "jax":
-        return _ELSEWHERE
-    return None if view.once(_runs).height else Missing("nothing_to_compute_from")
-
-
 def _most_often(view: DeviceView) -> str:
     often = view.once(_runs).group_by("module").len().sort("len", "module", descending=[True, False])
     rows = often.head(_MOST_NAMES).rows()
@@ -143,13 +136,14 @@ def _compiled_share(view: DeviceView) -> float:
     return float(rows.select(dur.filter(pl.col("hlo_module").is_not_null()).sum() / dur.sum()).item())
 
 
-def _no_kernels(view: DeviceView) -> Missing | None:
-    if view.process.get("framework") not in XLA_FRAMEWORKS:
-        return _ELSEWHERE
-    return None if view.once(kernels)["dur_ns"].sum() else Missing("nothing_to_compute_from")
-
-
-of_programs = of_devices(__name__, needs=("device_ops.hlo_module",), unknown=_no_runs)
+of_programs = of_devices(
+    __name__,
+    needs=("device_ops.hlo_module",),
+    unknown=lacking(
+        xla_frameworks_only=lambda view: view.process.get("framework") != "jax",
+        nothing_to_compute_from=lambda view: not view.once(_runs).height,
+    ),
+)
 of_programs("executables_per_step", lambda view: view.once(_runs).height / view.steps.height).says(
     "Compiled programs that run per step, one after another.",
     "changes of the XLA module from kernel to kernel of a stream / steps: at least so many; without a device, calls of "
@@ -166,7 +160,14 @@ of_programs("executable_names", _most_often, unit="text").says(
     "Which programs run most often.", "the four with the most runs"
 )
 
-of_kernels = of_devices(__name__, needs=("device_ops",), unknown=_no_kernels)
+of_kernels = of_devices(
+    __name__,
+    needs=("device_ops",),
+    unknown=lacking(
+        xla_frameworks_only=lambda view: view.process.get("framework") not in XLA_FRAMEWORKS,
+        nothing_to_compute_from=lambda view: not view.once(kernels)["dur_ns"].sum(),
+    ),
+)
 of_kernels("xla_share", _compiled_share).says(
     "Part of the kernel time that XLA compiled.", "time of kernels that belong to an XLA module / time of kernels"
 )

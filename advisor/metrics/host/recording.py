@@ -21,7 +21,7 @@ from advisor.analysis.device.recording_cost import (
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import Kind, kinds
-from advisor.metrics.metric import of_devices
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.missing import Missing
 from advisor.text import percent
 from advisor.vocabulary.limits import LONG_SHARE
@@ -235,10 +235,6 @@ _ENDS: Final = 2  # pieces at either end: the first and the last tenth
 _STEADY: Final = 0.7  # of pairs of pieces, those of which the later one is longer, less those of which it is shorter
 
 
-def _unknown_pace(view: DeviceView) -> Missing | None:
-    return None if view.process.get("pace_ms") else Missing("short_pace")
-
-
 def _pace_ends_ms(view: DeviceView) -> tuple[float, float]:
     """The step at the begin and at the end of the run; the former twice if it does not grow steadily."""
     pace = np.asarray(view.process["pace_ms"], np.float64)
@@ -255,7 +251,7 @@ def _growth(view: DeviceView) -> float:
     return last / first
 
 
-of_pace = of_devices(__name__, unknown=_unknown_pace)
+of_pace = of_devices(__name__, unknown=lacking(short_pace=lambda view: not view.process.get("pace_ms")))
 of_pace("step_growth", _growth, unit="ratio").says(
     "How many times as long a step takes at the end of a long run as at its begin, if it grows steadily; else 1.",
     "median step of the last tenth / of the first, without waits for a CPU because of other programs, of steps that "

@@ -8,17 +8,12 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import of_devices
-from advisor.model.missing import Missing
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.profile import matches
 from advisor.model.schemas import BATCHES
 
 _PRODUCTS: Final = r"bmm|attention"  # of each token with each other
 _SURELY: Final = 0.75  # own choice, of what shorter sequences save: ops over them cost their launch all the same
-
-
-def _unknown(view: DeviceView) -> Missing | None:
-    return Missing("no_batches") if view.process.get("batches") is None else None
 
 
 def _batches(view: DeviceView) -> pl.DataFrame:
@@ -75,7 +70,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     return view.per_step_ms(_SURELY * least), view.per_step_ms(max(least, most))
 
 
-measure = of_devices(__name__, unknown=_unknown)
+measure = of_devices(__name__, unknown=lacking(no_batches=lambda view: view.process.get("batches") is None))
 measure("padding_share", _padding).says(
     "Part of the batches that is padding: places for tokens that hold none.",
     "places that an attention mask leaves out, else tails or heads of rows that repeat one value / places, in up to 8 "

@@ -11,7 +11,7 @@ from advisor.analysis.device.kernel_groups import attention_loops, independent, 
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, kernels, longest
 from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import of_devices
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.text import largest_first, ms, number, percent
@@ -138,11 +138,9 @@ def _without(part: float) -> pl.Expr:
     return pl.col("dur_ns") * (1 - part * pl.col("saved_part"))
 
 
-def _unknown(view: DeviceView) -> Missing | None:
-    return Missing("nothing_to_compute_from") if view.device is None else None
-
-
-measure = of_devices(__name__, framework="pytorch", unknown=_unknown)
+measure = of_devices(
+    __name__, framework="pytorch", unknown=lacking(nothing_to_compute_from=lambda view: view.device is None)
+)
 
 measure.kernels("fusion", _members, needs=("device_ops", "host_ops.shapes")).says(
     "in sequences of kernels for which there is one fused kernel",

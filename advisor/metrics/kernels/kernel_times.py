@@ -10,10 +10,9 @@ from advisor.analysis.device.kernels import kernels, verdicts, with_blocks
 from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs.names.kernel_words import kernel_name
-from advisor.metrics.metric import of_devices, tabulates
+from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.text import count, percent
 
 _PARTS: Final = 50  # of the time, for a chart
@@ -281,11 +280,9 @@ def _family(view: DeviceView) -> str | None:
     return None if family == "other" or view.device is None else family
 
 
-def _unknown(view: DeviceView) -> Missing | None:
-    return None if view.once(_groups)["dur_ns"].sum() else Missing("nothing_to_compute_from")
-
-
-of_dominant = of_devices(__name__, unknown=_unknown)
+of_dominant = of_devices(
+    __name__, unknown=lacking(nothing_to_compute_from=lambda view: not view.once(_groups)["dur_ns"].sum())
+)
 
 of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms")).says(
     "in the one kernel that takes the most time (on a CPU: op, all matrix products being one)",

@@ -8,7 +8,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.memory_at_peak import blocks_at_peak
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Value, of_devices, tabulates
+from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import ms
@@ -58,10 +58,6 @@ def _fragmentation(view: DeviceView) -> float | None:
     return 1 - float(fullest["allocated_bytes"].item()) / reserved
 
 
-def _unknown(view: DeviceView) -> Missing | None:
-    return None if view.once(_totals).height else Missing("no_allocation")
-
-
 def _place(view: DeviceView) -> pl.DataFrame:
     return view.once(_fullest).select(
         start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), table=pl.lit("allocations"), name=pl.lit("memory peak")
@@ -69,7 +65,10 @@ def _place(view: DeviceView) -> pl.DataFrame:
 
 
 measure = of_devices(
-    __name__, needs=("device_ops", "allocations", "allocations.allocated_bytes"), needs_steps=False, unknown=_unknown
+    __name__,
+    needs=("device_ops", "allocations", "allocations.allocated_bytes"),
+    needs_steps=False,
+    unknown=lacking(no_allocation=lambda view: not view.once(_totals).height),
 )
 
 measure("peak_memory_bytes", _peak_bytes, where=_place).says(

@@ -1,7 +1,7 @@
 """What the job uses already: compiled code, graphs, the form of the optimizer; NCCL, and settings that slow it down."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -10,7 +10,7 @@ from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, FUNCTION_CALL, GRAPH_LAUNCH, JIT_CALL, OPTIMIZER_STEP
-from advisor.metrics.metric import Value, of_devices
+from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -50,12 +50,9 @@ def _sixteen_bit_share(view: DeviceView) -> Value:
     return float(calls.filter(matches(_SIXTEEN, "dtype"))["bytes"].sum()) / float(total)
 
 
-def _lacks(kinds: Sequence[str], reason: str) -> Callable[[DeviceView], Missing | None]:
-    """That no host op of these kinds was recorded."""
-    return lambda view: None if view.host["kind"].is_in(kinds).any() else Missing(reason)
-
-
-of_ops = of_devices(__name__, framework="pytorch", unknown=_lacks(["op"], "no_host_op"))
+of_ops = of_devices(
+    __name__, framework="pytorch", unknown=lacking(no_host_op=lambda view: not (view.host["kind"] == "op").any())
+)
 of_ops("compiled_calls_per_step", _compiled).says(
     "Calls of compiled code per step: above 0 torch.compile is in use, if not for all of the model.",
     "ranges Torch-Compiled Region, or else CompiledFunction or CompiledFxGraph, or else kernels that Inductor named / "
@@ -83,7 +80,9 @@ of_ops("ddp_forwards_per_step", lambda view: _per_step(view, DDP_FORWARD)).says(
     "Forward passes of DistributedDataParallel per step: above 0 it is in use.",
     "ranges DistributedDataParallel.forward in the used steps / steps",
 )
-of_calls = of_devices(__name__, unknown=_lacks(DRIVER_CALLS, "no_cuda_calls"))
+of_calls = of_devices(
+    __name__, unknown=lacking(no_cuda_calls=lambda view: not view.host["kind"].is_in(DRIVER_CALLS).any())
+)
 of_calls("graph_launches_per_step", lambda view: _per_step(view, GRAPH_LAUNCH)).says(
     "Launches of CUDA graphs per step.", "calls of cudaGraphLaunch and the like in the used steps / steps"
 )
@@ -116,7 +115,7 @@ of_jax("jitted_calls_per_step", lambda view: view.used_like(JIT_CALL).height / v
     "host ranges PjitFunction(...) in the used steps / steps",
 )
 of_pipelines = of_devices(
-    __name__, needs_steps=False, unknown=lambda view: None if view.once(iterators).height else Missing("no_tf_data")
+    __name__, needs_steps=False, unknown=lacking(no_tf_data=lambda view: not view.once(iterators).height)
 )
 of_pipelines("tf_data_prefetches", lambda view: view.once(iterators).filter(_AHEAD).height, unit="count").says(
     "Iterators of tf.data that prefetch, in all pipelines.", "iterators whose transformation is Prefetch"

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import outstanding, words
-from advisor.metrics.metric import of_jobs
+from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, listing
 
@@ -133,12 +133,6 @@ slow("slow_kernels_most_ms", lambda job: job.once(_slowest).most_ms).says(
 )
 
 
-def _nothing_idles(job: Job) -> Missing | None:
-    if len(job.members) == 1:
-        return Missing("one_rank")
-    return Missing("no_kernels_on_ranks") if job.once(_idle) is None else None
-
-
 def _idle_names(job: Job) -> str:
     unused = _unused(job)
     beside = [count(unused, "device") + " that no process uses"] if unused else []
@@ -172,7 +166,12 @@ def _unused(job: Job) -> int:
     return max((max(0, visible[host] - len(used[host])) for host in visible), default=0)
 
 
-idle = of_jobs(__name__, unknown=_nothing_idles)
+idle = of_jobs(
+    __name__,
+    unknown=lacking(
+        one_rank=lambda job: len(job.members) == 1, no_kernels_on_ranks=lambda job: job.once(_idle) is None
+    ),
+)
 idle("idle_ranks", lambda job: len(job.once(_idle) or ()), unit="count").says(
     "Ranks whose GPU does next to nothing.",
     "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "

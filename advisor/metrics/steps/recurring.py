@@ -9,10 +9,9 @@ from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import OPTIMIZER_STEP
-from advisor.metrics.metric import of_devices
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.arrays import Floats
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.text import ms
 
 _SOURCE: Final = (
@@ -21,10 +20,6 @@ _SOURCE: Final = (
 )
 _MOST_NAMES: Final = 3
 _TELLING_SHARE: Final = 0.1  # of the extra time
-
-
-def _unmarked(view: DeviceView) -> Missing | None:
-    return None if view.has_marks and view.steps.height else Missing("no_marks")
 
 
 def _excess_ns(view: DeviceView) -> Floats:
@@ -72,7 +67,9 @@ def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))
 
 
-measure = of_devices(__name__, source=_SOURCE, unknown=_unmarked)
+measure = of_devices(
+    __name__, source=_SOURCE, unknown=lacking(no_marks=lambda view: not (view.has_marks and view.steps.height))
+)
 measure(
     "recurring_steps", lambda view: _recurring(view).height, where=as_places(_recurring, "steps"), unit="count"
 ).says("Steps that do more than the others, at regular intervals.", "count; they are used as the others are")

@@ -12,9 +12,8 @@ from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, launches
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans
 from advisor.inputs.step_periods import LAUNCHING
-from advisor.metrics.metric import of_devices
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -85,16 +84,17 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return view.ops.filter(pl.col("kind") == "memcpy", inside(view.once(_before), view.ops))
 
 
-def _from_start(view: DeviceView) -> Missing | None:
-    return Missing("started_amid_work") if _begin_ns(view) is None else None
-
-
 def _of_recording(view: DeviceView, when: Intervals) -> float:
     return when.total / max(1, view.recorded_ns)
 
 
 measure = of_devices(__name__, needs=("device_ops",), needs_steps=False, source=_SOURCE)
-measure_start = of_devices(__name__, needs=("device_ops",), needs_steps=False, unknown=_from_start)
+measure_start = of_devices(
+    __name__,
+    needs=("device_ops",),
+    needs_steps=False,
+    unknown=lacking(started_amid_work=lambda view: _begin_ns(view) is None),
+)
 measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
     "Time in the recording before the first step, or work, and that in which the device idles for what is done once.",
     "union of the time up to the first step's first op on the device, or where no steps are marked to the first kernel "

@@ -1,4 +1,4 @@
-"""How long the steps take and how even they are, what they would take with one thing changed, and on what they run."""
+"""How long the steps take, how even they are, what one change saves, and the kind of work and device."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,6 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -161,3 +162,19 @@ measure(
     "How many of the devices that the worker's process sees it ran nothing on.",
     "devices_visible - devices with any op, copies too",
 )
+
+
+of_devices(__name__, needs_steps=False)("workload", workload, unit="text").says(
+    "The kind of work: `training`, `inference`, `serving`, `capture`, `benchmark` or `unknown`; several if they mix.",
+    "training: ops or kernels of a backward pass, updates of weights; serving: steps, code or cache kernels of an "
+    "engine; capture: half of the host's time or more lies in captures of CUDA graphs; benchmark: one kernel, run "
+    "three times or more, takes 95 % of the kernel time; inference: at least 3 matrix products of PyTorch, none "
+    "of which autograd numbers, or kernels and ranges of inference only",
+    "own choice",
+)
+
+
+@tabulates("sign")
+def of_workload(view: DeviceView) -> pl.DataFrame:
+    """One row per sign of a kind of work: kind, code, example (a name from the recording)."""
+    return pl.DataFrame(view.once(signs), schema=dict.fromkeys(Sign._fields, pl.String), orient="row")
