@@ -135,7 +135,7 @@ class Sampler:
         weight[0] += 1
         weight[1] += ns
         self.samples += 1
-        self.threads.look()
+        self.threads.look(self._lookout.thread)
         gap_ns = self._gap_ns()
         self._due_ns = self._now_ns() + gap_ns
         self._arm(gap_ns)

@@ -104,9 +104,10 @@ class Threads:
         """Look from here."""
         self._before = thread_work()
 
-    def look(self) -> None:
-        """Where the other threads of Python are; in a signal's handler, which takes no lock."""
+    def look(self, without: Optional[int] = None) -> None:
+        """Where the other threads of Python are, but for one; in a signal's handler, which takes no lock."""
         frames = sys._current_frames()
+        frames.pop(without or 0, None)
         if len(frames) == 1:
             return
         for thread, frame in frames.items():

@@ -37,10 +37,12 @@ class Lookout:
 
     Attributes:
         stack: Where the thread was; None where the signal came in time, or nobody could look.
+        thread: The number of its own thread.
     """
 
     def __init__(self) -> None:
         self.stack: Optional[Stack] = None
+        self.thread: Optional[int] = None
         self._timer: Optional[_Timer] = None
         self._late_ns = 0
 
@@ -50,7 +52,8 @@ class Lookout:
             self._timer = _Timer()
         except (ImportError, AttributeError, OSError):  # no ctypes, no Linux, no more files
             return
-        _thread.start_new_thread(self._look, (self._timer, threading.get_ident()))  # none of the program's threads
+        watched = (self._timer, threading.get_ident())
+        self.thread = _thread.start_new_thread(self._look, watched)  # none of the program's threads
 
     def expect(self, gap_ns: int) -> None:
         """A signal comes so much later than now; the one before was handled."""
