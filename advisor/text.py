@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from functools import wraps
+from functools import lru_cache, wraps
 from itertools import groupby
 from typing import Final
 
@@ -175,6 +175,7 @@ def plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("s", "sh", "ch")) else f"{noun}s"
 
 
+@lru_cache(maxsize=1 << 14)  # fixes are compared by theirs
 def first_sentence(text: str) -> str:
     """The text up to its first full stop that ends a sentence."""
     return sentences_of(text)[0]

@@ -5,6 +5,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import dropwhile
 from typing import Final, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.storage import head_of
 
 Numbers: TypeAlias = Mapping[str, float]
-_Row: TypeAlias = Mapping[str, str | list[str] | None]
+_Row: TypeAlias = Mapping[str, str]
 
 _HEAD: Final = '"ID"'
 _MOST_BYTES: Final = 64 << 20
@@ -67,19 +68,25 @@ def read(path: str) -> dict[str, Counters]:
     text = head_of(path, _MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"more than {_MOST_BYTES >> 20} MiB: profile fewer kernels, `ncu --launch-count 100`", path)
-    lines = io.StringIO(text.decode("utf-8-sig", errors="replace"), newline="")
+    launches: dict[str, list[Numbers]] = defaultdict(list)
     try:
-        rows = [*csv.DictReader(dropwhile(lambda line: not line.startswith(_HEAD), lines))]
+        for name, numbers in _launches(_rows(text.decode("utf-8-sig", errors="replace"), path)):
+            launches[base_name(name)].append(numbers)
     except csv.Error as error:
         raise ReadError(f"{error}; {_HOW}", path) from error
-    if any(_DECIMAL_COMMA.fullmatch(text) for row in rows for text in row.values() if isinstance(text, str)):
-        raise ReadError(f"its numbers have decimal commas; {_HOW}, under LC_ALL=C", path)
-    launches: dict[str, list[Numbers]] = defaultdict(list)
-    for launch in _launches(rows):
-        launches[base_name(launch[0])].append(launch[1])
     if not launches or not any(_TIME in launch for of in launches.values() for launch in of):
         raise ReadError(f"no table of kernels with their time and counters; {_HOW}", path)
     return {name: _counters(_mean(of)) for name, of in launches.items()}
+
+
+def _rows(text: str, path: str) -> Iterator[_Row]:
+    """The rows of the table, each with the fields that it has itself: a table may be wide, and most of it not there."""
+    table = csv.reader(dropwhile(lambda line: not line.startswith(_HEAD), io.StringIO(text, newline="")))
+    names = next(table, [])
+    for row in table:
+        if any(map(_DECIMAL_COMMA.fullmatch, row)):
+            raise ReadError(f"its numbers have decimal commas; {_HOW}, under LC_ALL=C", path)
+        yield dict(zip(names, row, strict=False))
 
 
 def _launches(rows: Iterable[_Row]) -> Iterator[tuple[str, Numbers]]:
@@ -87,8 +94,8 @@ def _launches(rows: Iterable[_Row]) -> Iterator[tuple[str, Numbers]]:
     of_id: dict[object, tuple[str, dict[str, float]]] = {}
     for at, row in enumerate(rows):
         name, counter = row.get(_NAME), row.get("Metric Name")
-        if isinstance(name, str) and name:  # a row of units has none
-            own = _numbers({counter: row.get("Metric Value")} if isinstance(counter, str) else row)
+        if name:  # a row of units has none
+            own = _numbers({counter: row.get("Metric Value", "")} if counter else row)
             of_id.setdefault((row.get("ID"), name) if counter else at, (name, {}))[1].update(own)
     yield from of_id.values()
 
@@ -97,11 +104,8 @@ def _numbers(row: _Row) -> Numbers:
     """The row's numbers; `1,234.5` is one, `n/a` is none."""
     known = {}
     for name, text in row.items():
-        if isinstance(name, str) and isinstance(text, str):
-            try:
-                known[name] = float(text.replace(",", ""))
-            except ValueError:
-                continue
+        with suppress(ValueError):
+            known[name] = float(text.replace(",", ""))
     return known
 
 

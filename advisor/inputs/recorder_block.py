@@ -6,9 +6,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from advisor.inputs.secrets import is_of_secret, masked_text
 from advisor.model.notes import Note
 
 _PLAIN = re.compile(r"[\w.:,=+-]{1,100}(?: [\w.:,=+-]{1,100}){0,9}")
+_VERSION = re.compile(r"\d+(?:\.\w{1,20}){1,3}")
+_LIBRARIES = frozenset({"driver", "PyTorch", "cuDNN", "TensorFlow", "JAX", "jaxlib"})
 _SETTING = re.compile(r"(?:CUDA|HIP|NCCL|NVIDIA|OMP|PYTORCH|TF|TORCH|TORCHDYNAMO|XLA)_")
 _BUSY = 0.2  # of a recorded step
 _SHORTEST_MS, _LONGEST_MS = 1e-6, 1e9  # a nanosecond, 11 days
@@ -142,9 +145,15 @@ class _Block(msgspec.Struct):
     software: _Software = msgspec.field(default_factory=_Software)
 
 
-def _plain(words: dict[str, str]) -> list[tuple[str, str]]:
-    """Those that the recorder can have written: a file may hold others, with a secret in them."""
-    return [(name, value) for name, value in words.items() if _PLAIN.fullmatch(name) and _PLAIN.fullmatch(value)]
+def _is_version(name: str, value: str) -> bool:
+    """Whether the recorder can have written it: a file may hold others, with a secret in them."""
+    return name in _LIBRARIES and _VERSION.fullmatch(value) is not None
+
+
+def _is_setting(name: str, value: str) -> bool:
+    """The same of a setting."""
+    plain = _SETTING.match(name) and _PLAIN.fullmatch(name) and _PLAIN.fullmatch(value)
+    return bool(plain) and not is_of_secret(name.encode()) and masked_text(value) == value
 
 
 def noted(block: object) -> dict[str, Any]:
@@ -160,8 +169,8 @@ def noted(block: object) -> dict[str, Any]:
         **(_sampled(of.stacks) if of.stacks else {}),
         "pace_ms": of.pace.steps_ms or None,
         "pace_steps": [of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
-        "software": ", ".join(f"{name} {version}" for name, version in _plain(of.software.versions)) or None,
-        "settings": " ".join(f"{name}={v}" for name, v in _plain(of.software.settings) if _SETTING.match(name)) or None,
+        "software": ", ".join(f"{n} {v}" for n, v in of.software.versions.items() if _is_version(n, v)) or None,
+        "settings": " ".join(f"{n}={v}" for n, v in of.software.settings.items() if _is_setting(n, v)) or None,
         "batches": None if of.job.batches is None else [msgspec.structs.asdict(batch) for batch in of.job.batches],
     }
     return {name: value for name, value in columns.items() if value is not None}

@@ -20,6 +20,7 @@ _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 _LEADS_OUT: Final = "a link that leads out of this folder; give what it leads to as a path of its own"
 HEAD_BYTES: Final = 64 << 10
 _HEADS_AT_ONCE: Final = 64
+_LONGEST_PATH: Final = 4096
 _BLOCK_BYTES: Final = 8 << 20
 _BLOCKS: Final = 3  # of a remote file in memory: the one before, the one being read, the one on its way
 
@@ -134,6 +135,8 @@ def tidy(path: str) -> str:
     """
     if not path:
         raise UsageError("an empty path was given; name a file, a folder or a URL")
+    if len(path) > _LONGEST_PATH:
+        raise UsageError(f"a path of {len(path):,} characters was given; no file has such a name")
     if "\0" in path:
         raise UsageError("a path with a zero byte was given; no file has such a name")
     if path.startswith("file://"):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, computed_field
@@ -138,7 +139,7 @@ class Run(Frozen):
         )
 
     @computed_field  # type: ignore[prop-decorator] # as above
-    @property
+    @cached_property
     def actions(self) -> tuple[Action, ...]:
         """What to do, the first to be done first; all of them, also those that save next to nothing."""
         length_ms = self.accounting.step_ms if self.accounting else self.source.steps.length_ms

@@ -37,7 +37,8 @@ def worthwhile(run: Run) -> list[Action]:
 
 def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
     action = first[number - 1]
-    findings = [finding for key in action.findings for finding in run.findings if finding.key == key]
+    of_key = {finding.key: finding for finding in reversed(run.findings)}
+    findings = [of_key[key] for key in action.findings]
     return doc.Action(
         number=number,
         do=first_sentence(action.do),

@@ -10,6 +10,7 @@ from operator import getitem
 from typing import Any, Final, Self
 from urllib.parse import quote, urljoin, urlsplit
 
+import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
@@ -33,7 +34,7 @@ _UNAUTHORISED, _FORBIDDEN, _NO_SUCH_PAGE = 401, 403, 404
 _LIMIT: Final = "rate limit"
 _LIMIT_S: Final = 60  # of a rate limit that does not say how long
 # What reading one thing raises where another was sent: null, a list, a page of HTML.
-_UNLIKE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_UNLIKE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class Repository:
@@ -137,7 +138,8 @@ class Repository:
     def _noted(self, row: Mapping[str, Any]) -> Note:
         whose, name = self.api.author
         author = row[whose][name] if row[whose] else ""  # an account that was deleted
-        return Note(row["id"], author, row["body"] or "", row.get("html_url") or "")
+        fields = {"id": row["id"], "author": author, "body": row["body"] or "", "url": row.get("html_url") or ""}
+        return msgspec.convert(fields, Note)
 
     def _rows(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """What a list has, from every page."""
@@ -272,6 +274,11 @@ class _Session(requests.Session):
 
 
 class _Bounded(HTTPAdapter):
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:  # noqa: ANN401 - of HTTPAdapter
+        """The answer without its cookies: Python's parser of them prints what it cannot read."""
+        del resp._original_response.msg["Set-Cookie"]  # noqa: SLF001 - where requests looks for them
+        return super().build_response(req, resp)
+
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:  # noqa: ANN401 - of HTTPAdapter
         """The answer, all of it; raises where it is too large."""
         response = super().send(request, *args, **{**options, "stream": True})

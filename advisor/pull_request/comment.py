@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Literal["created", "updated", "unchanged"]
 
-_MARKER: Final = re.compile(r"<!-- gpu-advisor ([\w.-]+) ([\w=-]*) -->")
+_MARKER: Final = re.compile(r"<!-- gpu-advisor ([\w.-]+) ([\w=-]*) -->", re.ASCII)
 _KEY: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
 MOST: Final = 4_000
 """Characters of a comment: what is read in the review of a change; the link leads to the rest."""

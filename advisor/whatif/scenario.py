@@ -15,7 +15,7 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
 from advisor.errors import UsageError
 from advisor.model.intervals import Intervals
-from advisor.text import percent
+from advisor.text import one_line, percent
 from advisor.whatif.change import Change, Edit, faster, sooner, together, without_waits
 from advisor.whatif.job_replay import START, JobReplay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
@@ -24,6 +24,8 @@ from advisor.whatif.segments import replayed
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"
 _FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,6}(?:\.\d{1,6})?x)")
+_MOST_CHANGES: Final = 20
+_LONGEST: Final = 80  # characters of a change in a message
 _LESS: Final = 0.9  # of the time: what the step notices most if it takes less sets the pace
 
 
@@ -45,7 +47,7 @@ class Term(NamedTuple):
         form = _FORM.fullmatch(text)
         what, _, of = form[1].partition(":") if form else ("", "", "")
         if form is None or (form[2] == "typical") != (what == "rank") or (what == "waits" and form[2] != "0"):
-            raise UsageError(f"--change {text}: no change; write one of {FORMS}")
+            raise UsageError(f"--change {one_line(text, _LONGEST)}: no change; write one of {FORMS}")
         speed = float(form[2].removesuffix("x")) if form[2] not in {"0", "typical"} else 0.0
         if form[2].endswith("x") and not speed:
             raise UsageError(f"--change {text}: how many times as fast? as in {what}=2x")
@@ -53,7 +55,7 @@ class Term(NamedTuple):
 
     def refused(self, why: str) -> UsageError:
         """Why it cannot be replayed."""
-        return UsageError(f"--change {self.text}: cannot be replayed: {why}")
+        return UsageError(f"--change {one_line(self.text, _LONGEST)}: cannot be replayed: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ def scenario(selection: Selection, changes: Sequence[str]) -> Scenario:
     Raises:
         UsageError: a change is none, or cannot be replayed.
     """
+    if len(changes) > _MOST_CHANGES:  # each is replayed with all before it
+        raise UsageError(f"--change: {len(changes):,} changes; give {_MOST_CHANGES} at most")
     terms = [Term.parse(text) for text in changes]
     views = selection.critical
     return _of_device(views[0], terms) if len(views) == 1 else _of_job(views, terms)

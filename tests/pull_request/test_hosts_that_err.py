@@ -106,7 +106,25 @@ def pages(connection: socket.socket, request: str) -> None:
     reply(connection, json.dumps([note] * 100), Link=link)
 
 
+def comments(*notes: object) -> Answer:
+    """A thread that holds these comments; each names the author of both hosts."""
+    author = {"author": {"username": "bot"}, "user": {"login": "bot"}, "system": False}
+    rows = json.dumps([author | note if isinstance(note, dict) else note for note in notes])
+    return lambda connection, request: reply(
+        connection, rows if any(word in request.split()[1] for word in ("comments", "notes")) else ME
+    )
+
+
+MARKED = "<!-- gpu-advisor default e30= -->"
 ANSWERS: dict[str, Answer] = {
+    "numbers that are texts": comments({"id": "a", "body": MARKED}, {"id": 2, "body": MARKED}),
+    "no numbers": comments({"id": None, "body": MARKED}),
+    "texts that are numbers": comments({"id": 1, "body": 5}),
+    "a limit without end": lambda connection, _: reply(
+        connection, '{"message": "rate limit"}', "403 No", X_RateLimit_Reset="1" + "0" * 400
+    ),
+    "another aeon": lambda c, _: reply(c, "", "503 No", Retry_After="Fri, 31 Dec 99999999999 23:59:59 GMT"),
+    "an eternal cookie": lambda connection, _: reply(connection, "[]", Set_Cookie="a=b; Max-Age=" + "9" * 400),
     "null": saying("null"),
     "nothing": saying(""),
     "a list": saying("[]"),

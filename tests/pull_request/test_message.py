@@ -73,7 +73,7 @@ def test_any_text_fits_and_is_remembered(text, verdict, most):
     assert "Earlier verdicts (1 commit)" in body
 
 
-@pytest.mark.parametrize("state", ["", "e30=", "bm9uc2Vuc2U=", "====", "A"])
+@pytest.mark.parametrize("state", ["", "e30=", "bm9uc2Vuc2U=", "====", "A", "éé"])
 def test_a_marker_that_remembers_nonsense_is_started_afresh(state):
     body = Draft("same", lambda _: "y").body(65_536, DAY, f"<!-- gpu-advisor default {state} -->\nold")
     assert "Earlier" not in body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any, Self
@@ -72,3 +73,35 @@ def test_without_a_profile_nothing_is_added(tmp_path: Path):
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"format": 2}'])
 def test_a_block_that_is_none_gives_nothing(text: str):
     assert noted_json(text) == {}
+
+
+def test_no_file_holds_the_name_of_the_host(logdir: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "3")
+    (path,) = logdir.rglob("*.xplane.pb")
+    named = path.with_name("node17.example.org.xplane.pb")
+    path.rename(named)
+    whole = named.read_bytes()
+    named.write_bytes(b"\x22\x06node17" + whole + b"\x22\x12node17.example.org")
+    (named.parent / "rank3.xplane.pb").touch()  # of another process with that rank
+    (named.parent / "node17.example.org.trace.json.gz").touch()
+    (logdir / "events.out.tfevents.17.node17.example.org.profile-empty").touch()
+    os.utime(named.parent / "rank3.xplane.pb", (0, 0))
+    assert xplane.add(str(logdir), BLOCK) == str(named)
+    xplane.unname(str(logdir), str(named))
+    files = {file.name: file for file in logdir.rglob("*.*") if file.is_file()}
+    assert {"rank3-2.xplane.pb", "rank3-2.trace.json.gz", "events.out.tfevents.17.rank3-2.profile-empty"} <= {*files}
+    assert not any("node17" in name or b"node17" in file.read_bytes() for name, file in files.items())
+    content = files["rank3-2.xplane.pb"].read_bytes()
+    assert content.startswith(b"\x22\x06xxxxxx" + whole.removesuffix(b"vm"))  # what the fixture's own ends with
+    assert b"/advisor:" in content
+
+
+@pytest.mark.parametrize("content", [b"", b"\x22", b"\x22\xff\xff\x03abc", b"\xff" * 40, b"\x08\x01"])
+def test_what_is_no_profile_keeps_its_size(tmp_path: Path, content: bytes):
+    run = tmp_path / "plugins/profile/1"
+    run.mkdir(parents=True)
+    (run / "node17.xplane.pb").write_bytes(content)
+    xplane.unname(str(tmp_path), str(run / "node17.xplane.pb"))
+    (file,) = run.iterdir()
+    assert len(file.read_bytes()) == len(content)
+    assert "node17" not in file.name

@@ -76,7 +76,9 @@ def test_a_malformed_block_gives_none(changes: dict[str, Any]):
 def test_a_file_s_own_settings_are_not_repeated():
     """The recorder writes plain values of a closed list; a file may hold others, with a secret in them."""
     settings = {"NCCL_ALGO": "Ring", "HF_TOKEN": "hunter2secret", "NCCL_NET": "postgres://u:p4ss@h/db"}
-    known = noted(BLOCK | {"software": {"versions": {"PyTorch": "2.9.1", "x": "<b>"}, "settings": settings}})
+    settings |= {"PYTORCH_TOKEN": "hunter3secret", "XLA_FLAGS": "hf_abcdefghijKLMNOPQR12345"}
+    versions = {"PyTorch": "2.9.1", "x": "<b>", "PASSWORD": "hunter2secret", "JAX": "hunter2secret"}
+    known = noted(BLOCK | {"software": {"versions": versions, "settings": settings}})
     assert (known["software"], known["settings"]) == ("PyTorch 2.9.1", "NCCL_ALGO=Ring")
 
 

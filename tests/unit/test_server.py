@@ -158,6 +158,7 @@ def test_what_is_no_path_is_said_and_no_bug(tmp_path):
     answers = ask(*(("check", {"path": path}) for path in paths), roots=[tmp_path])
     assert not [text for text in map(refusal, answers) if "embedded" in text or "\x1b" in text]
     assert "zero byte" in refusal(answers[0])
+    assert max(len(refusal(answer)) for answer in answers) < 1_000
 
 
 def test_links_and_addresses_lead_nowhere(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,16 @@ def test_a_file_that_is_no_csv_of_a_profile_is_not_read_to_its_end(tmp_path, mon
         read(str(tmp_path / "large.csv"))
     with pytest.raises(ReadError, match="not a regular file"):
         read("/dev/zero")
+
+
+def test_a_wide_table_takes_no_room_for_what_its_rows_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.inputs.ncu._MOST_BYTES", 1 << 20)
+    path = tmp_path / "wide.csv"
+    head = ",".join(f'"{name}"' for name in ("ID", "Kernel Name", TIME, ISSUED, *(f"c{n}" for n in range(2_000))))
+    path.write_text(f'{head}\n"1","{GEMM}","15","0.4"\n' + f'"0","{GEMM}","5"\n' * 2_000, "utf-8")
+    tracemalloc.start()
+    counters = read(str(path))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counters[base_name(GEMM)].issued == 0.4
+    assert peak_bytes < 10 << 20  # a slot of eight bytes for each column of each row would be 32 MB

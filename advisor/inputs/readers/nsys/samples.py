@@ -48,9 +48,10 @@ def host_samples(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     module, function = pl.col("module_text").str.extract(r"([^/]*)$"), pl.col("symbol_text").replace(words)
     label = pl.concat_str(module, function, separator=": ").unique(maintain_order=True)
     stacks = own.group_by("id", maintain_order=True).agg(functions=label)
-    return events.join(stacks, on="id", how="left", maintain_order="left").select(
-        "process", "thread", at_ns="start", functions=pl.col("functions").fill_null([])
-    )
+    # Apart, since a left join takes room for the first stack in each row without one.
+    without = events.join(stacks, on="id", how="anti").with_columns(functions=pl.lit([], pl.List(pl.String)))
+    known = pl.concat([events.join(stacks, on="id"), without]).sort("start", "id")
+    return known.select("process", "thread", at_ns="start", functions="functions")
 
 
 def _known(texts: pl.DataFrame, of: str, driver: str, foreign: str) -> pl.DataFrame:
