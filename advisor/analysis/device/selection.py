@@ -139,7 +139,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
 def _recordings(profile: Profile) -> pl.DataFrame:
     """One window per device (or worker) from its first event to its last, where no steps are marked.
 
-    A thread with nothing but ranges of the program's own is no part of it, nor is the profiler's work.
+    A thread with nothing but ranges of the program's own is no part of it, nor is the profiler's work beside other.
 
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
     before a device's first op where that op had to wait: the device was at work that was not recorded. Without one,
@@ -148,8 +148,11 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     end = END_NS
     does_more = pl.col("kind") != "annotation"  # ranges alone begin and end at will
     works = does_more.any().over("worker", "thread") | ~does_more.any().over("worker")
+    of_program = pl.col("kind").ne_missing(pl.lit("overhead"))
+    on_devices = pl.col("worker").is_in([*profile.device_ops["worker"].unique()])
+    profiler_alone = ~of_program.any().over("worker") & ~on_devices
     on_host = (
-        profile.host_ops.filter(pl.col("kind") != "overhead")
+        profile.host_ops.filter(of_program | profiler_alone)
         .filter(works)
         .group_by("worker")
         .agg(

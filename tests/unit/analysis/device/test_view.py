@@ -428,6 +428,11 @@ def test_without_steps_the_profiler_s_own_work_begins_no_window():
     assert window.select("start_ns", "dur_ns").row(0) == (10_000, 26_000)
 
 
+def test_the_profilers_work_is_the_window_where_there_is_nothing_else():
+    assert view(profile([], [on_host("overhead", 3, 8)])).total_ns == 5_000
+    assert view(profile([kernel(14, 18)], [on_host("overhead", 3, 8)])).total_ns == 4_000
+
+
 def test_without_steps_and_device_what_follows_the_last_op_is_outside():
     made = profile((), [on_host("op", 10, 36), on_host("python", 40, 90)], devices=())
     assert view(made).steps.select("start_ns", "dur_ns", "host_dur_ns").rows() == [(10_000, 26_000, 26_000)]
