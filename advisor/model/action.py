@@ -101,8 +101,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
 
 
 def _with_grave_ones(plans: Sequence[Action], is_grave: Callable[[Action], bool]) -> list[Action]:
-    """Those without a number that are grave right behind the last of which the middle is a twentieth or more."""
-    much = max((place for place, plan in enumerate(plans, 1) if sum(plan.shares) / 2 >= _LITTLE), default=0)
+    """Those without a number that are grave right behind the last that is expected to save a twentieth or more."""
+    much = max((place for place, plan in enumerate(plans, 1) if plan.expected_share >= _LITTLE), default=0)
     return [*plans[:much], *sorted(plans[much:], key=lambda plan: not is_grave(plan))]
 
 

@@ -40,7 +40,7 @@ def headline(run: Run) -> str:
         first = run.findings[0]
         if run.is_mostly_once:
             return first_sentence(first.says)
-        loss_of = first_sentence(first.says) if first.lacks_work else largest_loss(run)
+        loss_of = first_sentence(first.says) if first.lacks_work or first.where else largest_loss(run)
         worth = saving(_led(first, run), run.source.steps) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":

@@ -29,9 +29,8 @@ _TRAINS: Final = rf"{BACKWARD}|^Optimizer\."
 _FEWEST_STEPS: Final = 3
 _PRODUCT: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|convolution)$"  # of those within each other, the one with the node
 _SEVERAL: Final = 2
-_MOST: Final = 0.5  # of the step
-_MOST_OF_LARGE: Final = 0.25  # with large ops
-_LARGE_NS: Final = 500_000
+_MOST: Final = 0.5  # of the step without large products
+_LARGE_NS: Final = 500_000  # what a product takes that is arithmetic, and no dispatch
 
 measure = of_devices(__name__)
 
@@ -51,10 +50,10 @@ def _graph(view: DeviceView) -> _Graph:
         return _Graph(ops, passes, without_work(view, passes))
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & Intervals.of(view.starts, view.ends)).total
-    most = view.total_ns - waits if view.device is None else view.once(launch_gaps).total
-    ops = len(numbers.drop_nulls().unique())
-    part = _MOST_OF_LARGE if view.device is None and most > _LARGE_NS * ops else _MOST
-    return _Graph(ops, EMPTY, loss(0.0, part * most))
+    products = view.used_like(PRODUCTS, "op")
+    large = spans(products.filter(pl.col("dur_ns") > _LARGE_NS)).total
+    most = view.total_ns - waits - large if view.device is None else view.once(launch_gaps).total
+    return _Graph(len(numbers.drop_nulls().unique()), EMPTY, loss(0.0, _MOST * max(0, most)))
 
 
 def _unused_forwards(view: DeviceView) -> tuple[Intervals, int]:
