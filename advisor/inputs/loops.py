@@ -158,13 +158,18 @@ def _share(work: pl.DataFrame, begin: int, end: int) -> float:
     return float(kernels.select(pl.col("dur_ns").filter(inside).sum() / pl.col("dur_ns").sum()).item() or 0)
 
 
+def is_without_framework(host: pl.DataFrame, device: pl.DataFrame) -> bool:
+    """Whether neither ranges nor kernels are of a framework: the program calls CUDA itself, and has no layers."""
+    return not ((host["kind"] == "op").any() or device.select(matches(_OF_FRAMEWORK).any()).item())
+
+
 def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: bool) -> bool:
     """Whether host and device meet in most turns: a wait for all of it, the copy of a result, or a graph's launch.
 
     A graph is captured with its parameters: the same one does not run another layer. In a program without a framework,
     which has no layers, they also meet where the host waits for a stream, or the device idles for long.
     """
-    is_plain = not ((host["kind"] == "op").any() or work.select(matches(_OF_FRAMEWORK).any()).item())
+    is_plain = is_without_framework(host, work)
     results = np.flatnonzero((work["copy_kind"].cast(pl.String) == "DtoH").fill_null(value=False).to_numpy())
     wait = _ANY_WAIT if is_plain else _FULL_WAIT
     waits = np.sort(host.filter(matches(wait).fill_null(value=False))["start_ns"].to_numpy())

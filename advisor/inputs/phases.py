@@ -5,17 +5,18 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.inputs.loops import is_without_framework
 from advisor.inputs.step_marks import WARM_UP
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
-from advisor.vocabulary.limits import CODE_LOAD_NS
+from advisor.vocabulary.limits import CODE_LOAD_NS, PAGES_APART_NS
 
 ONCE: Final = ["start_up", "compile"]
 """Kinds of host ops that are done once: see `advisor.inputs.one_time_work`."""
 _KERNELS: Final = ["kernel", "collective"]
-_FIRST_CALLS: Final = (
-    r"^(?:cuInit|cuModuleGetLoadingMode|cuDevicePrimaryCtxRetain|cuCtxCreate)"  # once, at the beginning
+_FIRST_CALLS: Final = (  # once, at the beginning; what loads code before any kernel runs does so for the first one
+    r"^cu(?:Init|ModuleGetLoadingMode|DevicePrimaryCtxRetain|CtxCreate|(?:Module|Library)Load)"
 )
 _NOTICEABLE: Final = 0.05  # of the time: less changes no number that a reader sees
 _MOST_WORK: Final = 0.5  # of the kernels' time: what repeats is never the smaller part
@@ -43,9 +44,10 @@ class Work(NamedTuple):
 def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     """From the first kernel after start-up, warm-up, loading of kernels and compilation to the device's last op.
 
-    Copies before it load weights and inputs. Frees and files after it are teardown, as are pages of managed memory that
-    move when the host reads results. What is done once ends before the
-    work as long as at least half of the kernels' time follows; the rest of it is in the work.
+    Copies before it load weights and inputs; a program without a framework copies in what the kernels right after them
+    need, and that counts. Frees and files after the work are teardown, and so are pages of managed memory that move
+    later than results do, which the host reads at once. What is done once ends before the work as long as at least half
+    of the kernels' time follows; the rest of it is in the work.
     """
     kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
     if not kernels.height:
@@ -55,6 +57,11 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     once_ns = _once_ns(host, device, kernels)
     after = kernels.filter(pl.col("start_ns") >= max(once_ns, _warm_ns(host, device, first_ns)))
     begins_ns = int(after["start_ns"][0]) if after.height else first_ns
+    together = _spans(device).bridged(PAGES_APART_NS)
+    if begins_ns == first_ns and is_without_framework(host, device):
+        begins_ns = int(together.starts[np.searchsorted(together.starts, begins_ns, "right") - 1])
+        begins_ns = max(once_ns or begins_ns, begins_ns)
+    end_ns = int(together.ends[np.searchsorted(together.ends, end_ns)])
     before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
     is_from_start = once_ns > 0 or before.str.contains(_FIRST_CALLS).any()
     return Work(begins_ns if is_from_start else None, end_ns)

@@ -24,6 +24,9 @@ CODE_LOAD_NS: Final = 1_000_000
 SET_UP_NS: Final = 10_000_000
 """A call that takes so long before any work of the device sets CUDA or HIP up."""
 
+PAGES_APART_NS: Final = 10_000_000
+"""Own choice: pages and copies that are no further apart move for one purpose; between two lies the host's handling."""
+
 LONG_CALL_NS: Final = 100_000_000
 """So does one that takes so long later while the device does nothing: what else a call does takes milliseconds."""
 
@@ -63,6 +66,7 @@ _WORDS: Final = {
     "{dispatch}": ns(DISPATCH_NS),
     "{launch_gap}": ns(LAUNCH_GAP_NS),
     "{long_call}": ns(LONG_CALL_NS),
+    "{pages_apart}": ns(PAGES_APART_NS),
     "{queued_gap}": ns(QUEUED_GAP_NS),
     "{set_up}": ns(SET_UP_NS),
     "{slow_call}": ns(SLOW_CALL_NS),

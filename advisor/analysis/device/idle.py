@@ -14,15 +14,13 @@ from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
-from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS, PAGES_APART_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
 
 _HOLES_SHARE: Final = 0.05  # of the steps: so long no queued graph waits between its nodes
 _OF_HOST: Final = ("sync", "host_bound")
 _OF_REST: Final = {"sync": ("start_ns", "late_ns"), "host_bound": ("late_ns", "due_ns")}
 """What of a gap these causes own; of the device's own causes, what follows."""
-_FETCHED: Final = ((pl.col("source_memory") == "managed") & (pl.col("copy_kind").cast(pl.String) == "DtoH")).alias(
-    "fetched"
-)
+_PAGE: Final = pl.when(pl.col("source_memory") == "managed").then(pl.col("copy_kind").cast(pl.String)).alias("page")
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 CAUSES: Final = tuple(IDLE_CAUSES)
 SHORT: Final = pl.col("host_bound_ns") <= LAUNCH_GAP_NS
@@ -48,21 +46,23 @@ def gaps(view: DeviceView) -> pl.DataFrame:
             "end_ns": np.concatenate([closes for _, closes in idle]) if idle else np.empty(0, np.int64),
         }
     )
-    return _split(_with_next(frame, view), view).drop("launch", "launched_ns", "fetched")
+    return _split(_with_next(frame, view), view).drop("launch", "launched_ns", "page", "between_pages")
 
 
 def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
-    """Adds the op that ends each gap, and when the call that launched it returned."""
+    """Adds the op that ends each gap, when the call that launched it returned, and whether pages lie on both sides."""
     ending = (
-        view.ops.select("id", "launch", _FETCHED, end_ns="start_ns")
+        view.ops.select("id", "launch", _PAGE, end_ns="start_ns")
         .join(frame, on="end_ns", how="semi")
         .sort("end_ns", "id")
         .unique("end_ns", keep="first", maintain_order=True)
-        .select("end_ns", "launch", "fetched", next="id")
+        .select("end_ns", "launch", "page", next="id")
     )
     ending = view.with_host(ending, "launch", start_ns="start_ns", dur_ns="dur_ns")
-    ending = ending.select("end_ns", "launch", "next", "fetched", launched_ns=END_NS)
-    return frame.join(ending, on="end_ns", how="left", maintain_order="left")
+    ending = ending.select("end_ns", "launch", "next", "page", launched_ns=END_NS)
+    pages = view.ops.filter(_PAGE.is_not_null()).select(END_NS).to_series()
+    joined = frame.join(ending, on="end_ns", how="left", maintain_order="left")
+    return joined.with_columns(between_pages=pl.col("page").is_not_null() & pl.col("start_ns").is_in(pages.implode()))
 
 
 def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
@@ -117,8 +117,8 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     A gap that ends its window has no next op there: the device waits for the host to begin the next step. At the
     edges of a recording without steps, the device may be busy with work that was launched or runs outside it. Where ops
     of CUDA graphs that were queued long before leave the device idle, nodes of these graphs were not recorded. Where no
-    call launched the next op, samples may show that the host works through the gap; a page moves to the host when that
-    touches it.
+    call launched the next op, samples may show that the host works through the gap. Pages of managed memory that follow
+    one another move for one purpose; one moves to the host when that touches it, and did something else long before.
     """
     start, length = frame["start_ns"].to_numpy(), (frame["end_ns"] - frame["start_ns"]).to_numpy()
     dry = view.busy.last_end(start)  # before the window's start, where the gap lies across it
@@ -129,17 +129,18 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
     queued = beside & ~host_is_late & ~unlaunched & (length > QUEUED_GAP_NS)
     lacking = beside & bool(length[queued].sum() >= _HOLES_SHARE * view.total_ns)
     lacking = lacking | holes_in(frame, view)
-    fetched = frame["fetched"].fill_null(value=False).to_numpy()
+    fetched = (frame["page"] == "DtoH").fill_null(value=False).to_numpy()
     host_runs = unlaunched & (fetched | runs_in(view, start, start + length))
     return np.select(
         [
             at_edges(frame, view).to_numpy() | lacking,
+            unlaunched & frame["between_pages"].to_numpy() & (length <= PAGES_APART_NS),
             host_is_late & was_waiting,
             host_is_late | host_runs,
             unlaunched,
             length <= QUEUED_GAP_NS,
         ],
-        ["unknown", *_OF_HOST, "unknown", "queued"],
+        ["unknown", "paging", *_OF_HOST, "unknown", "queued"],
         _late_cause(length, view),
     )
 

@@ -4,6 +4,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.idle import idle_for
 from advisor.analysis.device.links import EFFICIENCY, at_link, is_once, page_moves, paging, pcie_gbs, unhidden_ns
 from advisor.analysis.device.places import as_places, device_places
 from advisor.analysis.device.unknowns import undirected_copies
@@ -12,6 +13,7 @@ from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
+from advisor.vocabulary.limits import PAGES_APART_NS
 from advisor.whatif import Interval, faster, overlapped, saved
 
 _LEAST_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
@@ -265,7 +267,6 @@ of_pinned("exposed_copy_parameter_share", lambda view: _part_of_copies(view, _of
 of_pinned.saving("copy", _gains).says("copying ahead")
 
 
-_PCIE_EFFICIENCY: Final = 0.88  # of the link's rate that a prefetch reaches, as a copy of pinned memory does
 # Between two pages that a kernel waits for lies the handling of a fault: in an addition of vectors that takes 0.6 ms
 # with the pages there and 110 ms without (A100, 512 MiB), all gaps but one are shorter.
 _SERVICE_NS: Final = 500_000
@@ -286,11 +287,28 @@ def _waiting(view: DeviceView) -> pl.DataFrame:
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
     rows = view.once(page_moves)
     brought = rows.filter(inside(view.device_spans("kernel"), rows))
+    return _beyond_link(view, brought, view.once(paging), view.once(_faulting))
+
+
+def _beyond_link(view: DeviceView, pages: pl.DataFrame, *ends: Intervals) -> tuple[float, float]:
+    """What each of two times is longer than moving all of these pages at once, in ms per step."""
     link = view.gpu.pcie_gbs if view.gpu else None
-    prefetch_ns = int(brought["bytes"].sum()) / (_PCIE_EFFICIENCY * link) if link else spans(brought).total
-    ends = (max(0.0, view.once(of).total - prefetch_ns) for of in (paging, _faulting))
-    low_ms, high_ms = map(view.per_step_ms, ends)
+    at_once_ns = int(pages["bytes"].sum()) / (EFFICIENCY * link) if link else spans(pages).total
+    low_ms, high_ms = (view.per_step_ms(max(0.0, when.total - at_once_ns)) for when in ends)
     return low_ms, high_ms
+
+
+def _fetched(view: DeviceView) -> pl.DataFrame:
+    """Pages that the driver moves to the host in the used steps."""
+    return view.used_ops.filter(
+        pl.col("kind") == "memcpy", pl.col("source_memory") == "managed", pl.col("copy_kind") == "DtoH"
+    )
+
+
+def _fetching(view: DeviceView) -> tuple[Intervals, Intervals]:
+    """When such pages move and no kernel runs; the same with the time between two of them."""
+    moving = spans(view.once(_fetched)) - view.device_spans("kernel")
+    return moving, moving | (idle_for(view, "paging") & moving.bridged(PAGES_APART_NS))
 
 
 of_pages = of_devices(__name__, needs=("device_ops",))
@@ -307,3 +325,18 @@ of_pages("page_moves_per_step", lambda view: view.once(page_moves).height / view
     "Migrations of managed memory to the device per step.", "number of them / steps"
 )
 of_pages.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")
+of_pages(
+    "fetch_share", lambda view: view.share(view.once(_fetching)[1]), where=as_places(_fetched, "device_ops", op="op")
+).says(
+    "Part of the step in which the host waits for pages of managed memory that it reads, and no kernel runs.",
+    "union of migrations to the host without kernels, and of idle time of up to {pages_apart} between two / step time",
+)
+of_pages("fetched_bytes_per_step", lambda view: int(view.once(_fetched)["bytes"].sum()) / view.steps.height).says(
+    "Bytes of managed memory per step that move to the host.", "sum of the bytes of migrations to the host / steps"
+)
+of_pages("fetches_per_step", lambda view: view.once(_fetched).height / view.steps.height).says(
+    "Migrations of managed memory to the host per step.", "number of them / steps"
+)
+of_pages.saving("fetch", lambda view: _beyond_link(view, view.once(_fetched), *view.once(_fetching))).says(
+    "a prefetch of the pages that the host reads"
+)

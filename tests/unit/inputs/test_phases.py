@@ -28,11 +28,33 @@ def test_the_work_begins_after_what_is_done_once_and_ends_with_the_device():
     assert found(kernels(60, 80, 100, 120), [STARTS, frees]) == (60, 130)
 
 
-def test_pages_that_the_host_reads_after_the_last_kernel_are_no_work():
-    pages = on_device("memcpy", 140 * MS, 900 * MS, source_memory="managed", target_memory="managed")
+def pages(*spans: tuple[float, float]) -> list[Row]:
+    where = {"source_memory": "managed", "target_memory": "managed"}
+    return [on_device("memcpy", start * MS, end * MS, **where) for start, end in spans]
+
+
+def test_pages_that_the_host_reads_right_after_the_work_are_of_it_and_later_ones_are_not():
     result = on_device("memcpy", 131 * MS, 133 * MS, source_memory="device", target_memory="pageable")
-    assert found([*kernels(60, 120), pages], [STARTS]) == (60, 130)
-    assert found([*kernels(60, 120), result, pages], [STARTS]) == (60, 133)
+    assert found([*kernels(60, 120), *pages((141, 900))], [STARTS]) == (60, 130)
+    assert found([*kernels(60, 120), *pages((140, 200), (210, 900))], [STARTS]) == (60, 900)
+    assert found([*kernels(60, 120), result, *pages((143, 900))], [STARTS]) == (60, 900)
+
+
+def copies(*spans: tuple[float, float]) -> list[Row]:
+    return [on_device("memcpy", start * MS, end * MS, copy_kind="HtoD") for start, end in spans]
+
+
+def test_what_a_program_without_a_framework_copies_right_before_its_first_kernel_is_work():
+    near = [*copies((55, 300), (310, 500)), *kernels(510)]
+    assert found(near, [STARTS]) == (55, 520)
+    assert found([*copies((55, 300), (311, 500)), *kernels(510)], [STARTS]) == (311, 520)
+    assert found(near, [STARTS, on_host("op", 509 * MS, 510 * MS)]) == (510, 520)  # weights and inputs
+
+
+def test_code_that_is_loaded_before_any_kernel_runs_shows_the_start_of_the_process():
+    load = on_host("runtime", 700 * MS, 703 * MS, name="cuModuleLoadDataEx")
+    assert found(kernels(900), [load]) == (900, 910)
+    assert found(kernels(600, 900), [load]) == (None, 910)
 
 
 def test_kernels_before_it_are_start_up_if_most_of_the_work_follows():
@@ -52,7 +74,7 @@ def test_a_short_start_up_changes_no_number():
 
 
 def test_a_process_whose_first_calls_were_recorded_begins_with_its_first_kernel():
-    copy = on_device("memcpy", 10 * MS, 900 * MS)
+    copy = on_device("memcpy", 10 * MS, 800 * MS)
     assert found([copy, *kernels(910)], [on_host("runtime", 0, 1, name="cuInit")]) == (910, 920)
 
 

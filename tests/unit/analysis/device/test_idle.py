@@ -5,7 +5,7 @@ import pytest
 from advisor.analysis.device.idle import CAUSES, gaps, graph_holes_ns, graph_pauses_ns, launch_gaps, stalls
 from advisor.analysis.device.view import DeviceView
 from advisor.model.profile import Profile
-from tests.tables import kernel, on_device, on_host, profile, step, us, view
+from tests.tables import Row, kernel, on_device, on_host, profile, step, us, view
 
 STEP = [step(1, 0, 100)]
 
@@ -310,6 +310,10 @@ def test_what_other_causes_account_for_is_no_waiting_for_launches():
 
 @pytest.mark.parametrize(("kind", "cause"), [("DtoH", "host_bound_ns"), ("HtoD", "unknown_ns")])
 def test_a_page_that_moves_to_the_host_is_awaited_by_it(kind: str, cause: str):
-    page = on_device("memcpy", 400, 410, source_memory="managed", copy_kind=kind)
-    of = view(profile([kernel(0, 100, -1), page], steps=[step(1, 0, 410)]))
-    assert of.once(gaps)[cause].to_list() == [300_000]
+    def page(start: float) -> Row:
+        return on_device("memcpy", start, start + 10, source_memory="managed", copy_kind=kind)
+
+    of = view(profile([kernel(0, 100, -1), page(400), page(700), page(10_711)], steps=[step(1, 0, 10_721)]))
+    frame = of.once(gaps)
+    assert frame[cause].to_list() == [300_000, 0, 10_001_000]
+    assert frame["paging_ns"].to_list() == [0, 290_000, 0]

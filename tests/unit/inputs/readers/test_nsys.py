@@ -483,7 +483,7 @@ def test_a_pattern_that_fits_nothing_is_refused_with_the_names_that_are_there(re
 
 
 def test_start_up_is_what_comes_before_the_first_kernel(read_):
-    start = {RUNTIME: [call(-500_000_000, -499_000_000, "cuInit")], MEMCPY: [copy(-900, -100)]}
+    start = {RUNTIME: [call(-500_000_000, -499_000_000, "cuInit")], MEMCPY: [copy(-20_000_000, -19_000_000)]}
     made: Profile = read_(start, launched(5, 20, 60, 1), {MEMCPY: [copy(70, 80)]})
     assert only(made.workers, "work_start_ns", "work_end_ns") == (20, 80)
 

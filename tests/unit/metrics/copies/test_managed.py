@@ -43,3 +43,14 @@ def test_more_blocks_do_not_shorten_a_kernel_that_waits_for_pages(at: float, *, 
     own = kernel(500, 3_000, name="mine(int)", blocks_per_sm=0.01, block=256)
     row = metrics_of(view(profile([own, page(at, at + 100)], steps=STEP)))
     assert (row["more_blocks_gain_ms"] > 0) == is_split
+
+
+def test_the_host_waits_for_pages_that_it_reads_and_between_two_that_follow_one_another():
+    """Pages for 400 us, 50 of them beside a kernel; 1,000 us lie between two, 12,000 before the last."""
+    pages = [page(1_950, 2_100, "DtoH", 30), page(3_100, 3_200, "DtoH", 20), page(15_200, 15_350, "DtoH", 30)]
+    row = metrics_of(view(profile([kernel(0, 2_000), *pages], steps=[step(1, 0, 20_000)])))
+    assert row["fetch_share"] == pytest.approx((350 + 1_000) / 20_000)
+    assert (row["fetches_per_step"], row["page_wait_share"]) == (3, 0)
+    assert row["fetched_bytes_per_step"] == pytest.approx(80 * BYTES_PER_US, abs=3)
+    assert row["fetch_least_gain_ms"] == pytest.approx(0.35 - 0.08, rel=1e-3)
+    assert row["fetch_gain_ms"] == pytest.approx(1.35 - 0.08, rel=1e-3)
