@@ -63,7 +63,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     """What to do about the findings of a run, the first to be done first.
 
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
-    medium weight and more whose saving nobody knows stands above savings of less than a twentieth of the step. Another
+    medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth of the
+    step, and above what may save nothing and has low confidence. Another
     recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
     findings about the recording ask for nothing here, nor do small ones without a saving if others do. `step_ms` is the
     step where no saving says what it is of.
@@ -95,14 +96,21 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         )
     )
     grave = {finding.key for finding in findings if finding.severity != "low"}
-    plans = _with_grave_ones(plans, lambda a: a is leads or not (a.expected_share or grave.isdisjoint(a.findings)))
+    firm = {finding.key for finding in findings if finding.confidence != "low"}
+    plans = _with_grave_ones(
+        plans,
+        lambda a: a.expected_share >= _LITTLE and (a.sure_share > 0 or not firm.isdisjoint(a.findings)),
+        lambda a: a is leads or not (a.expected_share or grave.isdisjoint(a.findings)),
+    )
     parts = {finding.key: finding.saving.of for finding in findings if finding.saving}
     return tuple(_in_sequence(plans, parts))
 
 
-def _with_grave_ones(plans: Sequence[Action], is_grave: Callable[[Action], bool]) -> list[Action]:
-    """Those without a number that are grave right behind the last that is expected to save a twentieth or more."""
-    much = max((place for place, plan in enumerate(plans, 1) if plan.expected_share >= _LITTLE), default=0)
+def _with_grave_ones(
+    plans: Sequence[Action], is_much: Callable[[Action], bool], is_grave: Callable[[Action], bool]
+) -> list[Action]:
+    """Those without a number that are grave right behind the last that saves much."""
+    much = max((place for place, plan in enumerate(plans, 1) if is_much(plan)), default=0)
     return [*plans[:much], *sorted(plans[much:], key=lambda plan: not is_grave(plan))]
 
 

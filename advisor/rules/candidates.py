@@ -81,13 +81,15 @@ class Candidate:
     def severity_of(self, saved_share: float) -> Severity:
         """The level that the rule states; else that of the middle of the saving, as a share of the step.
 
-        What the host does in one step of one rank may be a first call, slow for once: it is medium at most.
+        What the host does in one step of one rank may be a first call, slow for once: it is medium at most. So is what
+        may save nothing, with low confidence.
         """
         if self.verdict.severity is not None:
             return self.verdict.severity
         level = next(level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
         is_once = self.row.get("steps") == 1 and len(self.workers) == 1 and self.pool in _OF_HOST
-        return "medium" if is_once and level == "high" else level
+        is_doubtful = not self.low_ms and self.confidence == "low"
+        return "medium" if (is_once or is_doubtful) and level == "high" else level
 
     @property
     def confidence(self) -> Confidence:

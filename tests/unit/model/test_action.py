@@ -57,8 +57,9 @@ def test_a_grave_cause_without_a_number_stands_above_what_saves_little():
     hint = found("hint", 0, 0, saving=None, severity="low")
     order = names(found("little", 2, 6), hint, kernel, found("much", 6, 8))
     assert order == [("much",), ("kernel",), ("little",)]
-    doubtful = found("doubtful", 0, 20, confidence="low")  # 10 % in the middle, 4 % expected
+    doubtful = found("doubtful", 0, 50, confidence="low")  # 25 % in the middle, 10 % expected
     assert names(doubtful, kernel) == [("kernel",), ("doubtful",)]
+    assert names(found("firm", 0, 50), kernel) == [("firm",), ("kernel",)]
 
 
 def test_of_equally_sure_ones_the_confident_one_comes_first():
