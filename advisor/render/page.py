@@ -91,8 +91,8 @@ class Page:
 
     def gap(self) -> None:
         """An empty line, one even where two are asked for."""
-        text = self._out.getvalue()
-        if text and not text.endswith("\n\n") and not self._is_tight:
+        self._out.seek(max(0, self._out.tell() - 2))
+        if self._out.read() not in {"", "\n\n"} and not self._is_tight:
             self._console.print()
 
     def text(self) -> str:
