@@ -114,12 +114,6 @@ def match(
     RTX 3070. Other words narrow it to variants. A name that names no model ("", "AMD Radeon Graphics") leaves it to the
     figures, all three of them, and to chips that figures identify. A figure of the profile that contradicts an entry
     rules it out; zero counts as not reported. Variants that remain are not guessed between: see `Gpu.variants`.
-
-    Args:
-        name: As CUDA, HIP or the profiler reports it; case, punctuation and white space do not matter.
-        memory_bytes: Total memory of the device.
-        sm_count: Streaming multiprocessors; compute units on AMD.
-        capability: Compute capability, major.minor; on AMD the gfx version.
     """
     words = _words(name or "")
     gpus = _with_words(words)

@@ -48,11 +48,7 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
 
     The last step ends with its mark where the marks touch, or where it is the only one; else `incomplete` says that its
     end is unknown. `pause_ns` is what lies between a step and the next that belongs to neither: see `_is_pause`.
-
-    Args:
-        marks: Disjoint and in order: step, name, host_start_ns, host_dur_ns.
-        host: Host ops, with `kind` and `id`.
-        device: Device ops, with `launch`.
+    The marks are disjoint and in order.
     """
     start, mark = marks["host_start_ns"].to_numpy(), marks["host_dur_ns"].to_numpy()
     period = np.diff(start)
@@ -112,10 +108,8 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
     the host or the device's, from its first op on, whichever is longer. Where three of four steps wait for their first
     op half as long or longer, as for a late batch, that is how the loop is: the wait is the first one's too.
 
-    Args:
-        periods: As from `host_periods`.
-        extents: Per step that used the device: step, first_ns (its first op), kernel_end.
-        earlier: Kernels of no step: before (row of the first period that began after their launch), kernel_end.
+    `extents` are the first op and the end of the last kernel of each step that used the device; `earlier` are kernels
+    of no step, with the row of the first period that began after their launch.
     """
     before = earlier.group_by(row="before").agg(earlier_end=pl.max("kernel_end"))
     of_host, started = pl.col("host_start_ns"), pl.col("host_start_ns") + pl.col("host_dur_ns")
@@ -145,15 +139,7 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
 def device_periods(
     periods: pl.DataFrame, device: pl.DataFrame, calls: pl.Series, number: int | None, *, cut_off: bool
 ) -> pl.DataFrame:
-    """The steps of one device (None: of the host alone), from its ops with their `step`.
-
-    Args:
-        periods: As from `host_periods`.
-        device: Device ops of all devices.
-        calls: When each of them was launched; null where that is unknown.
-        number: The device.
-        cut_off: The file's end is missing.
-    """
+    """The steps of one device (None: of the host alone), from the ops of all and when each of these was launched."""
     own = device.with_columns(called=calls).filter(pl.col("device").eq_missing(pl.lit(number, pl.Int32)))
     ends = pl.when(pl.col("kind").is_in(_KERNELS)).then(END_NS)
     grouped = own.group_by("step").agg(first_ns=pl.min("start_ns"), kernel_end=ends.max(), ops=pl.len())

@@ -151,11 +151,9 @@ def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> In
 
 
 def nearest(counts: Mask, parent: Ints) -> Ints:
-    """Of each interval itself or the innermost around it that counts; -1 where none is. Each round doubles the reach.
+    """Of each interval itself or the innermost around it (see `nest`) that counts; -1 where none is.
 
-    Args:
-        counts: Which intervals count, shape (n,).
-        parent: The interval around each, as from `nest`.
+    Each round doubles the reach.
     """
     up = np.where(counts, np.arange(len(parent)), parent)
     while not np.array_equal(further := above(up, up), up):

@@ -16,12 +16,8 @@ def functions_in(view: DeviceView, starts: Ints, ends: Ints) -> pl.DataFrame:
 
     The innermost function that four fifths of a stretch's samples are in, or below, stands for them; the others count
     for their innermost. The function is null of samples in none of the program's. Of several threads that one counts
-    which was sampled most. Only a thread that has a CPU is sampled, so the time may be less than the stretch.
-
-    Args:
-        view: A device, with the samples of its worker.
-        starts: Of the stretches, in ns, ascending; shape (stretches,).
-        ends: Their ends; they do not overlap.
+    which was sampled most. Only a thread that has a CPU is sampled, so the time may be less than the stretch. The
+    stretches ascend and do not overlap.
     """
     at = view.host_samples["at_ns"].to_numpy()
     stretch = np.searchsorted(starts, at, side="right") - 1

@@ -66,15 +66,10 @@ def _captures(host: pl.DataFrame) -> Intervals:
 
 
 def incomplete(starts: Ints, ends: Ints, calls: pl.DataFrame) -> pl.Series:
-    """Why each step on the host lacks kernels of its launches, null where it has them all.
+    """Why each step on the host lacks kernels of its launches (see `launches`), null where it has them all.
 
     Where kernels are absent amid the recording, the step after it begins at an unknown time. Where they are absent at
     its end, the recording ended before them.
-
-    Args:
-        starts: When each step begins on the host, in ns, ascending.
-        ends: When it ends there.
-        calls: As from `launches`.
     """
     parts = (calls, calls.filter("is_lost", ~pl.col("is_tail")), calls.filter("is_lost", "is_tail"))
     moments = (part["start_ns"].to_numpy() for part in parts)

@@ -24,11 +24,8 @@ def lacks_kernels(view: DeviceView) -> bool:
 def holes_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:
     """Whether work that was not recorded may run in half of each gap or more; shape (gaps,).
 
-    It was launched after the op before the gap and before the one that ends it, so it can run from its launch on.
-
-    Args:
-        gaps: start_ns, end_ns, next (id of the op that ends it).
-        view: Their device.
+    It was launched after the op before the gap and before the one that ends it (`next`), so it can run from its launch
+    on.
     """
     absent = view.once(launches).filter("is_lost")["start_ns"].to_numpy()
     if not len(absent):

@@ -68,24 +68,16 @@ class Tables(Protocol):
 
 
 class Export:
-    """What the reader asks an export for; absent tables are empty, absent columns null.
-
-    Attributes:
-        requests: What it did ask for, by the table's name.
-    """
+    """What the reader asks an export for; absent tables are empty, absent columns null."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, Request] = {}  # what it did ask for, by the table's name
 
     def rows(self, table: str, types: Types, *, needs: tuple[str, ...] = (), where: str | None = None) -> pl.DataFrame:
-        """These columns of a table; no rows where it lacks one of `needs`.
+        """These columns of a table, or of the first that exists of several names with a `|` between them.
 
-        Args:
-            table: Its name; the first of the names with a `|` between them that exists.
-            types: The columns: Int64, Float64 or String each.
-            needs: Columns without which the rows mean nothing; `where` must use no others.
-            where: Which rows, in SQL.
+        No rows where it lacks one of `needs`, without which they mean nothing; `where`, in SQL, must use no others.
         """
         for name in table.split("|"):
             if name in PRIVATE:

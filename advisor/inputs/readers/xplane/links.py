@@ -329,13 +329,8 @@ def of_runs(host: pl.DataFrame, steps: Ints, owner: Ints, timed: Ints) -> Ints:
     """The step of each host op (-1: none) where those of one execution are of the same one.
 
     That is the step that some op of it has; else, where nothing tells on which thread the program was called, the step
-    during which it began.
-
-    Args:
-        host: With `run`, null for what is of no program.
-        steps: What is known without the executions.
-        owner: Row of the range that each op leads back to, over the threads.
-        timed: The step during which each op begins.
+    during which it began. `steps` is what is known without the executions, `owner` the row of the range that each op
+    leads back to, over the threads, `timed` the step during which it begins.
     """
     rows = np.flatnonzero(host["run"].is_not_null().to_numpy())
     callers = host["thread"].is_in(host.filter(matches(JIT_CALL))["thread"].unique().implode()).to_numpy()
