@@ -1,0 +1,47 @@
+"""Steps of three kernels each, 10 ms long: the host calls at 0, 3 and 6 ms, and kernels run for 2 ms."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tables import kernel, profile, step, worker_row
+
+MS = 1_000  # in us
+
+
+def losses(stops: dict[tuple[int, int], int], steps: int = 4, names: str = "abc") -> dict[str, object]:
+    """The metrics of steps in which the host stops for so many ms before the launch at (step, place)."""
+    ops, marks, at = [], [], 0
+    for number in range(steps):
+        begin = at
+        for place in range(3):
+            at += (1 + stops.get((number, place), 0)) * MS
+            name = names[place] if number else "abc"[place]
+            ops.append(kernel(at, at + 2 * MS, at, name=name))
+            at += 2 * MS
+        at += MS
+        marks.append(step(number, begin, at))
+    values = worker_row(profile(ops, steps=marks))
+    return {name: values[f"core_lost_{name}"] for name in ("ms", "places", "steps", "top_part")}
+
+
+def test_a_host_that_never_stops_loses_nothing():
+    assert losses({}) == {"ms": 0, "places": 0, "steps": 0, "top_part": 0}
+
+
+def test_time_that_one_step_takes_beyond_the_others_at_the_same_launch_is_lost():
+    assert losses({(0, 1): 8, (2, 2): 4, (3, 1): 4}, steps=5) == {
+        "ms": pytest.approx(16 / 5, abs=0.01),
+        "places": 2,
+        "steps": 3,
+        "top_part": pytest.approx(0.75, abs=0.001),
+    }
+
+
+def test_what_each_step_waits_for_is_of_the_work():
+    assert losses({(number, 1): 8 for number in range(4)})["ms"] == 0
+
+
+def test_steps_that_launch_other_work_are_not_compared():
+    assert losses({(1, 1): 8}, names="abd")["ms"] is None
+    assert losses({(1, 1): 8}, steps=3)["ms"] is None
