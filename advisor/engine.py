@@ -31,6 +31,7 @@ from advisor.runs.files import summed_up, unreadable
 from advisor.runs.short_recordings import Outcome, last_cycles, without_last_cycles
 from advisor.runs.summary import summarise
 from advisor.system.polars_pool import inside_pool
+from advisor.system.processes import LOCAL
 from advisor.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
     outcomes = list[Outcome]()
     for recording in recordings:
         judged = partial(_judged, recording, book, (*recording.notes, *changed), options)
-        in_place = partial(inside_pool, judged) if files.are_small(recording.copies or recording.files) else judged
+        # What comes from a cluster becomes tables on other threads, which need polars' own while this one waits.
+        is_small = options.engine == LOCAL and files.are_small(recording.copies or recording.files)
+        in_place = partial(inside_pool, judged) if is_small else judged
         outcomes.append(contained(in_place, partial(_failed, recording)))
     if not options.all_runs:
         outcomes = [*without_last_cycles(recordings, outcomes)]

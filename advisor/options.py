@@ -8,6 +8,7 @@ from typing import TypeAlias
 from advisor.analysis.device.selection import STEADY
 from advisor.config import Config
 from advisor.rules.rule_form import Workload
+from advisor.system.processes import LOCAL
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Gets the file that is read next; returns what gets each number of bytes read."""
@@ -40,6 +41,8 @@ class Options:
         max_bytes: The size, unpacked, up to which a file is read; by default what fits into 70 % of the memory.
         processes: How many read a run: each a file of it, or together one large file. A script that asks for
             more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
+        engine: Where the ranks of one job are read: `local`, or `dask=ADDRESS` of a scheduler, whose workers see the
+            same paths.
         progress: Where to report the bytes read.
     """
 
@@ -56,6 +59,7 @@ class Options:
     today: dt.date = field(default_factory=_today)
     max_bytes: int | None = None
     processes: int = 1
+    engine: str = LOCAL
     progress: Progress = _silent
 
     @property

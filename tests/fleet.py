@@ -17,7 +17,6 @@ import polars as pl
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
 from advisor.fleet.columns import KEYS, TABLES, frame
-from advisor.fleet.engines import Engine
 from advisor.fleet.rows import Context
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
@@ -27,6 +26,7 @@ from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
 from advisor.options import Options
 from advisor.rules.measured_run import MeasuredRun
+from advisor.system.engines import Engine
 
 WEEK = "2026-W47"
 MONDAY = datetime(2026, 11, 16, 12, tzinfo=UTC)

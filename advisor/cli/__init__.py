@@ -17,6 +17,7 @@ from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
     CORES,
     ConfigPath,
+    EngineName,
     MaxSize,
     Processes,
     StepRange,
@@ -101,6 +102,7 @@ def check(
     steps: Steps = "steady",
     step_range: StepRange = None,
     processes: Processes = CORES,
+    engine: EngineName = "local",
     workload: Annotated[
         str | None,
         typer.Option(
@@ -148,6 +150,7 @@ def check(
             steps=steps,
             progress=progress,
             processes=processes,
+            engine=engine,
             step_range=step_range,
             workload=chosen("--workload", workload, get_args(Workload)) if workload else None,
             flops_per_step=flops_per_step,
@@ -284,6 +287,7 @@ def compare(
     steps: Steps = "steady",
     step_range: StepRange = None,
     processes: Processes = CORES,
+    engine: EngineName = "local",
     config: ConfigPath = None,
     max_size: MaxSize = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
@@ -303,6 +307,7 @@ def compare(
             steps=steps,
             progress=progress,
             processes=processes,
+            engine=engine,
             step_range=step_range,
             trials=trials,
             max_bytes=bytes_of(max_size),

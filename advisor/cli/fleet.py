@@ -13,6 +13,7 @@ import typer
 
 from advisor.cli.output import (
     CORES,
+    EngineName,
     MaxSize,
     bytes_of,
     chosen,
@@ -44,9 +45,6 @@ ConfigPath = Annotated[
         "--config",
         help="advisor.yaml to use; by default the nearest at or above the runs or the store, else this folder.",
     ),
-]
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")
 ]
 EngineProcesses = Annotated[
     int, typer.Option("--processes", min=1, help="Runs to check at a time on this machine; by default one per core.")
@@ -92,10 +90,10 @@ def fleet_ingest(
 ) -> None:
     """Check every new run under the roots, and write it to the store."""
     from advisor.errors import ReadError
-    from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.ingest import ingest
     from advisor.fleet.labels import labels_of_run
     from advisor.fleet.store import opened
+    from advisor.system.engines import engine as engine_of
     from advisor.text import count
 
     target, settings = opened(store, option or ()), _settings(config, roots)
@@ -145,8 +143,8 @@ def fleet_rejudge(
 
     Of all weeks, unless one is given.
     """
-    from advisor.fleet.engines import engine as engine_of
     from advisor.fleet.rejudge import rejudge
+    from advisor.system.engines import engine as engine_of
     from advisor.text import count
 
     target, weeks = _existing(store, option), None if week is None else [week]

@@ -40,6 +40,9 @@ Steps = Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, 
 StepRange = Annotated[
     str | None, typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name.")
 ]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")
+]
 Processes = Annotated[
     int, typer.Option("--processes", min=1, help="Processes that read a run; by default one per core.")
 ]

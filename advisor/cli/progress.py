@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn
 
-    from advisor.fleet.engines import Progress as RunProgress
     from advisor.model.trials import Gain
     from advisor.options import Progress
+    from advisor.system.engines import Progress as RunProgress
 
 _EVERY_S: Final = 0.5
 _LINE_S: Final = 30.0

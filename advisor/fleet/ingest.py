@@ -14,7 +14,6 @@ from advisor import __version__
 from advisor.config import Config
 from advisor.errors import NoRuns
 from advisor.fleet.columns import TABLES, UNPROFILED, frame
-from advisor.fleet.engines import Engine, Killed, Progress, outcomes_of, silent
 from advisor.fleet.examine import Done, bad_rows, examine
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread
@@ -25,6 +24,7 @@ from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
 from advisor.model.notes import Note
 from advisor.rules.user_config import rule_book
+from advisor.system.engines import Engine, Killed, Progress, outcomes_of, silent
 from advisor.text import one_line, plain
 
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs

@@ -9,7 +9,6 @@ import polars as pl
 
 from advisor.config import Config
 from advisor.fleet.columns import frame
-from advisor.fleet.engines import Engine, Progress, outcomes_of, silent
 from advisor.fleet.examine import book
 from advisor.fleet.labels import Labels
 from advisor.fleet.recordings import Settings
@@ -20,6 +19,7 @@ from advisor.model.reason import Reason
 from advisor.rules.judge import judge
 from advisor.rules.rule_file import selected
 from advisor.runs.summary import judged_again
+from advisor.system.engines import Engine, Progress, outcomes_of, silent
 from advisor.text import one_line
 
 _FLUSH_RUNS: Final = 256

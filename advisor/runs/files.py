@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
-from advisor.errors import NothingRecorded, ReadError, contained, failure
+from advisor.errors import AdvisorError, NothingRecorded, ReadError, UsageError, contained, failure
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import format_of, reader
 from advisor.inputs.storage import local, open_file, size
@@ -22,21 +23,17 @@ from advisor.metrics import Metric, Part
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
-from advisor.options import Options, Progress
+from advisor.options import Options
 from advisor.system.file_size import most_bytes, too_large
 from advisor.system.polars_pool import inside_pool
-from advisor.system.processes import pool
+from advisor.system.processes import LOCAL
 from advisor.text import plain, runs_of
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: below, one process is as quick as several
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
-_DIED: Final = "the process that read it was killed, most likely for want of memory; try again with --processes 1"
 
 
 def parts(
@@ -64,12 +61,16 @@ def are_small(files: Iterable[str]) -> bool:
 
 
 def _outcomes(files: Sequence[_File], options: Options, selected: Sequence[Metric]) -> Sequence[Part | Unreadable]:
-    many = min(options.processes, len(files))
     keep = len(files) == 1 or are_small(file.at for file in files)
-    how = _How(options.steps, tuple(selected))
-    if many > 1 and not keep:
-        return _side_by_side(files, how, options.progress, many)
-    return [_part(file, how, options.progress(file.path), keep=keep) for file in files]
+    how = _How(options.steps, tuple(selected), keep)
+    elsewhere = options.engine != LOCAL
+    if len(files) > 1 and (elsewhere or (options.processes > 1 and not keep)):
+        outcomes = _side_by_side(files, how, options)
+        broken = [file for file in files if isinstance(outcomes[file], Unreadable)]
+        if broken and elsewhere:  # another worker may see what one does not
+            outcomes |= _side_by_side(broken, how, options)
+        return [outcomes[file] for file in files]
+    return [_part(file, how, options.progress(file.path)) for file in files]
 
 
 def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Unreadable]]:
@@ -99,10 +100,11 @@ class _File(NamedTuple):
 
 
 class _How(NamedTuple):
-    """Which steps to use, and what to measure beside the registered metrics."""
+    """Which steps to use, what to measure beside the registered metrics, and whether to keep a file's events."""
 
     steps: str
     selected: tuple[Metric, ...]
+    keep: bool
 
 
 def _files(recording: Recording, options: Options) -> list[_File]:
@@ -315,37 +317,41 @@ def _alike(files: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> 
     return list(groups.values())
 
 
-def _part(file: _File, how: _How, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
+def _part(file: _File, how: _How, on_read: Callable[[int], object]) -> Part | Unreadable:
     """One file measured; without its events, unless they are to be kept."""
-    measure = partial(_measured, file, how, on_read, keep=keep)
+    measure = partial(_measured, file, how, on_read)
     return contained(measure, partial(_failed, file))
 
 
-def _measured(file: _File, how: _How, on_read: Callable[[int], object], *, keep: bool) -> Part | Unreadable:
+def _measured(file: _File, how: _How, on_read: Callable[[int], object]) -> Part | Unreadable:
     profile = _read(file, on_read)
     if isinstance(profile, Unreadable):
         return profile
     part = metrics.measure_part(select_steps(profile, how.steps), how.selected)
-    return part if keep else part.emptied()
+    return part if how.keep else part.emptied()
 
 
-def _side_by_side(files: Iterable[_File], how: _How, progress: Progress, processes: int) -> list[Part | Unreadable]:
-    with pool(processes) as workers:
-        started = [(file.path, progress(file.path), workers.submit(_alone, file, how)) for file in files]
-        return [_outcome(path, on_read, future) for path, on_read, future in started]
+def _side_by_side(files: Sequence[_File], how: _How, options: Options) -> dict[_File, Part | Unreadable]:
+    """What each file holds, in as many processes as the options say, or on the workers of a cluster."""
+    from advisor.system.engines import engine, outcomes_of  # noqa: PLC0415 - a check of one file starts no process
+
+    on_read = {file: options.progress(file.path) for file in files}
+    outcomes = dict[_File, Part | Unreadable]()
+    with closing(engine(options.engine, min(options.processes, len(files)))) as where:
+        # A worker's other threads make tables too, and would wait for polars' threads while one of them reads a rank.
+        alone = partial(_alone, how, in_pool=options.engine == LOCAL)
+        for file, outcome in outcomes_of(where, alone, files):
+            if isinstance(outcome, UsageError):
+                raise outcome
+            if isinstance(outcome, Exception):
+                why = str(outcome) if isinstance(outcome, AdvisorError) else failure(type(outcome).__name__)
+                outcomes[file] = unreadable(file.path, why)
+            else:
+                outcomes[file] = outcome
+                on_read[file](size(file.path) or 0)
+    return outcomes
 
 
-def _outcome(path: str, on_read: Callable[[int], object], future: Future[Part | Unreadable]) -> Part | Unreadable:
-    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - a check of one file starts no process
-
-    try:
-        outcome = future.result()
-    except BrokenProcessPool:
-        return unreadable(path, _DIED)
-    on_read(size(path) or 0)
-    return outcome
-
-
-def _alone(file: _File, how: _How) -> Part | Unreadable:
-    part = partial(_part, file, how, lambda _: None, keep=False)
-    return inside_pool(part) if are_small([file.at]) else part()
+def _alone(how: _How, file: _File, *, in_pool: bool) -> Part | Unreadable:
+    part = partial(_part, file, how, lambda _: None)
+    return inside_pool(part) if in_pool and are_small([file.at]) else part()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from advisor.config import Fleet
-from advisor.fleet.engines import local
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.rules.candidates import CERTAINTY
+from advisor.system.engines import local
 from tests import profiles
 from tests.fleet import Here
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.fleet import engines
 from advisor.pull_request import deliver
 from advisor.pull_request.host import Patience
+from advisor.system import engines
 from tests.command import advisor, service
 from tests.fleet import Here
 from tests.pull_request.schemas import departures

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from advisor.fleet import engines, examine
+from advisor.fleet import examine
+from advisor.system import engines
 from tests.fleet import Here, asked, context_of, judged, measured
 
 

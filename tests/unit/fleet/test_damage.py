@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from advisor.cli import app
 from advisor.config import Config
 from advisor.errors import ReadError, StoreError
-from advisor.fleet import engines
 from advisor.fleet import ingest as room
 from advisor.fleet import verify as verifying
 from advisor.fleet.columns import TABLES
@@ -21,6 +20,7 @@ from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import Store, existing
 from advisor.fleet.verify import verify
 from advisor.fleet.weekly import weekly
+from advisor.system import engines
 from tests.fleet import Here, broken, trace
 
 TODAY = date(2026, 11, 21)

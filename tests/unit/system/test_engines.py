@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.errors import UsageError
-from advisor.fleet.engines import Failure, Killed, engine, local, outcomes_of
+from advisor.system.engines import Failure, Killed, engine, local, outcomes_of
 from tests.fleet import add_or_die
 
 

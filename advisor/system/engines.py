@@ -1,4 +1,4 @@
-"""Where the runs of a batch are worked on: processes of this machine, or the workers of a Dask cluster.
+"""Where the ranks of a job and the runs of a batch are worked on: processes of this machine, or a Dask cluster.
 
 Both are `concurrent.futures` executors. A task may run twice; what it returns is written to the same end each time.
 """
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from advisor.errors import AdvisorError, StoreError, UsageError, contained, failure
-from advisor.system.processes import pool
+from advisor.system.processes import LOCAL, pool
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -27,10 +27,9 @@ Result = TypeVar("Result")
 Progress: TypeAlias = Callable[[int], Callable[[int], object]]
 """Told how many tasks there are; gives back what is told of each number that is done."""
 
-LOCAL: Final = "local"
 _DASK: Final = "dask="
 _CONNECT_S: Final = "15s"
-KILLED: Final = "the process that read it was killed, most likely for want of memory; ingest it where there is more"
+KILLED: Final = "the process that read it was killed, most likely for want of memory; read it where there is more"
 
 
 class Killed(AdvisorError):  # noqa: N818 - says what happened to a process, and is told as an outcome
@@ -72,7 +71,7 @@ def engine(text: str, processes: int) -> Engine:
     if not text.startswith(_DASK):
         raise UsageError(f"--engine {text}: neither local nor dask=ADDRESS, such as dask=tcp://head:8786")
     try:
-        from distributed import Client
+        from distributed import Client  # noqa: PLC0415 - few have it
     except ImportError:
         raise UsageError("--engine dask needs more packages: pip install 'gpu-advisor[fleet]'") from None
     try:
@@ -109,9 +108,7 @@ def outcomes_of(
                 except BrokenExecutor:
                     orphans.append(task)
                 except CancelledError:
-                    raise StoreError(
-                        "the Dask cluster went away; start it and run this again: what is stored stays"
-                    ) from None
+                    raise StoreError("the Dask cluster went away; start it and run this again") from None
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's
                     yield task, Killed(KILLED) if type(error).__name__ == "KilledWorker" else error
             if orphans:
