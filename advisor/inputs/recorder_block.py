@@ -13,6 +13,7 @@ _PLAIN = re.compile(r"[\w.:,=+-]{1,100}(?: [\w.:,=+-]{1,100}){0,9}")
 _VERSION = re.compile(r"\d+(?:\.\w{1,20}){1,3}")
 _LIBRARIES = frozenset({"driver", "PyTorch", "cuDNN", "TensorFlow", "JAX", "jaxlib"})
 _SETTING = re.compile(r"(?:CUDA|HIP|NCCL|NVIDIA|OMP|PYTORCH|TF|TORCH|TORCHDYNAMO|XLA)_")
+_MOST_BYTES = 16 << 20  # a recorder writes up to a few MB; decoded, they take ten times as much
 _BUSY = 0.2  # of a recorded step
 _SHORTEST_MS, _LONGEST_MS = 1e-6, 1e9  # a nanosecond, 11 days
 
@@ -156,11 +157,16 @@ def _is_setting(name: str, value: str) -> bool:
     return bool(plain) and not is_of_secret(name.encode()) and masked_text(value) == value
 
 
-def noted(block: object) -> dict[str, Any]:
-    """What the block says, as columns of `workers`; nothing of another format, or of one malformed in any part."""
+def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
+    """What the block says, as columns of `workers`; nothing of one that is of another format, malformed or too long.
+
+    `block` is JSON, empty where there is none.
+    """
+    if len(memoryview(block)) > _MOST_BYTES:
+        return {}
     try:
-        of = msgspec.convert(block, _Block)
-    except msgspec.ValidationError:
+        of = msgspec.json.decode(block, type=_Block)
+    except (ValueError, RecursionError):
         return {}
     columns = {
         **msgspec.structs.asdict(of.unprofiled),
@@ -174,14 +180,6 @@ def noted(block: object) -> dict[str, Any]:
         "batches": None if of.job.batches is None else [msgspec.structs.asdict(batch) for batch in of.job.batches],
     }
     return {name: value for name, value in columns.items() if value is not None}
-
-
-def noted_json(text: str) -> dict[str, Any]:
-    """The same of a block as JSON."""
-    try:
-        return noted(msgspec.json.decode(text))
-    except (msgspec.DecodeError, RecursionError):
-        return {}
 
 
 def _sampled(stacks: _Stacks) -> dict[str, Any]:

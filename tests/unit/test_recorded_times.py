@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
-from advisor.inputs.recorder_block import noted
+from advisor.inputs import recorder_block
 from advisor.model.missing import Missing
 from advisor.present.brief import Room, brief
 from advisor.present.source import facts
@@ -30,6 +32,10 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from([*BLOCK, "before_ms"]), inner),
 )
+
+
+def noted(block: object) -> dict[str, Any]:
+    return recorder_block.noted(json.dumps(block).encode())
 
 
 def test_a_block_gives_its_times():
@@ -71,6 +77,18 @@ def test_a_block_gives_the_stacks_of_the_process_and_of_its_loader():
 )
 def test_a_malformed_block_gives_none(changes: dict[str, Any]):
     assert noted(BLOCK | changes) == {}
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b'{"format": 1, "pad": "\xff"}'])
+def test_a_block_that_is_no_json_gives_none(text: bytes):
+    assert recorder_block.noted(text) == {}
+
+
+def test_a_block_of_more_than_a_recorder_writes_gives_none():
+    """Decoded, it would take ten times its length."""
+    size = len(msgspec.json.encode(BLOCK))
+    assert recorder_block.noted(msgspec.json.encode(BLOCK) + b" " * ((16 << 20) - size)) == TIMES
+    assert recorder_block.noted(msgspec.json.encode(BLOCK) + b" " * ((16 << 20) - size + 1)) == {}
 
 
 def test_a_file_s_own_settings_are_not_repeated():

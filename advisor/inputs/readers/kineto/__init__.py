@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -134,10 +134,11 @@ def _profile(
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
     extent = phases.work(host, device)
     host = host if step_rows.height else phases.with_only_pass(host, device, extent)
+    facts = noted(header.advisor)
     kineto = f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"
     producer = pl.lit("autograd profiler" if columns.is_of_autograd else kineto)
     tables = {
-        "workers": extent.on(_workers(header, info, pid, name, worker).with_columns(producer=producer)),
+        "workers": extent.on(_workers(header, info, pid, name, worker, facts).with_columns(producer=producer)),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
@@ -154,7 +155,7 @@ def _profile(
         chosen.how,
         cause,
         checked(host, name),
-        busy_machine(noted(header.advisor)),
+        busy_machine(facts),
         *notes(chosen.steps, step_rows),
         Missing("ops_timed") if columns.is_of_autograd and device.height else None,
     )
@@ -234,8 +235,9 @@ def _distributed(trace: Trace[Event, Header]) -> Distributed:
     return Distributed(info.rank if is_rank else None, size, info.backend)
 
 
-def _workers(header: Header, info: Distributed, pid: int | None, name: str, worker: int) -> pl.DataFrame:
-    facts = noted(header.advisor)
+def _workers(  # noqa: PLR0913, PLR0917 - all that is known of it
+    header: Header, info: Distributed, pid: int | None, name: str, worker: int, facts: Mapping[str, Any]
+) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "name": [re.split(r"[./]", name.rsplit("/", 1)[-1])[0] or f"worker{worker}"],

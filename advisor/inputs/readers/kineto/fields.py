@@ -107,7 +107,7 @@ class Header(msgspec.Struct):
     with_stack: object = None
     with_flops: object = None
     with_modules: object = None
-    advisor: object = None
+    advisor: msgspec.Raw = msgspec.field(default=msgspec.Raw())
 
 
 def _decoded_header(text: bytes | bytearray) -> Header:
@@ -119,12 +119,10 @@ def _decoded_header(text: bytes | bytearray) -> Header:
     try:
         return _header.decode(text)
     except msgspec.ValidationError:
-        fields = msgspec.json.decode(text)
-        devices = fields.get("deviceProperties") if isinstance(fields, dict) else None
-        if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
-            raise
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        devices = msgspec.json.decode(fields.get("deviceProperties", b"[]"), type=list[dict[str, object]])
         sound = [{name: _integral(value) for name, value in device.items()} for device in devices]
-        return msgspec.convert(fields | {"deviceProperties": sound}, Header)
+        return _header.decode(msgspec.json.encode(fields | {"deviceProperties": sound}))
 
 
 def _integral(value: object) -> object:

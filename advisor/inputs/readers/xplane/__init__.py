@@ -50,7 +50,7 @@ from advisor.inputs.readers.xplane.names import (
 from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
-from advisor.inputs.recorder_block import busy_machine, noted_json
+from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
@@ -131,7 +131,7 @@ class _Parts:
             start = plane.stats.get("profile_start_time")
             self.base_ns = start if isinstance(start, int) and 0 < start < LATEST_NS else 0
         elif plane.name.startswith(RECORDER_PLANE):
-            self.noted = noted_json(plane.name.removeprefix(RECORDER_PLANE))
+            self.noted = noted(plane.name.removeprefix(RECORDER_PLANE).encode(errors="replace"))
         if plane.name in {METADATA_PLANE, *HOST_PLANES}:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
