@@ -1,11 +1,12 @@
 """Report: everything that a check found out, as one frozen value. Its JSON form is the contract with other programs."""
 
+import operator
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator, computed_field
+from pydantic import BeforeValidator, Field, computed_field
 
 from advisor.model.action import Action, actions
 from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
@@ -101,10 +102,23 @@ class Outcome(Frozen):
     loss: str | None = None
 
 
+class Columns(Frozen):
+    """Rows of a table by column, in their order.
+
+    `same` are the columns with one value for all of them. `like` is the table whose rows these are, too; null where
+    they are written here.
+    """
+
+    same: Mapping[str, Value] = {}
+    columns: Mapping[str, tuple[Value, ...]] = {}
+    like: str | None = None
+
+
 class Run(Frozen):
     """One job: what was read, where its step goes, what to change, and what could not be told.
 
-    `verdict` is the `outcome` in words.
+    `verdict` is the `outcome` in words. `columns` are, in the file of a job of many ranks alone, the rows of `metrics`
+    of most ranks; the ranks of which more is told have theirs in `metrics`.
     """
 
     name: str
@@ -116,6 +130,7 @@ class Run(Frozen):
     not_applicable: tuple[str, ...]
     suppressed: tuple[Suppressed, ...]
     metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
+    columns: Mapping[str, Columns] = Field({}, exclude_if=operator.not_)
     timeline: Timeline | None = None
     accounting: Accounting | None = None
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from advisor.errors import ReadError
 from advisor.inputs.storage import head_of
 from advisor.model.report import Report
+from advisor.render.many_ranks import folded, unfolded, values
 from advisor.text import one_line
 from advisor.vocabulary.formerly import in_json
 from advisor.vocabulary.kinds import DocumentKind
@@ -42,6 +43,8 @@ _SAVED: Final = {
 }
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
+_VALUES_A_BYTE: Final = 1  # of a job of many ranks; a third is usual
+
 
 class _Keys(msgspec.Struct):
     """The key of a document that tells its kind."""
@@ -55,9 +58,14 @@ _DECODER: Final = msgspec.json.Decoder(_Keys)
 def render(value: BaseModel) -> str:
     """A report, comparison or week as one JSON object.
 
-    Keys are in the order of the contract; ASCII only, byte for byte reproducible.
+    Keys are in the order of the contract; ASCII only, byte for byte reproducible. A report with columns is one line:
+    a value a line would be most of it.
     """
-    return value.model_dump_json(indent=1, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n"
+    has_columns = False
+    if isinstance(value, Report):
+        value = value.model_copy(update={"runs": tuple(map(folded, value.runs))})
+        has_columns = any(run.columns for run in value.runs)
+    return value.model_dump_json(indent=None if has_columns else 1, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n"
 
 
 def kind_of(text: bytes | str) -> DocumentKind:
@@ -110,9 +118,14 @@ def load_as(model: type[_Value], text: str | bytes, path: str) -> _Value:
         ReadError: it is no JSON, something else, or one of another version; the message begins with `path`.
     """
     try:
-        return model.model_validate_json(in_json(text))
+        value = model.model_validate_json(in_json(text))
     except ValidationError as error:
         raise ReadError(f"{path}: {_problem(model, text, error)}") from None
+    if not isinstance(value, Report):
+        return value
+    if sum(map(values, value.runs)) > _VALUES_A_BYTE * len(text):
+        raise ReadError(f"{path}: is no report: its columns have more values than a file of its size")
+    return value.model_copy(update={"runs": tuple(map(unfolded, value.runs))})
 
 
 def _model(kind: str) -> Any:  # noqa: ANN401 - the model that is called as its module

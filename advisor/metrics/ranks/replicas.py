@@ -65,15 +65,12 @@ def _compared(job: Job) -> pl.DataFrame:
 
 def _against_others(kernels: pl.DataFrame) -> pl.DataFrame:
     """The kernels with `shared`, whether another rank runs them too, and `ratio` to the others' lower median."""
-    others = pl.col("median_ns").sort()
     # The lower median of the others: its place in the sorted row of all ranks moves up by one from this rank's on.
     place = pl.col("median_ns").rank("ordinal").over(_KERNEL).cast(pl.Int64) - 1
     middle = (pl.len().over(_KERNEL).cast(pl.Int64) - 2) // 2
-    at = middle + (place <= middle).cast(pl.Int64)
-    compared = kernels.with_columns(at=at, all=others.implode().over(_KERNEL), shared=pl.len().over(_KERNEL) > 1)
-    return compared.with_columns(
-        ratio=pl.when("shared").then(pl.col("median_ns") / pl.col("all").list.get(pl.col("at"), null_on_oob=True))
-    )
+    compared = kernels.with_columns(at=middle + (place <= middle), shared=pl.len().over(_KERNEL) > 1)
+    others_ns = pl.col("median_ns").sort().gather("at").over(_KERNEL)
+    return compared.with_columns(ratio=pl.when("shared").then(pl.col("median_ns") / others_ns))
 
 
 def _weighted_median(pairs: pl.Series) -> float | None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from advisor.errors import ReadError
+from advisor.model.source import Worker
 from advisor.render.json import kind_of, load, render, schema
 from tests.effort import examples
 from tests.render_samples import RESNET, SAMPLES, SHAPES, changed, hostile, report
@@ -116,6 +117,36 @@ def test_bytes_are_a_report_or_a_read_error(content: bytes):
         load(content)
 
 
+def test_of_many_ranks_the_rows_are_of_those_that_matter_and_the_rest_is_columns():
+    """Rank 5 sets the pace, rank 2 is awaited; numbers of the others keep six digits."""
+    rows = [{"worker": n, "device": 0, "step_ms": 100 + n / 7, "gpus": 8, "note": None} for n in range(33)]
+    tables = {"run": ({"awaited_most": 2},), "worker": tuple(rows), "device": tuple(rows), "pace": ({"rank": 0},)}
+    workers = tuple(Worker(worker=n, rank=n, name="", file="") for n in range(33))
+    steps = changed(RESNET.source.steps, worker=5)
+    run = changed(RESNET, source=changed(RESNET.source, workers=workers, steps=steps), metrics=tables, findings=())
+    text = render(report(run))
+    (written,) = json.loads(text)["runs"]
+    assert [row["worker"] for row in written["metrics"]["device"]] == [2, 5]
+    assert written["columns"]["device"] == {"same": {}, "columns": {}, "like": "worker"}
+    assert written["columns"]["worker"]["same"] == {"device": 0, "gpus": 8, "note": None}
+    assert written["columns"]["worker"]["columns"]["step_ms"][:4] == [100.0, 100.143, 100.429, 100.571]
+    (again,) = load(text).runs
+    assert [dict(row) for row in again.metrics["device"][:2]] == [rows[0], rows[1] | {"step_ms": 100.143}]
+    assert again.metrics["worker"][5] == rows[5]
+    assert again.metrics["device"] == again.metrics["worker"]
+    assert render(load(text)) == text
+    fewer = changed(run, source=changed(run.source, workers=workers[:32]))
+    assert "columns" not in json.loads(render(report(fewer)))["runs"][0]
+
+
+def test_columns_that_would_fill_the_memory_are_no_report():
+    document = json.loads(render(report(RESNET)))
+    same, numbers = {str(n): n for n in range(1000)}, list(range(10_000))
+    document["runs"][0]["columns"] = {"step": {"same": same, "columns": {"worker": numbers}}}
+    with pytest.raises(ReadError, match=r"^a\.json: is no report: its columns"):
+        load(json.dumps(document), "a.json")
+
+
 def test_the_committed_schema_is_this_one():
     assert COMMITTED.read_text("utf-8") == schema(), (
         "regenerate it: python -m advisor.render.json > reports/schema/report-3.json"
@@ -125,7 +156,7 @@ def test_the_committed_schema_is_this_one():
 def test_the_schema_describes_what_is_written():
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     validator = jsonschema.Draft202012Validator(json.loads(schema()))
-    for sample in (*SHAPES, "hostile-script"):
+    for sample in (*SHAPES, "hostile-script", "large"):
         validator.validate(json.loads(render(SAMPLES[sample])))
     broken = json.loads(render(report(RESNET)))
     broken["runs"][0]["findings"][0]["severity"] = "terrible"
