@@ -133,7 +133,10 @@ def _heat(run: Run) -> Chart | None:
     if not rows or len({row["step"] for row in rows}) < 2:  # noqa: PLR2004 - one column is a bar chart
         return None
     column = "own_ms" if all(row.get("own_ms") is not None for row in rows) else "step_ms"
-    cells = [{"rank": _label(run, row), "place": row["rank"], "step": row["step"], "ms": row[column]} for row in rows]
+    labels = _labels(run, {row["rank"]: row["name"] for row in rows})
+    cells = [
+        {"rank": labels[row["rank"]], "place": row["rank"], "step": row["step"], "ms": row[column]} for row in rows
+    ]
     meaning = "time of the rank without its waits" if column == "own_ms" else "length of the step"
     many = whose(run.source)
     says = (
@@ -310,13 +313,16 @@ def _capacity(run: Run) -> str:
     return "" if size is None else f" The device has {bytes_(size)}."
 
 
-def _label(run: Run, row: Row) -> str:
-    """A rank's name, with what it does to the others."""
-    name = _called(run, row["rank"], row["name"])
+def _labels(run: Run, names: Mapping[Value, Value]) -> dict[Value, str]:
+    """The ranks' names by place, with what each does to the others."""
     awaited, setter = most_awaited(run), run.source.steps.worker
-    sets_pace = setter is not None and name == rank_name(run.source, setter)
-    marks = [*(["pace"] if sets_pace else []), *(["awaited"] if awaited and name == awaited[0] else [])]
-    return f"{name}: {', '.join(marks)}" if marks else name
+    labels = {}
+    for position, known in names.items():
+        name = _called(run, position, known)
+        sets_pace = setter is not None and name == rank_name(run.source, setter)
+        marks = [*(["pace"] if sets_pace else []), *(["awaited"] if awaited and name == awaited[0] else [])]
+        labels[position] = f"{name}: {', '.join(marks)}" if marks else name
+    return labels
 
 
 def _called(run: Run, position: Value, name: Value) -> str:

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.communication import MOST_BYTES
 from advisor.analysis.job import network
-from advisor.analysis.job.job import Job
+from advisor.analysis.job.job import Job, by_rank
 from advisor.inputs.hardware import Gpu
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -159,8 +159,8 @@ def _follow_sizes(calls: pl.DataFrame) -> bool:
 def _exposed(job: Job, calls: pl.DataFrame, pause_ns: int) -> pl.Series:
     """Per call, the time at its end, as long as the transfer, that the rank's kernels and such pauses do not cover."""
     exposed = []
-    for position, rank in enumerate(job.ranks):
-        of_rank = calls.with_row_index("row").filter(pl.col("rank") == position)
+    of_ranks = by_rank(calls.with_row_index("row"), len(job.ranks))
+    for position, (rank, of_rank) in enumerate(zip(job.ranks, of_ranks, strict=True)):
         work, end = rank.work.bridged(pause_ns), of_rank["end_ns"].to_numpy() + job.clock.offsets_ns[position]
         length = of_rank.select(pl.min_horizontal("transfer_ns", "dur_ns")).to_series().to_numpy()
         time = pl.Series(length - work.within(end - length, end), dtype=pl.Int64)

@@ -259,13 +259,15 @@ class Job:
     @cached_property
     def whole_pace(self) -> pl.DataFrame:
         """The same over `whole_steps`."""
-        return pl.concat([_pace(i, self.ranks[i], self) for i in self.members])
+        calls = by_rank(self.calls, len(self.ranks))
+        return pl.concat([_pace(i, self.ranks[i], calls[i], self) for i in self.members])
 
     @cached_property
     def waits(self) -> pl.DataFrame:
         """Who waits for whom, over the common steps: rank, last, wait_ns (not covered by the waiter's kernels)."""
         calls = self.calls.filter("trusted", pl.col("step").is_in(self.steps), pl.col("rank") != pl.col("last"))
-        exposed = [_uncovered(calls.filter(pl.col("rank") == i), r.work, self, i) for i, r in enumerate(self.ranks)]
+        of_ranks = by_rank(calls, len(self.ranks))
+        exposed = [_uncovered(of_ranks[i], r.work, self, i) for i, r in enumerate(self.ranks)]
         return pl.concat(exposed).group_by("rank", "last").agg(pl.sum("wait_ns")).sort("rank", "last")
 
 
@@ -382,11 +384,16 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _pace(position: int, rank: Rank, job: Job) -> pl.DataFrame:
+def by_rank(frame: pl.DataFrame, ranks: int) -> list[pl.DataFrame]:
+    """The rows of each rank, by position: all of them in one pass over the rows."""
+    parts = frame.partition_by("rank", as_dict=True)
+    return [parts.get((position,), frame.clear()) for position in range(ranks)]
+
+
+def _pace(position: int, rank: Rank, calls: pl.DataFrame, job: Job) -> pl.DataFrame:
     steps = rank.steps.filter(pl.col("step").is_in(job.whole_steps)).sort("step")
     start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
     end = start + steps["dur_ns"].to_numpy()
-    calls = job.calls.filter(pl.col("rank") == position)
     work = rank.work.shifted(-int(job.clock.offsets_ns[position]))
     inside = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     matched = calls.filter("trusted")

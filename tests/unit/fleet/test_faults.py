@@ -360,7 +360,7 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
         victim = stack.enter_context(process(*worker, "--local-directory", str(tmp_path)))
         where = engine(f"dask={address}", 1)
         stack.callback(where.close)
-        where.client.wait_for_workers(2, timeout=PATIENCE_S)
+        until(lambda: where.width() == 4)  # two workers of one thread
         seen: list[int] = []
 
         def kill_in_the_middle(count):
