@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, computed_field
 
-from advisor.model.action import Action, actions
+from advisor.model.action import SMALL, Action, actions
 from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.frozen import Frozen
 from advisor.model.notes import DOUBTS, FRAGMENT
@@ -210,6 +210,29 @@ class Run(Frozen):
     def is_mostly_once(self) -> bool:
         """Whether most of the recording is work that is done once: the first finding says so."""
         return any(finding.is_most_of_recording for finding in self.findings[:1])
+
+    @property
+    def worthwhile(self) -> list[Action]:
+        """The actions that have a place on a first screen, the first to be done first.
+
+        Where most of the recording happens once, what saves next to nothing of all of it has none either.
+        """
+        return [a for a in self.actions if not a.is_small and (a.high_ms is None or a.high_ms >= self._least_ms)]
+
+    @property
+    def main_loss(self) -> Part | None:
+        """What is said of the work where most of the recording happens once: its largest loss that nothing explains.
+
+        None where findings account for more of the work, or where it is next to nothing of the recording.
+        """
+        if not self.is_mostly_once:
+            return None
+        loss = self.model_copy(update={"findings": self.findings[1:]}).unexplained
+        return loss if loss and loss.ms >= self._least_ms else None
+
+    @property
+    def _least_ms(self) -> float:
+        return SMALL * number(self.of_pace, "recorded_ms") if self.is_mostly_once else 0.0
 
     def _known_share(self, known: Accounting) -> float:
         """Of the step: what the first finding saves, or the largest loss that findings explain."""

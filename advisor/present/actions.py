@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.model.action import SMALL, Action
+from advisor.model.action import Action
 from advisor.model.finding import Finding
-from advisor.model.report import Run, number
+from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
 from advisor.present.verdict import headline, title, until
@@ -22,17 +22,8 @@ _ONE_PART: Final = 0.9  # of a saving: the rest needs no name
 
 def actions(run: Run) -> doc.Actions | None:
     """The first things to do; None where there is nothing to do, or nothing that is worth it."""
-    first = worthwhile(run)[:MOST]
+    first = run.worthwhile[:MOST]
     return doc.Actions(tuple(_action(first, place, run) for place in range(1, len(first) + 1))) if first else None
-
-
-def worthwhile(run: Run) -> list[Action]:
-    """The actions that have a place on a first screen, the first to be done first.
-
-    Where most of the recording happens once, what saves next to nothing of all of it has none either.
-    """
-    least_ms = SMALL * number(run.of_pace, "recorded_ms") if run.is_mostly_once else 0.0
-    return [a for a in run.actions if not a.is_small and (a.high_ms is None or a.high_ms >= least_ms)]
 
 
 def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
@@ -111,7 +102,7 @@ def _then(so_far: Sequence[Action], run: Run) -> str:
 
 def sequence(run: Run) -> list[dict[str, float | str]]:
     """The step now and after each listed action and all before it, in words and in ms; empty where nobody knows."""
-    listed = [*enumerate(worthwhile(run)[:MOST], 1)]
+    listed = [*enumerate(run.worthwhile[:MOST], 1)]
     known = [(number, action) for number, action in listed if action.high_ms and action.then_high_ms is not None]
     now_ms = max((action.step_ms or 0.0 for _, action in known), default=0.0)
     if not now_ms:

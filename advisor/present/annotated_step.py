@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
-from advisor.present.actions import MOST, worthwhile
+from advisor.present.actions import MOST
 from advisor.text import ns
 from advisor.vocabulary.idle_causes import idle_part
 from advisor.vocabulary.parts import part_short
@@ -85,7 +85,7 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
 
 def _actions(run: Run) -> dict[str, int]:
     """The number of the action that shortens a part, where one does."""
-    numbers = {key: number for number, action in enumerate(worthwhile(run)[:MOST], 1) for key in action.findings}
+    numbers = {key: number for number, action in enumerate(run.worthwhile[:MOST], 1) for key in action.findings}
     parts = run.accounting.parts if run.accounting else ()
     first = {part.part: min((numbers[key] for key in part.findings if key in numbers), default=0) for part in parts}
     return {part: number for part, number in first.items() if number}

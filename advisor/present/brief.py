@@ -16,7 +16,7 @@ from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side
 from advisor.model.finding import Evidence, Finding, Fix, Place, Saving, Value
 from advisor.model.report import Report, Run, Unreadable
 from advisor.present import comparison as compared
-from advisor.present.actions import MOST, worthwhile
+from advisor.present.actions import MOST
 from advisor.present.next_recording import missing_options
 from advisor.present.phases import of_pace
 from advisor.present.ranks import reach
@@ -100,7 +100,7 @@ def _job(report: Report, number: int, room: Room) -> model.Job:
         steps=_times(run),
         accounting=_accounting(run, room),
         trust=run.trust,
-        actions=tuple(_todo(action, room) for action in worthwhile(run)[:MOST]),
+        actions=tuple(_todo(action, room) for action in run.worthwhile[:MOST]),
         phases=tuple(map(_phase, of_pace(run)[: room.details])),
         findings=tuple(_problem(f, run, f"/runs/{number}/findings/{at}", room) for at, f in first),
         more_findings=room.first(f.key for f in run.findings[room.findings :]),

@@ -10,7 +10,7 @@ from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
-from advisor.present.actions import MOST, actions, worthwhile
+from advisor.present.actions import MOST, actions
 from advisor.present.charts import charts
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
@@ -20,7 +20,7 @@ from advisor.present.ranks import odd_ranks, pace
 from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.trust import is_about_recording, record, trust
-from advisor.present.verdict import headline, qualified
+from advisor.present.verdict import headline, qualified, unused_time
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
 
@@ -99,12 +99,12 @@ def _worst_first(runs: Sequence[Run]) -> list[Run]:
 
 
 def _wasted(run: Run) -> float:
-    saved = [action.shares[1] for action in worthwhile(run)]
+    saved = [action.shares[1] for action in run.worthwhile]
     return max([*saved, run.unexplained.share if run.unexplained else 0.0])
 
 
 def _line(run: Run) -> tuple[str, str, str, str]:
-    first = next(iter(worthwhile(run)), None)
+    first = next(iter(run.worthwhile), None)
     titles = {finding.key: finding.title for finding in run.findings}
     what = titles[first.findings[0]] if first else _IN_A_LINE.get(run.outcome.code, "a loss of unknown cause")
     saved = percents(*first.shares) if first and first.high_ms else ""
@@ -131,7 +131,7 @@ def _article(run: Run, number: int) -> doc.Article:
         id=f"run-{number}",
         name=run.name,
         headline=headline(run),
-        beside=" ".join(filter(None, (qualified(run), _record_first(run)))),
+        beside=" ".join(filter(None, (qualified(run), unused_time(run), _record_first(run)))),
         facts=facts(run),
         sections=tuple(section for section in (*first, *rest) if section),
     )
@@ -320,9 +320,9 @@ def _members(source: Source) -> Iterator[doc.Pair]:
 
 def _hint(run: Run) -> doc.Section:
     """The next command."""
-    first = next(iter(worthwhile(run)), None)
+    first = next(iter(run.worthwhile), None)
     fixes = [fix for finding in run.findings if first and finding.key == first.findings[0] for fix in finding.fixes]
-    keys = {key for action in worthwhile(run)[:MOST] for key in action.findings}
+    keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
     rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
     measures = ""
     if first and any(fix.patch for fix in fixes):

@@ -7,7 +7,7 @@ from advisor.model.notes import DOUBTS, FRAGMENT
 from advisor.model.report import Run
 from advisor.present.next_recording import command, missing_options
 from advisor.present.source import count_devices
-from advisor.present.verdict import headline, left_out
+from advisor.present.verdict import headline
 from advisor.text import capital, count, first_sentence, listing, ms
 
 _FEW: Final = 2  # doubts, and reasons
@@ -16,7 +16,7 @@ _FEW: Final = 2  # doubts, and reasons
 def trust(run: Run) -> str:
     """`high. 12 steps, 1 GPU, host recorded. Not judged: memory.`; where it is less, why, in the place of the basis."""
     why = doubts(run)[:_FEW] or [f"{capital(', '.join(_basis(run)))}."]
-    return " ".join(filter(None, (f"{run.trust}.", *why, left_out(run), *_unjudged(run))))
+    return " ".join(filter(None, (f"{run.trust}.", *why, *_unjudged(run))))
 
 
 def record(run: Run) -> str:

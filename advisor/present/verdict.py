@@ -10,6 +10,7 @@ from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
+from advisor.rules.wording import PHRASES
 from advisor.text import capital, count, first_sentence, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, part_words, pool_short
@@ -26,7 +27,7 @@ _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads i
 
 def verdict(run: Run) -> str:
     """The verdict in one sentence, and what qualifies it."""
-    return " ".join(filter(None, (headline(run), qualified(run), left_out(run))))
+    return " ".join(filter(None, (headline(run), qualified(run), unused_time(run))))
 
 
 def headline(run: Run) -> str:
@@ -39,7 +40,7 @@ def headline(run: Run) -> str:
     if known.code == "finding":
         first = run.findings[0]
         if run.is_mostly_once:
-            return first_sentence(first.says)
+            return " ".join(filter(None, (first_sentence(first.says), _of_work(run))))
         loss_of = first_sentence(first.says) if first.lacks_work or first.where else largest_loss(run)
         worth = saving(_led(first, run), run.source.steps) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
@@ -50,6 +51,25 @@ def headline(run: Run) -> str:
     health = f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{_host_lines(run)}{rest}."
     most = (first_sentence(finding.says) for finding in run.findings if not (finding.of_recording or finding.saving))
     return " ".join([health, *list(most)[:1]])
+
+
+def _of_work(run: Run) -> str:
+    """`Of the 87 ms of work, 8-41 ms can be saved: Kernels wait.`: the largest loss of what does not happen once."""
+    steps = run.source.steps
+    window = (
+        f"each {ms(steps.step_mean_ms or 0.0)} step" if steps.marked else f"the {ms(steps.step_mean_ms or 0.0)} of work"
+    )
+    if loss := run.main_loss:
+        return f"Of {window}, {percent(loss.share)} is {part_words(loss.part)}."
+    key = next((key for action in run.worthwhile for key in action.findings if key != run.findings[0].key), None)
+    finding = next((finding for finding in run.findings if finding.key == key), None)
+    if finding is None:
+        return ""
+    saved = _led(finding, run).saving
+    if saved is None or saved.after or saved.high_ms <= 0:
+        return first_sentence(finding.says).replace(PHRASES[False]["each_step"], window)
+    can = "may" if finding.fixes[0].records else "can"
+    return f"Of {window}, {interval(saved.low_ms, saved.high_ms)} {can} be saved: {title(finding, run)}."
 
 
 def _host_lines(run: Run) -> str:
@@ -152,7 +172,7 @@ def each_step(run: Run) -> str:
     return "each step" if steps.marked or steps.step_mean_ms is None else f"the {ms(steps.step_mean_ms)} used"
 
 
-def left_out(run: Run) -> str:
+def unused_time(run: Run) -> str:
     """`91 % of the recording is left out: start-up (34 s).`; empty where that is little, or the headline says so."""
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
     if not isinstance(share, float) or share < _WORTH_SAYING or not parts or run.is_mostly_once or _fragment(run):

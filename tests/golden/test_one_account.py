@@ -15,7 +15,7 @@ from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.model.comparison import Comparison
 from advisor.present import document_of, shifts
-from advisor.present.actions import MOST, becomes, worthwhile
+from advisor.present.actions import MOST, becomes
 from advisor.present.comparison import headline
 from advisor.present.hours import gpu_hours
 from advisor.present.week import headline as title_of
@@ -58,7 +58,7 @@ def test_every_surface_says_the_same_numbers_in_the_same_order(recording):
     forms = surfaces(report)
     every = {name: squeezed(plain(text)) for name, text in forms.items()}
     for run, of_json, of_brief in zip(report.runs, stored, brief, strict=False):
-        actions = worthwhile(run)[:MOST]
+        actions = run.worthwhile[:MOST]
         assert [a["findings"] for a in of_json["actions"]] == [[*a.findings] for a in run.actions]
         assert of_json["trust"] == of_brief["trust"]
         for action, other in zip(actions, of_brief.get("actions", []), strict=False):

@@ -19,7 +19,7 @@ from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table
 
-_LITTLE: Final = 0.01  # of that time: not worth a name
+_LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
 _NO_CALL: Final = "outside of CUDA calls"
 _MOST_NAMES: Final = 3
 _SOURCE: Final = (
@@ -75,8 +75,8 @@ def _work(view: DeviceView) -> str:
     spent = once.within(start, start + rows["dur_ns"].to_numpy())
     names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()
     rest = pl.DataFrame({"name": [_NO_CALL], "ns": [(once - spans(rows)).total]}, schema=names.schema)
-    least_ns = max(1.0, _LITTLE * once.total)
-    top = pl.concat([names, rest]).filter(pl.col("ns") >= least_ns).sort("ns", "name", descending=[True, False])
+    known = pl.concat([names, rest]).filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
+    top = known.filter(pl.col("ns") >= _LITTLE * pl.col("ns").max())
     return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.head(_MOST_NAMES).rows())
 
 
@@ -120,7 +120,8 @@ measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
 measure("once_work", _work, unit="text").says(
     "What is done once.",
     "the three names with the most time in it, which may overlap: start-up, loading, compilation; before the work also "
-    "the outermost ranges that end there, and CUDA calls, and what lies in none of these; without what takes under 1 %",
+    "the outermost ranges that end there, and CUDA calls, and what lies in none of these; without what takes under a "
+    "tenth of the first",
 )
 measure_start(
     "startup_copy_ms",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.finding import Finding
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
@@ -162,6 +163,40 @@ def test_a_larger_loss_that_a_finding_explains_without_a_saving_goes_first(start
     once = changed(INPUT_BOUND, rule="one-time-work", saving=None, loss="once", severity="low")
     known = changed(run.accounting, parts=(*run.accounting.parts, part("start_up", start_up, once.rule)))
     assert changed(run, accounting=known, findings=(once,)).outcome.code == code
+
+
+ONCE = changed(
+    INPUT_BOUND,
+    key="one-time-work",
+    rule="one-time-work",
+    severity="medium",
+    saving=None,
+    loss="once",
+    says="9 s of the 10 s recorded (90 %) are start-up. No later step pays for it.",
+)
+
+
+def mostly_once(*others: Finding, lost: float = 0.3, recorded_ms: float = 10_000) -> Run:
+    """A recording of 10 s that is start-up but for 177.6 ms, of which so much is communication."""
+    steps = changed(STEPS, marked=False, step_mean_ms=177.6)
+    run = changed(losing(lost), findings=(ONCE, *others), metrics={"worker": ({"recorded_ms": recorded_ms},)})
+    return changed(run, source=changed(run.source, steps=steps))
+
+
+def test_what_happens_once_is_told_with_the_largest_loss_of_the_rest():
+    start = "9 s of the 10 s recorded (90 %) are start-up."
+    saved = f"Of the 178 ms of work, 120{DASH}150 ms can be saved: The GPU waits for input data."
+    first = changed(INPUT_BOUND, saving=won(120, 150, "input", ""))
+    assert headline(mostly_once(first)) == f"{start} {saved}"
+    more = "Of the 178 ms of work, 62 % is communication that no computation overlaps."
+    assert headline(mostly_once(INPUT_BOUND, lost=0.62)) == f"{start} {more}"
+    few = changed(INPUT_BOUND, saving=None, says="`add` takes 95 % of the recording. It has one block.")
+    assert headline(mostly_once(few, lost=0)) == f"{start} `add` takes 95 % of the 178 ms of work."
+
+
+def test_next_to_nothing_of_a_recording_is_no_loss_beside_start_up():
+    run = mostly_once(INPUT_BOUND, lost=0.62, recorded_ms=20_000)  # 1 % is 200 ms: longer than the work
+    assert headline(run) == "9 s of the 10 s recorded (90 %) are start-up."
 
 
 def test_small_losses_are_the_verdict_only_where_nothing_else_is():
