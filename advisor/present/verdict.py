@@ -10,10 +10,9 @@ from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
-from advisor.rules.wording import PHRASES
 from advisor.text import capital, count, first_sentence, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import PARTS, part_words, pool_short
+from advisor.vocabulary.parts import PARTS, UNMARKED, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -67,7 +66,7 @@ def _of_work(run: Run) -> str:
         return ""
     saved = _led(finding, run).saving
     if saved is None or saved.after or saved.high_ms <= 0:
-        return first_sentence(finding.says).replace(PHRASES[False]["each_step"], window)
+        return first_sentence(finding.says).replace(UNMARKED, window)
     can = "may" if finding.fixes[0].records else "can"
     return f"Of {window}, {interval(saved.low_ms, saved.high_ms)} {can} be saved: {title(finding, run)}."
 

@@ -15,10 +15,11 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from advisor import text
+from advisor.vocabulary.parts import UNMARKED
 
 PHRASES = {
     True: {"each_step": "each step", "per_step": "per step"},
-    False: {"each_step": "the recording", "per_step": "in all"},
+    False: {"each_step": UNMARKED, "per_step": "in all"},
 }
 """What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
 

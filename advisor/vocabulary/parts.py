@@ -21,6 +21,10 @@ SKEW: Final = "skew"
 """Of these, what ranks lose because they are not equally long."""
 
 
+UNMARKED: Final = "the recording"
+"""What sentences call the window of a recording without steps."""
+
+
 class Colour(msgspec.Struct, frozen=True):
     """A colour of parts: on a light page, on a dark one, and a terminal's style."""
 
