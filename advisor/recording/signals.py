@@ -80,15 +80,18 @@ class _Arrived(NamedTuple):
 
 
 def _arrived(seconds: float) -> _Arrived | None:
-    """The next signal; None where none comes in that time."""
-    if hasattr(signal, "sigtimedwait"):
-        known = signal.sigtimedwait(_AWAITED, seconds)
-        return known and _Arrived(known.si_signo, known.si_code <= 0)
+    """The next signal; None where none comes in that time.
+
+    Python's own wait with a time limit answers with any number once it was stopped for longer than that.
+    """
     end = time.monotonic() + seconds
     while not (waiting := signal.sigpending() & _AWAITED):
         if time.monotonic() >= end:
             return None
         time.sleep(_PAUSE_S)
+    if hasattr(signal, "sigwaitinfo"):
+        arrived = signal.sigwaitinfo(waiting)
+        return _Arrived(arrived.si_signo, arrived.si_code <= 0)
     return _Arrived(signal.sigwait(waiting), is_sent=True)
 
 

@@ -145,6 +145,21 @@ def test_where_the_program_stops_the_launcher_stops_and_continues_with_it(tmp_pa
     assert list((tmp_path / "log").iterdir()) == []
 
 
+def test_a_launcher_that_was_stopped_for_long_goes_on(tmp_path: Path):
+    """As where the machine slept: longer than it waits for a signal."""
+    record = "from advisor.recording import launcher; launcher._EVERY_S = 0.1" + RECORD
+    with launched(tmp_path, record, PROGRAM.format(names=("SIGTERM",))) as one:
+        assert line(one) == "ready"
+        for _ in range(4):
+            one.send_signal(signal.SIGSTOP)
+            until(lambda: state(one.pid) == "T")
+            time.sleep(0.15)
+            one.send_signal(signal.SIGCONT)
+            until(lambda: state(one.pid) != "T")
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(PATIENCE_S) == 7
+
+
 def test_a_trial_passes_signals_on_and_stops_its_program(tmp_path: Path):
     told = tmp_path / "told"
     with launched(tmp_path, TRY, PROGRAM.format(names=("SIGUSR1", "SIGWINCH", "SIGTERM"))) as one:

@@ -19,6 +19,7 @@ _LEVEL: Final = 6  # of gzip
 _DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
 _DAMAGES: Final = frozenset({"ends_early", "gzip_damaged", "gzip_cut_off"})
 _OF_VIEWERS: Final = ("id", "bp", "s")  # arrows from launches to kernels
+_NONE: Final = msgspec.Raw()  # of a field that is kept undecoded
 _ARGS_OF_VIEWERS: Final = ("name", "labels", "sort_index")  # of processes and threads
 _DROPPED: Final = "other fields of the file, of its events and of their args"
 
@@ -56,7 +57,7 @@ def _pieces(trace: Trace[Any, Any], source: Source) -> Iterator[bytes]:
 
 
 def _fields(header: msgspec.Struct) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.to_builtins(header).items() if value not in (None, [])}
+    return {name: value for name, value in msgspec.structs.asdict(header).items() if value not in (None, [], _NONE)}
 
 
 def _form(original: Form[Any, Any], args: Iterable[str]) -> Form[Any, Any]:
