@@ -5,6 +5,7 @@ from typing import Literal
 
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
+from advisor.text import count
 
 
 class LeftOutStep(Frozen):
@@ -127,3 +128,9 @@ class Source(Frozen):
     lacks: Mapping[str, Reason]
     environment: Mapping[str, str] = {}
     workload: Workload = Workload()
+
+    @property
+    def part(self) -> str | None:
+        """`3 of 8 ranks`, where that is not all of them."""
+        read = len(self.workers)
+        return f"{read:,} of {count(self.world_size, 'rank')}" if self.world_size and self.world_size > read else None

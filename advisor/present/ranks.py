@@ -82,8 +82,7 @@ def odd_ranks(run: Run) -> list[str]:
     The slowest has its place in the sentence above.
     """
     slowest = _slowest(run)
-    here = len(run.source.workers)
-    rest = " for those recorded" if run.source.world_size and run.source.world_size > here else ""
+    rest = " for those recorded" if run.source.part else ""
     return [
         f"{owner(run, rank.row)}: {ms(rank.own_ms)}{_per(run)} without waits, {_more(run, rank)};"
         f" waits {ms(rank.wait_ms)}{rest}"
@@ -119,12 +118,11 @@ def reach(finding: Finding, run: Run) -> str | None:
     if read <= 1:
         return None
     workers, worker = finding.scope.workers, finding.scope.told_of
-    partly = bool(run.source.world_size and run.source.world_size > read)
     if len(workers) == read:
-        where = f"all {read} that were recorded" if partly else _every(run.source)
+        where = f"all {read} that were recorded" if run.source.part else _every(run.source)
     else:
         which = members(run.source, workers)
-        where = f"{which} of the {read} recorded" if partly else f"{which} of {read}"
+        where = f"{which} of the {read} recorded" if run.source.part else f"{which} of {read}"
     if len(workers) == 1 or worker is None or worker == run.source.steps.worker:
         return where
     return f"{where}; numbers are those of {members(run.source, [worker])}"

@@ -49,12 +49,13 @@ def document(report: Report) -> doc.Document:
 
 
 def overview(report: Report) -> str:
-    """`3 runs, 6 findings: 2 high, 4 medium; 2 files could not be read`."""
+    """`3 runs, 6 findings: 2 high, 4 medium; 2 files could not be read`; of one job with its ranks."""
     severities = Counter(finding.severity for run in report.runs for finding in run.findings)
     each = [f"{severities[level]} {grade.word}" for level, grade in GRADES.items() if severities[level]]
     total = f"{count(severities.total(), 'finding')}{': ' if each else ''}{', '.join(each)}"
     unread = sum(1 + len(file.others) for file in report.unreadable)
-    rest = f"; {count(unread, 'file')} could not be read" if unread else ""
+    part = report.runs[0].source.part if len(report.runs) == 1 else None
+    rest = f"; {f'{part} read, ' if part else ''}{count(unread, 'file')} could not be read" if unread else ""
     return f"{count(len(report.runs), 'run')}, {total}{rest}"
 
 

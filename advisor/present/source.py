@@ -102,17 +102,15 @@ def signs(source: Source) -> list[tuple[str, str]]:
 
 def sets_pace(source: Source) -> str:
     """`sets the pace`; of a part of the ranks, `is the slowest of those recorded`: another may be slower."""
-    is_part = source.world_size is not None and source.world_size > len(source.workers)
-    return "is the slowest of those recorded" if is_part else "sets the pace"
+    return "is the slowest of those recorded" if source.part else "sets the pace"
 
 
 def _processes(source: Source) -> Iterator[str]:
     """`8 ranks`, `1 of 8 ranks`; nothing of a job of one process."""
-    read = len(source.workers)
-    if source.world_size and source.world_size > read:
-        yield f"{read} of {count(source.world_size, 'rank')}"
-    elif read != 1:
-        yield count(read, member(source))
+    if source.part:
+        yield source.part
+    elif len(source.workers) != 1:
+        yield count(len(source.workers), member(source))
 
 
 def count_devices(source: Source) -> str:

@@ -10,7 +10,7 @@ from advisor.present import document as doc
 from advisor.present.charts import charts
 from advisor.present.next_recording import recording
 from advisor.present.report import document, overview, tally, unknowns
-from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
+from tests.render_samples import RESNET, SAMPLES, changed, cpu_only, report
 
 EIGHT = SAMPLES["many-workers"].runs[0]
 
@@ -33,6 +33,10 @@ def test_silence_does_not_pass_for_health(sample: str, expected: str):
 
 def test_overview_counts_by_severity():
     assert overview(SAMPLES["several"]) == "3 runs, 6 findings: 1 high, 4 medium, 1 low; 2 files could not be read"
+    resnet = SAMPLES["resnet"].runs[0]
+    part = changed(resnet, source=changed(resnet.source, world_size=4), findings=())
+    lost = SAMPLES["none"].unreadable
+    assert overview(report(part, unreadable=lost)) == "1 run, 0 findings; 1 of 4 ranks read, 1 file could not be read"
     assert overview(SAMPLES["none"]) == "0 runs, 0 findings; 1 file could not be read"
 
 
