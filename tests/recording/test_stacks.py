@@ -8,7 +8,9 @@ import gc
 import inspect
 import json
 import os
+import platform
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside import sampling, threads
+from advisor.recording.inside import sampling, threads, timers
 from advisor.recording.inside.lines import described, is_own
 from advisor.recording.inside.phases import Collections
 from advisor.recording.inside.profilers import Profiler
@@ -139,17 +141,63 @@ def test_it_samples_and_gives_the_signal_back(sampler: Sampler):
     assert stacks[0]["line"].partition(":")[0].endswith("test_stacks.py")
 
 
+# The code: push rbp; rbp = rsp; rsp = rdi; count rsi down to 0; rsp = rbp; pop rbp; ret
+ON_HEAP = """
+import ctypes, mmap, time
+from advisor.recording.inside.sampling import Sampler
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes.fromhex("55 4889e5 4889fc 48ffce 75fb 4889ec 5d c3"))
+spin = ctypes.CFUNCTYPE(None, ctypes.c_size_t, ctypes.c_size_t)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+heap = ctypes.create_string_buffer(b"x" * (1 << 17))
+sampler, until = Sampler(), time.monotonic() + 30
+sampler.start()
+while sampler.samples < 5 and time.monotonic() < until:
+    spin((ctypes.addressof(heap) + (1 << 16)) & -64, 50_000_000)
+sampler.stop()
+print(sampler.samples, (1 << 17) - heap.raw.count(b"x"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="the code is of x86-64")
+def test_a_signal_leaves_the_heap_alone_where_the_stack_pointer_is_in_it():
+    """Products of matrices move it there. The program's process has no `faulthandler`, whose stack would do as well."""
+    program = [sys.executable, "-c", ON_HEAP]
+    samples, changed = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert int(samples) >= 5
+    assert changed == "0"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system has such a timer")
+def test_no_other_thread_gets_the_signal(sampler: Sampler):
+    """The main thread puts it off; another one, which would take it, does not get it."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    try:
+        assert sampler.start()
+        until = time.monotonic() + 30
+        while signal.SIGALRM not in signal.sigpending() and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(0.01)
+        assert (signal.SIGALRM in signal.sigpending(), sampler.samples) == (True, 0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        is_over.set()
+        thread.join()
+
+
 def test_a_call_that_delays_the_handler_is_given_its_time(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
-    clock, gaps = [1_000_000_000], list[float]()
+    clock, gaps = [1_000_000_000], list[int]()
     waited = [0]
     monkeypatch.setattr(sampling.time, "perf_counter_ns", lambda: clock[0])
     monkeypatch.setattr(sampling.RunDelay, "__call__", lambda _: waited[0])
-    monkeypatch.setattr(sampling, "_set_timer", lambda _, seconds: gaps.append(seconds))
+    monkeypatch.setattr(timers.SignalTimer, "set", lambda _, ns: gaps.append(ns))
     assert sampler.start()
     handler: Any = signal.getsignal(signal.SIGALRM)
-    clock[0], waited[0] = clock[0] + round(1e9 * gaps[0]), 500_000  # it waited for a CPU: the sample is due later
+    clock[0], waited[0] = clock[0] + gaps[0], 500_000  # it waited for a CPU: the sample is due later
     handler(signal.SIGALRM, inspect.currentframe())
-    assert (sampler.samples, gaps[1:]) == (0, [500_000 / 1e9])
+    assert (sampler.samples, gaps[1:]) == (0, [500_000])
     clock[0] += 500_000 + 70_000_000
     handler(signal.SIGALRM, inspect.currentframe())
     assert [each["ns"] for each in sampler.stacks()] == [MEAN_NS + 70_000_000]

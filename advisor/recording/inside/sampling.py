@@ -18,6 +18,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 from .clock import RunDelay
 from .lines import Stack, described, is_own
 from .threads import Threads
+from .timers import SignalTimer
 from .waits import Lookout, stack_of
 
 MEAN_NS = 10_000_000
@@ -51,6 +52,7 @@ class Sampler:
         self._weights: Dict[Tuple[Stack, int], List[int]] = {}
         self._random = random.Random(0)  # noqa: S311 - the program's own generator stays as it is
         self._lookout = Lookout()
+        self._timer: Optional[SignalTimer] = None
         self._run_delay: Optional[RunDelay] = None
         self._due_ns = self._since_ns = 0
         self._originals: List[Tuple[Any, str, Any]] = []
@@ -69,8 +71,10 @@ class Sampler:
         if signal.getsignal(_ALARM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL)):
             return False
         _hide_from_compiler(self._sample, self._arm, self._now_ns)
-        signal.signal(_ALARM, self._sample)
-        signal.siginterrupt(_ALARM, False)  # calls of the system go on
+        try:
+            self._timer = SignalTimer(_ALARM, self._sample)
+        except (ImportError, AttributeError, OSError):  # no ctypes, no such timer
+            return False
         self._step_aside_for()
         self.threads.begin()
         self._lookout.begin()
@@ -87,14 +91,13 @@ class Sampler:
         originals, self._originals = self._originals, []
         for owner, name, original in originals:
             setattr(owner, name, original)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._timer is not None:
+            self._timer.close()
         self.span_ns += time.perf_counter_ns() - self._since_ns
         self.threads.end()
         self._lookout.end()
         if self._run_delay is not None:
             self._run_delay.close()
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(_ALARM) == self._sample:
-            signal.signal(_ALARM, signal.SIG_DFL)
 
     def stacks(self, long: Collection[int] = ()) -> List[Dict[str, Any]]:
         """What was sampled: each line with the calls below it, its samples and what they weigh in ns.
@@ -119,7 +122,8 @@ class Sampler:
 
     def _arm(self, gap_ns: int) -> None:
         self._lookout.expect(gap_ns)
-        _set_timer(signal.ITIMER_REAL, gap_ns / 1e9)
+        if self._timer is not None:
+            self._timer.set(gap_ns)
 
     def _sample(self, _: int, frame: Any) -> None:
         now_ns = self._now_ns()
@@ -147,10 +151,6 @@ class Sampler:
                 original = getattr(owner, name)
                 self._originals.append((owner, name, original))
                 setattr(owner, name, _after(self.stop, original, name))
-
-
-_set_timer: Any = getattr(signal, "setitimer", None)
-"""The system's own: the program's name for it stops the sampler."""
 
 
 def _after(stop: Callable[[], None], original: Any, name: str) -> Any:

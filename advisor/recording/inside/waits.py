@@ -7,18 +7,16 @@ second thread looks earlier, unless the main thread keeps the interpreter's lock
 from __future__ import annotations
 
 import _thread
-import os
 import sys
 import threading
 import time
 from typing import Any, Optional
 
 from .lines import Stack, is_of_recorder
+from .timers import FileTimer
 
 _LATE_NS = 500_000
 _DEPTH = 60
-_MONOTONIC = 1
-_CLOSED_ON_EXEC = 0o2000000
 
 
 def stack_of(frame: Any) -> Stack:
@@ -43,13 +41,13 @@ class Lookout:
     def __init__(self) -> None:
         self.stack: Optional[Stack] = None
         self.thread: Optional[int] = None
-        self._timer: Optional[_Timer] = None
+        self._timer: Optional[FileTimer] = None
         self._late_ns = 0
 
     def begin(self) -> None:
         """Look after the calling thread from here."""
         try:
-            self._timer = _Timer()
+            self._timer = FileTimer()
         except (ImportError, AttributeError, OSError):  # no ctypes, no Linux, no more files
             return
         watched = (self._timer, threading.get_ident())
@@ -68,54 +66,9 @@ class Lookout:
         if timer is not None:
             timer.close()
 
-    def _look(self, timer: _Timer, thread: int) -> None:
+    def _look(self, timer: FileTimer, thread: int) -> None:
         while timer.wait():
             frame = sys._current_frames().get(thread)
             is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
             if is_late and frame is not None and not is_of_recorder(frame.f_code.co_filename):
                 self.stack = stack_of(frame)
-
-
-class _Timer:
-    """A file that can be read once some time has passed (`timerfd_create`).
-
-    Raises:
-        OSError: there is none to be had.
-    """
-
-    def __init__(self) -> None:
-        import ctypes
-
-        class Spec(ctypes.Structure):
-            _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "in_s", "in_ns")]
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._settime, self._spec = libc.timerfd_settime, Spec
-        self._by_reference = ctypes.byref
-        self._process, self._is_over = os.getpid(), False
-        self._file = libc.timerfd_create(_MONOTONIC, _CLOSED_ON_EXEC)
-        if self._file < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
-
-    def set(self, ns: int) -> None:
-        """Be readable after this time, and not before."""
-        spec = self._spec(0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
-        self._settime(self._file, 0, self._by_reference(spec), None)
-
-    def wait(self) -> bool:
-        """Until then; False once it is closed."""
-        try:
-            os.read(self._file, 8)
-        except OSError:
-            return False
-        if self._is_over:
-            os.close(self._file)
-        return not self._is_over
-
-    def close(self) -> None:
-        """Let go who waits; in a forked process, where nobody does, the parent's timer stays as it is set."""
-        self._is_over = True
-        if os.getpid() == self._process:
-            self.set(1)
-        else:
-            os.close(self._file)
