@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from advisor.inputs.readers import xplane as reader
-from advisor.inputs.recorder_block import noted_json
+from advisor.inputs.recorder_block import noted
 from advisor.recording.inside import xplane
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/jax-cpu-none"
@@ -72,7 +72,7 @@ def test_without_a_profile_nothing_is_added(tmp_path: Path):
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"format": 2}'])
 def test_a_block_that_is_none_gives_nothing(text: str):
-    assert noted_json(text) == {}
+    assert noted(text.encode()) == {}
 
 
 def test_no_file_holds_the_name_of_the_host(logdir: Path, monkeypatch: pytest.MonkeyPatch):
