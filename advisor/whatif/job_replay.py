@@ -92,6 +92,29 @@ class JobReplay:
         shares = pl.DataFrame({column: values, "explained_share": pl.Series(less, dtype=pl.Float64) / loss_ms})
         return shares.sort("explained_share", descending=True, nulls_last=True, maintain_order=True)
 
+    def most_explained(self, column: str) -> float | None:
+        """The largest share that `explained` gives, at least 0, without a replay for each value.
+
+        No value can save more than its operations exceed the typical ones by on a longest path, which stays a path, and
+        than a run begins later once the first to begin is typical. Values are tried from the largest such bound down to
+        the one that the best saving has reached.
+        """
+        loss_ms = self.step_ms - self.ideal.step_ms
+        if loss_ms < _LEAST_SHARE * self.step_ms:
+            return None
+        on_path, first = self.graph.longest_paths(self.own)
+        excess_ns = (self.own - self.typical).astype(float)
+        places = np.concatenate([on_path, first])
+        most_ns = np.concatenate([excess_ns[on_path], -excess_ns[first].clip(max=0)])
+        each = self.ops[column][places].to_frame().with_columns(ms=pl.Series(most_ns) / 1e6 / self.steps)
+        bounds = each.drop_nulls().group_by(column).agg(pl.sum("ms")).sort("ms", descending=True)
+        best_ms = 0.0
+        for value, bound_ms in bounds.rows():
+            if bound_ms <= best_ms:
+                break
+            best_ms = max(best_ms, self.step_ms - self.with_typical(self.of(column, value)).step_ms)
+        return best_ms / loss_ms
+
     def of(self, column: str, value: object) -> Mask:
         """Which operations have this value."""
         chosen: Mask = (self.ops[column] == value).fill_null(value=False).to_numpy()
@@ -140,6 +163,27 @@ class Graph:
 
     def run_ns(self, durations: Ints) -> Ints:
         """Time of each run, shape (runs,), from durations of shape (ops,): the longest paths."""
+        end = self._ends(durations)
+        ended = np.maximum.reduceat(end[self.by_run], self.run_cuts)
+        longest: Ints = ended - np.minimum.reduceat(end[: self.op_cuts[1]], self.begin_cuts)
+        return longest
+
+    def longest_paths(self, durations: Ints) -> tuple[Ints, Ints]:
+        """The operations on a longest path of each run, and each run's first begin."""
+        end, path = self._ends(durations), list[int]()
+        after = np.append(self.first_edge, len(self.edges))
+        for of_run in np.split(self.by_run, self.run_cuts[1:]):
+            path.append(int(of_run[np.argmax(end[of_run])]))
+            while path[-1] >= self.op_cuts[1]:
+                unit = self.unit[path[-1]]
+                awaited = self.edges[after[unit] : after[unit + 1]]
+                path.append(int(awaited[np.argmax(end[awaited])]))
+        begins = np.split(end[: self.op_cuts[1]], self.begin_cuts[1:])
+        first = [cut + int(np.argmin(ends)) for cut, ends in zip(self.begin_cuts, begins, strict=True)]
+        return np.array(path), np.array(first)
+
+    def _ends(self, durations: Ints) -> Ints:
+        """When each operation ends, shape (ops,)."""
         end = durations.copy()
         for wave in range(1, len(self.op_cuts) - 1):
             ops = slice(self.op_cuts[wave], self.op_cuts[wave + 1])
@@ -147,9 +191,7 @@ class Graph:
             edges = slice(self.edge_cuts[wave], self.edge_cuts[wave + 1])
             ready = np.maximum.reduceat(end[self.edges[edges]], self.first_edge[units] - edges.start)
             end[ops] += ready[self.unit[ops] - units.start]
-        ended = np.maximum.reduceat(end[self.by_run], self.run_cuts)
-        longest: Ints = ended - np.minimum.reduceat(end[: self.op_cuts[1]], self.begin_cuts)
-        return longest
+        return end
 
 
 def replay(ops: pl.DataFrame, edges: pl.DataFrame | None = None) -> JobReplay | None:

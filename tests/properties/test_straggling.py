@@ -61,6 +61,16 @@ def test_the_unchanged_replay_is_the_recording(ops):
 
 
 @some
+@given(loops(), st.booleans())
+def test_what_explains_most_is_found_without_trying_all(ops, is_one_run):
+    later = pl.col("start_ns") + 1000 * pl.col("step") * US
+    made = again(ops.with_columns(later, run=0) if is_one_run else ops)
+    for column in ("rank", "type"):
+        largest = made.explained(column)["explained_share"][0]
+        assert made.most_explained(column) == (None if largest is None else pytest.approx(max(0.0, largest)))
+
+
+@some
 @given(loops())
 def test_the_ideal_steps_are_alike(ops):
     assert np.ptp(again(ops).ideal.runs_ms) == pytest.approx(0)

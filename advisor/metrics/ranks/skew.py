@@ -298,8 +298,8 @@ def _replay(job: Job) -> JobReplay:
 
 def _rank_explains(job: Job) -> Value:
     """The share of the rank that explains most."""
-    share = _replay(job).explained("rank")["explained_share"][0]
-    return _NO_SLOWDOWN if share is None else min(1.0, max(0.0, float(share)))
+    share = _replay(job).most_explained("rank")
+    return _NO_SLOWDOWN if share is None else min(1.0, share)
 
 
 def _operation(job: Job) -> Value:
