@@ -16,47 +16,36 @@ _GUEST: Final = Missing("guest_device")
 _APART: Final = Missing("other_steps")
 _AWAITED_LEAST: Final = 0.5  # of all waiting
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
+_WAIT: Final = pl.col("wait_ns")
+_TRANSFER: Final = pl.col("transfer_ns")
+_OWN: Final = pl.col("own_ns")
 
 
-def _mean_ms(column: str, *, all_steps: bool = False) -> Callable[[Job, int], Value]:
+def _mean_ms(column: pl.Expr, *, all_steps: bool = False) -> Callable[[Job, int], Value]:
     """The rank's mean over the common steps, or over all that every rank recorded whole."""
-    means = _whole_means if all_steps else _means
 
-    def mean(job: Job, position: int) -> Value:
-        return _apart(job, position) or job.once(means).get(position, {}).get(column)
+    def means(job: Job) -> dict[int, float]:
+        pace = job.whole_pace if all_steps else job.pace
+        return dict(pace.group_by("rank").agg(column.mean() / 1e6).rows())
 
-    return mean
-
-
-def _means(job: Job) -> dict[int, dict[str, float]]:
-    return _means_ms(job.pace)
-
-
-def _whole_means(job: Job) -> dict[int, dict[str, float]]:
-    return _means_ms(job.whole_pace)
-
-
-def _means_ms(pace: pl.DataFrame) -> dict[int, dict[str, float]]:
-    """By rank: what it waits, what it does by itself, and that without transfers."""
-    alone = pl.col("own_ns") - pl.col("transfer_ns")
-    means = pace.group_by("rank").agg(
-        wait=pl.mean("wait_ns") / 1e6, own=pl.mean("own_ns") / 1e6, alone=alone.mean() / 1e6
-    )
-    return {row["rank"]: row for row in means.to_dicts()}
+    return lambda job, position: _apart(job, position) or job.once(means).get(position)
 
 
 def _apart(job: Job, position: int) -> Missing | None:
     return job.missing or (_GUEST if position in job.guests else _APART if position in job.apart else None)
 
 
+_own_ms: Final = _mean_ms(_OWN)
+
+
 def _excess_ms(job: Job, position: int) -> Value:
-    own = _mean_ms("own")(job, position)
+    own = _own_ms(job, position)
     return own - job.once(_typical_own_ms) if isinstance(own, float) else own
 
 
 def _typical_own_ms(job: Job) -> float:
-    own_ms = sorted(means["own"] for means in job.once(_means).values())
-    return own_ms[(len(own_ms) - 1) // 2]
+    own = job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"]
+    return float(np.sort(own.to_numpy())[(len(own) - 1) // 2]) / 1e6
 
 
 def _awaited_ms(job: Job, position: int) -> Value:
@@ -71,18 +60,18 @@ def _awaited_ms(job: Job, position: int) -> Value:
 
 
 rank = of_ranks(__name__)
-rank("wait_ms", _mean_ms("wait")).says("Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
-rank("own_step_ms", _mean_ms("own")).says(
+rank("wait_ms", _mean_ms(_WAIT)).says("Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
+rank("own_step_ms", _own_ms).says(
     "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
     "mean of the common steps - wait_ms",
     _SOURCE,
 )
-rank("own_whole_step_ms", _mean_ms("own", all_steps=True)).says(
+rank("own_whole_step_ms", _mean_ms(_OWN, all_steps=True)).says(
     "What the step takes this rank by itself, the uneven steps included, which savings count too.",
     "mean over all steps that every rank recorded whole of (step - exposed waiting)",
     _SOURCE,
 )
-rank("alone_whole_step_ms", _mean_ms("alone", all_steps=True)).says(
+rank("alone_whole_step_ms", _mean_ms(_OWN - _TRANSFER, all_steps=True)).says(
     "What the step takes this rank without exposed collectives, the uneven steps included.",
     "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
     _SOURCE,
