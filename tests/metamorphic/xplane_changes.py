@@ -307,6 +307,90 @@ def _without_stat(plane: _Plane, stats: set[str]) -> None:
         event.stats = {name: stat for name, stat in event.stats.items() if name not in stats}
 
 
+_Spans: TypeAlias = list[tuple[str, int, int]]
+"""Name, start and end in ps since the epoch of the space."""
+
+
+def _with_spans(space: Space, spans: _Spans, thread: int | None = None) -> Space | None:
+    """With these events on the host's thread that has most events, or on one of their own.
+
+    All of the space is later by as much as the first of them lies before its line begins.
+    """
+    parts = _planes(space)
+    hosts = [each for each in parts if isinstance(each, _Plane) and not each.is_device]
+    lines = [(len(line.events), plane, line) for plane in hosts for line in plane.active if line.events]
+    if not lines:
+        return None
+    _, plane, line = max(lines, key=lambda each: each[0])
+    if thread is not None:
+        line = _Line(thread, f"python/{thread}", line.at_ns, [])
+        plane.lines.append(line)
+    sooner = max(0, line.at_ns * _PS - min(start for _, start, _ in spans))
+    later_ns = -(-sooner // _PS)
+    for each in (each for part in parts if isinstance(part, _Plane) for each in part.lines):
+        each.at_ns += later_ns
+    line.at_ns -= later_ns
+    for event in line.events:
+        event.start += later_ns * _PS
+    known = max(plane.names, default=0)
+    for number, name in enumerate(dict.fromkeys(name for name, _, _ in spans), known + 1):
+        plane.names[number] = _message([(1, _WHOLE, number), (_NAME, _SIZED, name.encode())])
+    ids = {_text([*_fields(name)], _NAME): number for number, name in plane.names.items() if number > known}
+    zero = line.at_ns * _PS - later_ns * _PS
+    line.events += [
+        _Event(name, start - zero, end - start, {}, [(_WHAT, _WHOLE, ids[name])]) for name, start, end in spans
+    ]
+    line.events.sort(key=lambda event: (event.start, -event.length))
+    return _space(parts)
+
+
+def _bounds(space: Space) -> tuple[int, int]:
+    """When the first event begins and the last one ends, in ps."""
+    planes = [plane for plane in _planes(space) if isinstance(plane, _Plane)]
+    spans = [
+        (line.at_ns * _PS + event.start, line.at_ns * _PS + event.start + event.length)
+        for plane in planes
+        for line in plane.lines
+        for event in line.events
+    ]
+    return min(start for start, _ in spans), max(end for _, end in spans)
+
+
+def _start_up(space: Space) -> Space | None:
+    """10 s in front, in which CUDA starts."""
+    first, _ = _bounds(space)
+    return _with_spans(space, [("cuInit", first - 10_200 * _MS * _PS, first - 200 * _MS * _PS)])
+
+
+def _teardown(space: Space) -> Space | None:
+    """5 s behind, in which memory is freed."""
+    _, last = _bounds(space)
+    second = 1000 * _MS * _PS
+    return _with_spans(space, [("cuMemFree", last + n * second, last + (n + 1) * second) for n in range(5)])
+
+
+def _beside(space: Space) -> Space | None:
+    """A second thread with ranges, whose names count layers or are a loader's, all over the recording."""
+    first, last = _bounds(space)
+    part = (last - first) // 20
+    names = (f"layer {n}" if n % 2 else f"[DALI][Executor] RunCPU {n}" for n in range(20))
+    spans = [(name, first + n * part, first + n * part + part * 9 // 10) for n, name in enumerate(names)]
+    return _with_spans(space, spans, thread=4242)
+
+
+def _layers(space: Space) -> Space | None:
+    """Four ranges in each step, which are called steps of layers; None where hardly any step repeats."""
+    marks = _starts(space)
+    if len(marks) < FEWEST_STEPS:
+        return None
+    spans = [
+        (f"layer_step {n}", start + n * (end - start) // 4 + 1, start + (n + 1) * (end - start) // 4 - 1)
+        for start, end in marks
+        for n in range(4)
+    ]
+    return _with_spans(space, spans)
+
+
 def _starts(space: Space) -> list[tuple[int, int]]:
     """Start and end of each step on the host, in ps."""
     hosts = [plane for plane in _planes(space) if isinstance(plane, _Plane) and not plane.is_device]
@@ -364,6 +448,10 @@ KEPT: Final[dict[str, Callable[[Space], Space | None]]] = {
     "kernels in another namespace": _each(_fork, of_devices=True),
     "narrower marks": _each(partial(_resize, part=0.9), of_devices=False),
     "wider marks": _each(partial(_resize, part=1.5), of_devices=False),
+    "10 s of start-up in front": _start_up,
+    "5 s of teardown behind": _teardown,
+    "ranges on another thread": _beside,
+    "layers called steps": _layers,
     "times x 0.95": _scaled(0.95),
     "times x 1.05": _scaled(1.05),
 }
