@@ -1,7 +1,7 @@
 """A report as a document: for each run the verdict, where its step goes, what to change, and what it rests on."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from advisor.model.finding import NotEvaluable
@@ -238,16 +238,15 @@ def _charts(run: Run) -> Iterator[doc.Section]:
     many = f"{whose(run.source)}s"
     about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication"}
     about |= {"roof": "kernels", "use": "use over time", "memory": "memory"}
-    names = [chart.name for chart in charts(run) if chart.name in about]
-    if not names:
+    widgets = _widgets(run, about)
+    if not widgets:
         return
-    topics = listing(list(dict.fromkeys(about[name] for name in names)))
-    memory = peak(run) if "memory" in names else None
-    blocks = (*_widgets(run, names), *((memory,) if memory else ()))
-    yield doc.Section(capital(topics), blocks, id="charts", level=_BEHIND)
+    topics = listing(list(dict.fromkeys(about[widget.name] for widget in widgets)))
+    memory = peak(run) if any(widget.name == "memory" for widget in widgets) else None
+    yield doc.Section(capital(topics), (*widgets, *((memory,) if memory else ())), id="charts", level=_BEHIND)
 
 
-def _widgets(run: Run, names: Sequence[str]) -> tuple[doc.Widget, ...]:
+def _widgets(run: Run, names: Container[str]) -> tuple[doc.Widget, ...]:
     return tuple(doc.Widget("chart", of.name, of.title, of.says) for of in charts(run) if of.name in names)
 
 
