@@ -148,12 +148,13 @@ def _amounts(scope: str, runs: Sequence[Run], *more: str) -> pl.DataFrame:
     """One side's numbers per kind, name and size over all its runs, and per `more`; types where there is one kind."""
     keys = [*_SIZES[scope], *more]
     schema = {**_SIZES[scope], **_TYPES, **_NUMBERS}
-    rows = [{name: row.get(name) for name in schema} for run in runs for row in run.metrics.get(scope, ())]
+    rows = [row for run in runs for row in run.metrics.get(scope, ())]
+    columns = [pl.Series(name, [row.get(name) for row in rows], of, strict=False) for name, of in schema.items()]
     number, mean = pl.col("calls"), pl.col("mean_us")
     mean_us = (number * mean).sum() / number.sum()
     squares = ((number - 1) * pl.col("sd_us").fill_null(0) ** 2 + number * (mean - mean_us) ** 2).sum()
     return (
-        pl.DataFrame(rows, schema=schema, orient="row", strict=False)
+        pl.DataFrame(columns)
         .filter(number > 0, mean.is_finite(), pl.col("calls_per_step").is_finite())
         .group_by(keys)
         .agg(

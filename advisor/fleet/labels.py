@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
 from advisor.config import MOST_HOURS, MOST_PRICE
 from advisor.errors import ReadError, UsageError
@@ -28,6 +28,7 @@ TRIALS: Final = "trials.json"
 
 LAST: Final = "last"
 _LONGEST: Final = 300
+_MOST_ERRORS: Final = 5
 _YEARS: Final = range(1970, 2200)  # within the nanoseconds of the store
 
 SYSTEMS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = table(__file__, "systems")
@@ -52,7 +53,7 @@ class Labels(BaseModel):
     gpu_hours: Annotated[float, Field(ge=0, le=MOST_HOURS, allow_inf_nan=False)] | None = None
     price: Annotated[float, Field(ge=0, le=MOST_PRICE, allow_inf_nan=False)] | None = None
     started: dt.datetime | dt.date | None = None
-    trials: Mapping[str, tuple[float, float]] = {}
+    trials: Mapping[str, tuple[FiniteFloat, FiniteFloat]] = {}
     other: Mapping[str, str] = {}
 
     @field_validator("started")
@@ -119,7 +120,8 @@ def labels_of(*sources: Mapping[str, object]) -> Labels:
     try:
         return Labels.model_validate({**values, "other": other})
     except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, e['loc'][:2]))}: {one_line(e['msg'], 200)}" for e in error.errors())
+        first = error.errors(include_url=False, include_input=False)[:_MOST_ERRORS]
+        wrong = (f"{one_line('.'.join(map(str, e['loc'][:2])), 100)}: {one_line(e['msg'], 200)}" for e in first)
         raise UsageError(f"label {'; '.join(wrong)}") from None
 
 

@@ -11,6 +11,7 @@ from advisor import __version__
 from advisor.errors import NoRuns, UsageError
 from advisor.fleet.rows import as_checked
 from advisor.fleet.store import Store
+from advisor.fleet.verify import require_agreement, weeks_of
 from advisor.model.report import Report, Run
 from advisor.model.week import Week
 from advisor.present.hours import gpu_hours
@@ -32,8 +33,10 @@ def runs_of(store: Store, week: str | None, job: str | None = None) -> pl.DataFr
 
     Raises:
         NoRuns: the store holds none.
+        StoreError: its tables disagree on that week.
     """
-    week = week or max(store.weeks(), default="")
+    week = week or max(weeks_of(store), default="")
+    require_agreement(store, [week])
     columns = (
         *("week", "run_id", "status", "team", "name", "verdict", "reason"),
         pl.coalesce("job", "name").alias("job"),

@@ -297,7 +297,12 @@ class Store:
         try:
             with panics_as_errors():
                 yield
-        except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
+        except (
+            DeltaError,
+            OSError,
+            TypeError,
+            pl.exceptions.PolarsError,
+        ) as error:  # TypeError: a size below 0
             raise self._unusable(name, str(error)) from error
 
     def _unusable(self, name: str | None, why: str) -> StoreError:

@@ -14,8 +14,9 @@ from advisor.text import text_and_codes
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
-    rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|X-Amz-Signature|auth(?==)"
-    rb"|(?:api|access|secret|private|account|signing|ssh)[_-]?key)(?:[_-][\w-]{0,40})?"
+    rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
+    rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
+    rb"|(?:api|access|secret|private|account|signing|ssh|wandb)[_-]?key)(?:[_-][\w-]{0,40})?"
     rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])[Pp]wd(?==))"
 )
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
@@ -23,15 +24,15 @@ _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
-_SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
+_SIGN: Final = _QUOTE + rb"[ \t]{0,4}(?:[=:]|%3[AD])[ \t]{0,4}" + _QUOTE
 _ASSIGNED: Final = re.compile(rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE)
 _OPTION: Final = re.compile(
     rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + _VALUE.replace(b"{3,}))", b"+))")
 )
 _LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@")
-_SIGNED: Final = re.compile(rb"[?&](?:sig|signature|sign|key|code)=(" + _CHARACTER + rb"{3,})")
-_BEARER: Final = re.compile(rb"(?<![A-Za-z])Bearer (" + _CHARACTER + rb"{8,})")
-_WORD: Final = re.compile(rb"(?<![\w-])(?:--?pass |--auth |-passin pass:|passwo?r?d )(" + _CHARACTER + rb"{3,})")
+_SIGNED: Final = re.compile(rb"[?&](?:[Ss]ig|[Ss]ignature|sign|key|code)=(" + _CHARACTER + rb"{3,})")
+_BEARER: Final = re.compile(rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})")
+_WORD: Final = re.compile(rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|passwo?r?d )(" + _CHARACTER + rb"{3,})")
 _HEADER: Final = re.compile(rb"(?i:cookie):[ \t]{0,4}([^\s\"'\\][^\"'\\\r\n]*)")
 _PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)")
 _HOOK: Final = re.compile(rb"hooks\.slack\.com/services/([\w/-]+)")
@@ -99,7 +100,8 @@ _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])"
 )
 _HINT: Final = (
-    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code=)|_(?:PAT|PASS|DSN)"
+    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code="
+    rb"|bearer|-pass[ =])|_(?:PAT|PASS|DSN)"
     rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+/-]{32}|"
     + _ANY_PREFIX
     + _SPLITS

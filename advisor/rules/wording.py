@@ -5,6 +5,7 @@ it is given and its own words, and nothing is worked out ahead: the time it take
 its length.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
@@ -134,6 +135,8 @@ def _names(template: str) -> Iterator[str]:
     for node in _nodes(environment.parse(template)):
         if not isinstance(node, _ALLOWED):
             raise ValueError(f"{type(node).__name__}: a sentence has numbers, conditions and arithmetic only")  # noqa: TRY004 - one answer to all
+        if isinstance(node, nodes.Const) and isinstance(node.value, float) and not math.isfinite(node.value):
+            raise ValueError("a number that is too large")
         if isinstance(node, nodes.Filter) and node.name not in environment.filters:
             raise ValueError(f"No filter named {node.name!r}.")
         if isinstance(node, nodes.Test) and node.name not in environment.tests:

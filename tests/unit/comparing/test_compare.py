@@ -778,6 +778,13 @@ def ops(factor: float, *, first: float = 1.0, number: int = 8, types: str | None
     return [row | {"name": f"aten::op{n}", "mean_us": 100.0 * factor * (first if n == 0 else 1)} for n in range(number)]
 
 
+@pytest.mark.parametrize("value", [2.5, True, 2**63, "3"])
+@pytest.mark.parametrize("column", ["shapes", "calls", "mean_us"])
+def test_a_saved_report_may_hold_values_of_other_types(column: str, value: object):
+    odd = [*ops(1, number=2), *({**row, column: value} for row in ops(1))]
+    assert held(run(op=odd), run(op=ops(1))).verdict == held(run(op=ops(1)), run(op=ops(1))).verdict
+
+
 @pytest.mark.parametrize(
     ("base", "head", "by", "obstacle", "cautions"),
     [

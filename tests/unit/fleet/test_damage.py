@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from advisor.fleet import verify as verifying
 from advisor.fleet.columns import TABLES
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
+from advisor.fleet.show import runs_of
 from advisor.fleet.store import Store, existing
 from advisor.fleet.verify import verify
 from advisor.fleet.weekly import weekly
@@ -141,6 +143,15 @@ def test_a_file_without_its_week_is_damage(store):
     assert "its table runs: a file of no week is in its log" in str(done.exception)
 
 
+@pytest.mark.parametrize("name", ["runs", "findings"])
+def test_a_size_that_no_file_has_is_damage(store, name):
+    lines = [json.loads(line) for line in log(store, name).read_text().splitlines()]
+    for line in lines:
+        line.get("add", {})["size"] = -5
+    log(store, name).write_text("\n".join(map(json.dumps, lines)))
+    assert f"its table {name}: " in " ".join(verify(store)[1])
+
+
 def test_a_commit_that_is_lost_is_told(store):
     log(store, "workers").write_bytes(b"")
     assert "workers: no row of 3 runs; `advisor fleet ingest` of the same roots" in " ".join(verify(store)[1])
@@ -158,8 +169,9 @@ def test_a_table_of_earlier_is_no_good_news_and_ingest_mends_it(filled, store, n
     monkeypatch.setattr(verifying, "_MOMENT_S", 0.0)
     before = state(store)
     log(store, name).unlink()
-    with pytest.raises(StoreError, match=f"disagree: 2026-W47: {'reports: rows of 3' if name == 'runs' else name}"):
-        weekly(store, Config().fleet)
+    for read in (partial(weekly, store, Config().fleet), partial(runs_of, store, None)):
+        with pytest.raises(StoreError, match=f"disagree: 2026-W47: {'reports: rows of 3' if name == 'runs' else name}"):
+            read()
     assert verify(store)[1]
     ingest([str(filled / "root")], store, Here(), today=TODAY)
     assert state(store) == before

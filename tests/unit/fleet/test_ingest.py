@@ -19,13 +19,14 @@ from advisor.fleet import examine as room
 from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.columns import TABLES
 from advisor.fleet.ingest import ingest
-from advisor.fleet.labels import of_path
+from advisor.fleet.labels import of_path, valid_labels
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import Store
 from advisor.inputs import storage
 from advisor.model.notes import Note
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.render.registry import Request, draw
+from advisor.yamltree import Yaml
 from tests.fleet import Here, broken, trace
 
 TODAY = date(2026, 11, 21)
@@ -286,6 +287,21 @@ def test_nothing_but_gpu_hours(tmp_path, store):
     (tmp_path / "root").mkdir()
     (tmp_path / "root/run.yaml").write_text("gpu_hours: 5\n")
     assert (taken(tmp_path / "root", store).unprofiled, rows(store)["status"].to_list()) == (1, ["unprofiled"])
+
+
+@pytest.mark.parametrize(
+    ("label", "says"),
+    [
+        ("hosts: {" + ", ".join(f"a{number}: x" for number in range(1_000)) + "}", "label hosts.a0: "),
+        ("trials: {sync-points: [0.1, .nan]}", "label trials.sync-points: "),
+        ("trials: {sync-points: [.inf, 0.1]}", "label trials.sync-points: "),
+    ],
+)
+def test_a_label_of_another_kind_is_told_in_few_words(label, says):
+    right, (wrong,) = valid_labels(Yaml(label).value)
+    assert right == {}
+    assert wrong.startswith(says)
+    assert len(wrong) < 1_000
 
 
 def test_labels_above_the_root_are_none_of_its_runs(root, store):

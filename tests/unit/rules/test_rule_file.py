@@ -46,6 +46,12 @@ def problems(folder):
     return [p.removeprefix(f"{folder}/") for p in lint(folder, [])]
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "memcpy_share + 9.9e999"])
+def test_a_number_that_no_float_holds_is_refused(number):
+    with pytest.raises(ValueError, match="a number that is too large"):
+        wording.names(f"{{{{ {number} }}}}")
+
+
 def test_a_right_rule_has_no_problems(folder):
     assert problems(folder(RULE)) == []
 

@@ -60,6 +60,8 @@ from advisor.model.schemas import SCHEMAS, TEXT, Schema
 FORMAT: Final = "xplane"
 _WHY_ABSENT: Final = lacks(FORMAT)
 
+_MOST_PLANES: Final = 1_000
+
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
 _RECORDER_STARTS: Final = r"(?:^|[ .])start_trace$|profiler\.start$"
@@ -85,7 +87,9 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     is_copy = name.removesuffix(".gz").endswith(".json")
     space = (Viewed if is_copy else Space)(name, stream, on_read, max_bytes)
     parts = _Parts()
-    for plane in space.planes():
+    for number, plane in enumerate(space.planes()):
+        if number == _MOST_PLANES:
+            raise ReadError(f"more than {_MOST_PLANES:,} planes; a host has one per device and some more", name)
         parts.add(plane)
     profile = _profile(parts, [*space.salvaged, *parts.notes()], name, worker)
     if is_copy:
