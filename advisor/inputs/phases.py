@@ -20,6 +20,7 @@ _FIRST_CALLS: Final = (  # once, at the beginning; what loads code before any ke
 )
 _NOTICEABLE: Final = 0.05  # of the time: less changes no number that a reader sees
 _MOST_WORK: Final = 0.5  # of the kernels' time: what repeats is never the smaller part
+_MOST_BEFORE: Final = 0.95  # of the recording, as in one-time-work: so long before the first kernel no later pass waits
 COLD_RANGE: Final = "the program's only pass"
 _MOST_IDLE: Final = 0.5  # own choice: of the idle time, from which first uses are what it is made of
 _WARM: Final = 2 / 3  # own choice: of the launches; a loop has as many after its first pass
@@ -63,7 +64,9 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
         begins_ns = max(once_ns or begins_ns, begins_ns)
     end_ns = int(together.ends[np.searchsorted(together.ends, end_ns)])
     before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
-    is_from_start = once_ns > 0 or before.str.contains(_FIRST_CALLS).any()
+    recorded_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
+    is_mostly_before = begins_ns - recorded_ns > _MOST_BEFORE * (end_ns - recorded_ns)
+    is_from_start = once_ns > 0 or before.str.contains(_FIRST_CALLS).any() or is_mostly_before
     return Work(begins_ns if is_from_start else None, end_ns)
 
 

@@ -57,6 +57,12 @@ def test_code_that_is_loaded_before_any_kernel_runs_shows_the_start_of_the_proce
     assert found(kernels(600, 900), [load]) == (None, 910)
 
 
+def test_a_host_that_works_for_nearly_all_of_a_recording_before_any_kernel_starts_the_process():
+    reads = on_host("op", 0, 100 * MS)
+    assert found(kernels(600), [reads]) == (600, 610)  # 98 % of the recording
+    assert found(kernels(600, 625), [reads]) == (None, 635)  # 94 %
+
+
 def test_kernels_before_it_are_start_up_if_most_of_the_work_follows():
     load = on_host("start_up", 70 * MS, 95 * MS)
     assert found(kernels(55, 100, 120), [STARTS, load]) == (100, 130)
