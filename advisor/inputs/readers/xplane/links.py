@@ -74,9 +74,8 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
         return host
     marks = host.filter(kind == "step")
     threads = pl.col("thread").is_in(marks["thread"].unique().implode())
-    name = pl.col("name").cast(pl.String)
-    dispatches = threads & (kind.is_in(_DISPATCHES) | name.str.contains(_DISPATCH)).fill_null(value=False)
-    of_results = (name.str.contains(f"{RESULT_WAIT}|{LOGGING}|{SAVING}")).fill_null(value=False)
+    dispatches = threads & (kind.is_in(_DISPATCHES) | matches(_DISPATCH)).fill_null(value=False)
+    of_results = matches(f"{RESULT_WAIT}|{LOGGING}|{SAVING}").fill_null(value=False)
     others = host.select(dispatches=dispatches, of_results=threads & of_results)
     no_load = others["dispatches"] | others["of_results"]
     before = pl.col("parent").fill_null(-1)
@@ -135,7 +134,7 @@ def _repeated(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     candidates = host.filter(~matches(RESULT_WAIT), ~matches(INPUT_FUNCTION))
     ranges = repeating(candidates, device, fewest=_FEWEST_OPS)
     at = ranges.steps.select("name", start_ns="host_start_ns", dur_ns="host_dur_ns")
-    annotations = host.with_columns(pl.col("name").cast(pl.String)).filter(pl.col("kind") == "annotation")
+    annotations = host.filter(pl.col("kind") == "annotation").with_columns(pl.col("name").cast(pl.String))
     return Marks(_outermost(annotations.join(at, on=at.columns, how="semi")), ranges.how)
 
 
@@ -146,7 +145,7 @@ def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     first call that takes longer than all others specialises the function: it is no step. Without a device, the calls of
     all jitted functions count as launches.
     """
-    calls = host.filter(pl.col("name").cast(pl.String).str.contains(JIT_CALL))
+    calls = host.filter(matches(JIT_CALL))
     launch = device["launch"].drop_nulls() if device.height else _outermost(calls)["id"]
     launches = np.sort(host["start_ns"].gather(launch).to_numpy())
     for (name, _), rows in calls.group_by("name", "thread", maintain_order=True):
@@ -287,10 +286,9 @@ def sent_by(marks: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """The executions that the steps but the last dispatch; what these steps send is what is run first."""
     runs = executions(host).filter(pl.col("start_ns") >= marks["host_start_ns"].min())
     during = pl.col("start_ns").is_between(marks["host_start_ns"].min(), marks["host_start_ns"].max(), closed="left")
-    name = pl.col("name").cast(pl.String)
     calls = host.filter(during)
-    helpers = calls.filter(name.str.contains(_SENDS)).height
-    return runs.head(helpers or calls.filter(name.str.contains(JIT_CALL)).height)
+    helpers = calls.filter(matches(_SENDS)).height
+    return runs.head(helpers or calls.filter(matches(JIT_CALL)).height)
 
 
 def is_late(marks: pl.DataFrame, sent: pl.DataFrame) -> bool:

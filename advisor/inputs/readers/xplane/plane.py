@@ -28,6 +28,7 @@ _LATEST_PS: Final = 1 << 62  # 53 days
 _LONGEST_NS: Final = 1 << 50  # 13 days
 _AT_ONCE: Final = 1 << 17  # events whose columns are held together, beside what is made of them
 _HALF_NS: Final = 500  # in ps
+_LONGEST_TEXT: Final = 8_192  # bytes of a name, which many events share: an op's with its shapes; more helps nobody
 
 
 class Line(NamedTuple):
@@ -284,7 +285,7 @@ class Plane:
     def _texts(self, spans: Fields, height: int) -> list[str]:
         texts = [""] * height
         for row, start, end in zip(spans.owner.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
-            texts[row] = self.buffer.text(start, end)
+            texts[row] = self.buffer.text(start, min(end, start + _LONGEST_TEXT))
         return texts
 
     def _text(self, span: Field) -> str:
@@ -292,7 +293,8 @@ class Plane:
 
     def _chosen(self, stat_names: Collection[str]) -> Mask:
         """Which stats (rows of their names, and one for those without) are wanted."""
-        return np.array([*(name in stat_names for name in self._stat_names.names), False])
+        known = frozenset(stat_names)
+        return np.array([*(name in known for name in self._stat_names.names), False])
 
     @property
     def _every_stat(self) -> Mask:

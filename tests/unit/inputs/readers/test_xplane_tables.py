@@ -483,6 +483,13 @@ def test_the_whole_planes_of_a_file_that_ends_early_are_read():
     assert note.code == "cut_off"
 
 
+def test_a_name_is_kept_as_far_as_it_helps():
+    names = field(4, field(1, 1) + field(2, field(1, 1) + field(2, "a" * 10_000)))
+    once = field(4, field(1, 1) + field(2, 1_000_000) + field(3, 1_000_000))
+    host = read(field(1, field(2, HOST) + field(3, once) + names)).host_ops
+    assert host["name"].cast(pl.String).to_list() == ["a" * 8_192]
+
+
 def test_a_line_cut_in_the_middle_keeps_its_first_events():
     names = field(4, field(1, 1) + field(2, field(1, 1) + field(2, "a:A")))
     whole = field(4, field(1, 1) + field(2, 5_000) + field(3, 1_000))
