@@ -84,7 +84,7 @@ measure(
     "device idles, outside of compilation, start-up, garbage collection, allocation and collectives, beyond its median "
     "over the steps, where that is over 1 ms; summed / complete steps",
     "own simulated jobs whose host loses its core at random: 0.98 to 1.02 of what that costs; at most 0.7 % of the "
-    "step in public recordings of 20 jobs, but for one with 2.3 %",
+    "step in public recordings of 20 jobs, but for one with 2.3 %, and one whose first step alone stops",
 )
 measure("core_lost_places", lambda view: len(np.unique(_known(view).place)), unit="count").says(
     "Before how many launches of the step the host stops so.",
