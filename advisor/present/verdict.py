@@ -53,10 +53,10 @@ def headline(run: Run) -> str:
 
 
 def _of_work(run: Run) -> str:
-    """`Of the 87 ms of work, 8-41 ms can be saved: Kernels wait.`: the largest loss of what does not happen once."""
+    """`Of the 87 ms used, 8-41 ms can be saved: Kernels wait.`: the largest loss of what does not happen once."""
     steps = run.source.steps
     window = (
-        f"each {ms(steps.step_mean_ms or 0.0)} step" if steps.marked else f"the {ms(steps.step_mean_ms or 0.0)} of work"
+        f"each {ms(steps.step_mean_ms or 0.0)} step" if steps.marked else f"the {ms(steps.step_mean_ms or 0.0)} used"
     )
     if loss := run.main_loss:
         return f"Of {window}, {percent(loss.share)} is {part_words(loss.part)}."

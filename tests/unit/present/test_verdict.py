@@ -185,13 +185,13 @@ def mostly_once(*others: Finding, lost: float = 0.3, recorded_ms: float = 10_000
 
 def test_what_happens_once_is_told_with_the_largest_loss_of_the_rest():
     start = "9 s of the 10 s recorded (90 %) are start-up."
-    saved = f"Of the 178 ms of work, 120{DASH}150 ms can be saved: The GPU waits for input data."
+    saved = f"Of the 178 ms used, 120{DASH}150 ms can be saved: The GPU waits for input data."
     first = changed(INPUT_BOUND, saving=won(120, 150, "input", ""))
     assert headline(mostly_once(first)) == f"{start} {saved}"
-    more = "Of the 178 ms of work, 62 % is communication that no computation overlaps."
+    more = "Of the 178 ms used, 62 % is communication that no computation overlaps."
     assert headline(mostly_once(INPUT_BOUND, lost=0.62)) == f"{start} {more}"
     few = changed(INPUT_BOUND, saving=None, says="`add` takes 95 % of the recording. It has one block.")
-    assert headline(mostly_once(few, lost=0)) == f"{start} `add` takes 95 % of the 178 ms of work."
+    assert headline(mostly_once(few, lost=0)) == f"{start} `add` takes 95 % of the 178 ms used."
 
 
 def test_next_to_nothing_of_a_recording_is_no_loss_beside_start_up():
