@@ -127,6 +127,7 @@ class _Batch(msgspec.Struct):
 
 class _Job(msgspec.Struct):
     cpus: Count | None = None
+    far_cores: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     loader_workers: Count | None = None
     batches: Annotated[list[_Batch], msgspec.Meta(max_length=1 << 10)] | None = None
 

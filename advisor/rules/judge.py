@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -74,7 +74,7 @@ def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str
 
 def _outcomes(run: MeasuredRun, rules: Mapping[str, Rule]) -> Mapping[str, Outcome]:
     """What comes of each rule; a bug in one of them leaves the others as they are."""
-    settings = {scope: _settings(rows, run) for scope, rows in run.frames.items()}
+    settings = {scope: _settings(rows, run, rules.values()) for scope, rows in run.frames.items()}
     return {
         rule.id: _judged_alone(rule, partial(_outcome, rule, run.frames[rule.scope], settings[rule.scope], run))
         for rule in rules.values()
@@ -95,7 +95,7 @@ def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | Not
 
 def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: MeasuredRun) -> Outcome:
     """What comes of one rule on the rows of its scope, whose settings are in the same order."""
-    fits = [not _unmet(rule.applies, setting, run.format) for setting in settings]
+    fits = [not _unmet(rule, setting, run.format) for setting in settings]
     if not any(fits):
         return "not_applicable"
     applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
@@ -140,15 +140,6 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
     return (*_findings([c for c in candidates if c.rule.id not in names], run), *failures)
 
 
-_NOTES: Final = {
-    "threads": "main_sleep_share",
-    "settings": "slow_settings",
-    "counters": "ncu_share",
-    "memory": "peak_memory_share",
-}
-"""What only some recordings note, with a metric that is known where they do."""
-
-
 class _Setting(NamedTuple):
     """Where a row of metrics comes from, as far as rules ask."""
 
@@ -159,12 +150,13 @@ class _Setting(NamedTuple):
     distributed: bool
     workloads: set[str]
     phases: set[str] | None
-    notes: set[str]
+    known: set[str]
 
 
-def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
+def _settings(rows: pl.DataFrame, run: MeasuredRun, rules: Iterable[Rule]) -> list[_Setting]:
+    known = {column for rule in rules for column in _known(rule)}
     columns = {*("worker", "device", "device_name", "capability", "ranks_in_job", "collective_share")}
-    columns |= {*("workload", "phases"), *_NOTES.values()}
+    columns |= {*("workload", "phases"), *known}
     return [
         _Setting(
             run.frameworks.get(row["worker"]) or "any",
@@ -174,7 +166,7 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
             (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0,
             workloads(row),
             set(row["phases"].split(", ")) if row.get("phases") else None,
-            {note for note, metric in _NOTES.items() if row.get(metric) is not None},
+            {column for column in known if row.get(column) is not None},
         )
         for row in rows.select(columns & {*rows.columns}).iter_rows(named=True)
     ]
@@ -182,13 +174,14 @@ def _settings(rows: pl.DataFrame, run: MeasuredRun) -> list[_Setting]:
 
 def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
     """The conditions of `applies`, by key, that keep a rule from a run: those of its first row that lacks any."""
-    settings = _settings(run.frames[rule.scope], run)
-    lacking = [tuple(_unmet(rule.applies, setting, run.format)) for setting in settings]
+    settings = _settings(run.frames[rule.scope], run, [rule])
+    lacking = [tuple(_unmet(rule, setting, run.format)) for setting in settings]
     return next(iter(lacking), ()) if all(lacking) else ()
 
 
-def _unmet(applies: Applies, setting: _Setting, file_format: str) -> list[str]:
+def _unmet(rule: Rule, setting: _Setting, file_format: str) -> list[str]:
     """The conditions, by key, that do not hold there; an unknown capability is left to the rule."""
+    applies = rule.applies
     least = applies.min_capability or 0.0
     unmet = {
         "framework": applies.framework and setting.framework not in applies.framework,
@@ -196,12 +189,17 @@ def _unmet(applies: Applies, setting: _Setting, file_format: str) -> list[str]:
         "device": applies.device not in {None, setting.on_device},
         "tpu": applies.tpu not in {None, setting.on_tpu},
         "distributed": applies.distributed not in {None, setting.distributed},
-        **{note: getattr(applies, note) and note not in setting.notes for note in _NOTES},
+        "known": not setting.known.issuperset(_known(rule)),
         "workload": setting.workloads.isdisjoint(applies.workload),
         "phase": applies.phase and not _has_phase(applies, setting),
         "min_capability": (setting.capability or least) < least,
     }
     return [key for key, is_unmet in unmet.items() if is_unmet]
+
+
+def _known(rule: Rule) -> list[str]:
+    """The metrics that it needs to apply, by the names that they have in rows."""
+    return [rule.metric(name).name for name in rule.applies.known]
 
 
 def _has_phase(applies: Applies, setting: _Setting) -> bool:

@@ -117,9 +117,13 @@ def _limit_problems(rule: Rule) -> Iterator[Problem]:
 
 def _name_problems(rule: Rule, of_sentence: set[str], of_fixes: set[str]) -> Iterator[Problem]:
     phrases = {*wording.PHRASES[True], wording.DEVICE}
-    for at, names in (("says", of_sentence - phrases), ("fixes", of_fixes)):
-        for name in sorted(name for name in names - rule.parameters.keys() if not rule.has_metric(name)):
-            yield (at,), f"unknown metric or parameter {name!r}"
+    places: list[tuple[tuple[str | int, ...], str]] = [
+        *((("says",), name) for name in sorted(of_sentence - phrases - rule.parameters.keys())),
+        *((("fixes",), name) for name in sorted(of_fixes - rule.parameters.keys())),
+        *((("shows", index), name) for index, name in enumerate(rule.shows)),
+        *((("applies", "known", index), name) for index, name in enumerate(rule.applies.known)),
+    ]
+    yield from ((at, f"unknown metric or parameter {name!r}") for at, name in places if not rule.has_metric(name))
     for name in rule.parameters:
         if rule.has_metric(name):
             yield ("params", name), "this is the name of a metric"
@@ -128,9 +132,6 @@ def _name_problems(rule: Rule, of_sentence: set[str], of_fixes: set[str]) -> Ite
     for key, title in ((("title",), rule.title), (("confidence", "title"), rule.certainty.title)):
         if "-" in rule.id and rule.id in re.findall(r"[\w-]+", title or ""):  # one word is the title's too
             yield key, "leave out the rule's id: reports write it after the title"
-    for index, name in enumerate(rule.shows):
-        if not rule.has_metric(name):
-            yield ("shows", index), f"unknown metric {name!r}"
 
 
 def _unit_problems(rule: Rule) -> Iterator[Problem]:

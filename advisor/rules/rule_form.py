@@ -50,9 +50,8 @@ class Applies(Strict):
     A job is distributed if it has several ranks or any collective. `tpu: false` is about what only GPUs have: calls of
     CUDA or HIP, streams, multiprocessors, pinned memory. `workload` are kinds of work; of a job that mixes several,
     one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot be
-    judged, and it does not apply to other inference. `threads: true` is for recordings that note what each thread runs,
-    `settings: true` for those that note variables of the environment, `counters: true` for those beside which counters
-    of Nsight Compute were given, `memory: true` for those that tell how full the memory is.
+    judged, and it does not apply to other inference. `known` are metrics that only some recordings
+    tell: elsewhere the rule is silent, while a metric of `when` that is unknown makes it one that cannot be judged.
     """
 
     framework: tuple[Framework, ...] = ()
@@ -63,10 +62,7 @@ class Applies(Strict):
     min_capability: float | None = None
     workload: tuple[Workload, ...] = RECURRING
     phase: tuple[Phase, ...] = ()
-    threads: bool | None = None
-    settings: bool | None = None
-    counters: bool | None = None
-    memory: bool | None = None
+    known: tuple[str, ...] = ()
 
 
 class Ends(Strict):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple
 
 _QUOTA = "/sys/fs/cgroup/cpu.max"
+_DEVICES = "/sys/bus/pci/devices"
+_VENDORS, _DISPLAY = ("0x10de", "0x1002"), "0x03"  # of GPUs: NVIDIA and AMD; the class of display controllers
 _MOST_BATCHES, _MOST_VALUES = 8, 1 << 22
 _SHORTEST = 8  # a second dimension that is shorter counts channels or classes
 
@@ -27,6 +29,42 @@ def cpus() -> int:
     except ValueError:
         processes = 1
     return max(1, cores // max(1, processes))
+
+
+def far_cores() -> float | None:
+    """Part of the cores of this process's affinity that are on other NUMA nodes than its GPU, or than every GPU.
+
+    The GPU is PyTorch's, where that says which one it is. None where the machine does not tell.
+    """
+    available = getattr(os, "sched_getaffinity", None)
+    near = {core for address in _gpus() for core in _local_cores(address)}
+    own = available(0) if available and near else set()
+    return len(own - near) / len(own) if own else None
+
+
+def _gpus() -> List[str]:
+    """PCI addresses of the GPU that PyTorch has set up, else of all in the machine."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+        if hasattr(facts, "pci_bus_id"):
+            return ["%04x:%02x:%02x.0" % (facts.pci_domain_id, facts.pci_bus_id, facts.pci_device_id)]
+    addresses = os.listdir(_DEVICES) if os.path.isdir(_DEVICES) else []
+    return [at for at in addresses if _fact(at, "vendor") in _VENDORS and _fact(at, "class").startswith(_DISPLAY)]
+
+
+def _local_cores(address: str) -> Set[int]:
+    """The cores of the device's NUMA node: `0-7,16-23`."""
+    ends = [part.partition("-") for part in _fact(address, "local_cpulist").split(",") if part]
+    return {core for first, _, last in ends for core in range(int(first), int(last or first) + 1)}
+
+
+def _fact(address: str, name: str) -> str:
+    try:
+        with open(os.path.join(_DEVICES, address, name), encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
 
 
 def noted(batch: Any) -> Dict[str, Any] | None:

@@ -6,7 +6,7 @@ import functools
 from typing import Any, Callable
 
 from .clock import CudaClock
-from .job import cpus
+from .job import cpus, far_cores
 
 
 class _Ours:
@@ -71,7 +71,7 @@ class Profiler:
 
     def job(self) -> dict[str, Any]:
         """What to note of machine and program."""
-        return {"cpus": cpus()}
+        return {"cpus": cpus(), "far_cores": far_cores()}
 
     def settle(self, result: object) -> None:
         """Wait for the device work of the call that ended a step, where nothing else orders it."""

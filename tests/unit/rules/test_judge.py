@@ -139,6 +139,14 @@ def test_what_only_gpus_have_is_not_asked_of_a_tpu(name, applies):
     assert (judgement.not_applicable == ()) is applies
 
 
+@pytest.mark.parametrize(("main_sleep_share", "applies"), [(0.5, True), (0.0, True), (None, False)])
+def test_a_rule_may_be_silent_where_a_metric_is_unknown(main_sleep_share, applies):
+    rows = {"input_share": 0.5, "main_sleep_share": main_sleep_share}
+    judgement = judged(measured(rows), rule("a", applies={"known": ["main_sleep_share"]}))
+    assert (judgement.not_applicable == ()) is applies
+    assert not judgement.not_evaluable
+
+
 def test_a_suppressed_rule_is_told_with_its_reason():
     outcome = judged(measured({"input_share": 0.5}), rule("a"), silenced={"a": Suppression("known", "2027-01-01")})
     assert not outcome.findings

@@ -113,7 +113,8 @@ def test_a_rule_names_a_fix_that_several_share(folder):
         ("each_step }}", "each_stop }}", "9: says: unknown metric or parameter 'each_stop'"),
         ("{{ memcpy_share |", "{{ memcpy_share |||", "9: says:"),
         ("confidence: high", "confidence: high\nexplains: [ghost]", "8: explains.0: no rule has the id 'ghost'"),
-        ("confidence: high", "confidence: high\nshows: [ghost]", "8: shows.0: unknown metric 'ghost'"),
+        ("confidence: high", "confidence: high\nshows: [ghost]", "8: shows.0: unknown metric or parameter 'ghost'"),
+        ("device: true}", "known: [ghost]}", "3: applies.known.0: unknown metric or parameter 'ghost'"),
         ("memcpy_share: 30 %", "memcpy_shar: 30 %", "16: cases.0: case 'long': unknown metric 'memcpy_shar'"),
         ("  - long: {memcpy", "  - {name: long, memcpy", "16: cases.0: write its name, the metrics that it gives"),
         (
