@@ -564,6 +564,7 @@ def of_ranks(ranks: int, steps: int = 6) -> dict[str, tuple[dict[str, Value], ..
                 "bus_gbs": 1.75 * 2**n / (20e3 + 2**n / 1e2),
                 "expected_us": 15 + 2**n / 2e5,
                 "basis": "model",
+                "quick_us": 2**n / 2e5,
                 "exposed_ms": 1.0,
             }
             for n in range(14, 28, 2)

@@ -12,7 +12,7 @@ from advisor.present.actions import sequence
 from advisor.present.annotated_step import annotated_step
 from advisor.present.ranks import most_awaited, slowest_link
 from advisor.present.source import owner, place_name, rank_name, whose
-from advisor.text import bytes_, capital, count, ms, ns, one_line, percent
+from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
 from advisor.vocabulary.parts import PARTS, part_short
 
 _LONGEST: Final = 40  # characters of a rank's name
@@ -226,7 +226,14 @@ def _point(row: Row) -> dict[str, Any]:
         "bus": bus,
         "expected": bus * took / should if bus and took and should else None,
         "exact": bool(row.get("exact")),
+        "times": _times(row),
     }
+
+
+def _times(row: Row) -> str:
+    """What a collective takes beside what the link allows, by the model and by the guides' quick formula."""
+    times = (("", "transfer_us"), ("expected: ", "expected_us"), ("bytes / bandwidth: ", "quick_us"))
+    return ", ".join(f"{what}{us(value)}" for what, column in times if (value := _known(row, column)))
 
 
 def _roof(run: Run) -> Chart | None:

@@ -351,7 +351,7 @@ def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
             float(p["bytes"]),
             float(p["bus"]),
             str(p["op"]),
-            f"{p['op']}, {p['ranks']} ranks, {p['size']}, {p['calls']} calls: {number(p['bus'])} GB/s",
+            f"{p['op']}, {p['ranks']} ranks, {p['size']}, {p['calls']} calls: {number(p['bus'])} GB/s ({p['times']})",
         )
         for p in rows
     ]

@@ -242,6 +242,7 @@ _EXPECTED: Final[Schema] = {
     "expected_ns": pl.Float64,
     "basis": pl.String,
     "link": pl.String,
+    "link_gbs": pl.Float64,
     "why": pl.String,
 }
 
@@ -256,9 +257,9 @@ def expected(collectives: pl.DataFrame, gpu: Gpu | None, devices: int | None) ->
 
     Returns:
         One row per collective, in order: `model_ns`, `curve_ns` (each null where it does not apply);
-        `expected_ns`, the best of them that is known, with its `basis`, `CURVE` or `MODEL`; `link`, nvlink or pcie;
-        `why`, the reason where nothing is known. A group that spans nodes, or may, has a curve or nothing: its network
-        is not in the profile.
+        `expected_ns`, the best of them that is known, with its `basis`, `CURVE` or `MODEL`; `link`, nvlink or pcie,
+        and the bus bandwidth that it allows rings, `link_gbs`; `why`, the reason where nothing is known. A group that
+        spans nodes, or may, has a curve or nothing: its network is not in the profile.
     """
     case = ["op", "group_size", "spans_nodes", "nodes"]
     rows = collectives.select(pl.col("op").cast(pl.String), *case[1:], "bytes").with_row_index("row")
@@ -300,6 +301,7 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
         .with_columns(
             basis=pl.when(known).then(pl.lit(CURVE if curve else MODEL)),
             link=pl.lit(way.kind if isinstance(way, Link) else None, pl.String),
+            link_gbs=pl.lit(way.ring_gbs if isinstance(way, Link) else None, pl.Float64),
             why=pl.when(~known).then(pl.lit((_NO_SIZE if curve else why).encoded)),
         )
     )

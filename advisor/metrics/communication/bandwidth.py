@@ -104,7 +104,8 @@ def collective_table(job: Job) -> pl.DataFrame:
 
     Columns: op, group_size, bytes, dtype, calls (of all ranks), transfer_us (median), exact (waiting could be told
     from every transfer; else they are upper bounds), algorithm_gbs and bus_gbs (at the median), expected_us and its
-    basis, exposed_ms (per rank and step).
+    basis, quick_us (bytes x bus factor / bandwidth of the link, which leaves out what each hop takes), exposed_ms (per
+    rank and step).
     """
     calls = job.once(traffic)
     if not calls.height:
@@ -117,6 +118,7 @@ def collective_table(job: Job) -> pl.DataFrame:
         bus_factor=pl.first("bus_factor"),
         expected_us=pl.first("expected_ns") / 1e3,
         basis=pl.first("basis"),
+        link_gbs=pl.first("link_gbs"),
         exposed_ms=pl.sum("exposed_ns") / 1e6 / steps,
         total_ns=pl.sum("transfer_ns"),
     )
@@ -129,6 +131,7 @@ def collective_table(job: Job) -> pl.DataFrame:
         bus_gbs=speed * pl.col("bus_factor"),
         expected_us="expected_us",
         basis="basis",
+        quick_us=pl.col("bytes") * pl.col("bus_factor") / (pl.col("link_gbs") * 1e3),
         exposed_ms="exposed_ms",
     )
 
