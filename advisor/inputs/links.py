@@ -12,7 +12,7 @@ from advisor.errors import UsageError
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.step_periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
 from advisor.model.intervals import nest
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, unnumbered
 from advisor.text import plain
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -169,10 +169,14 @@ def _matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
 
 def _ranges_there(host: pl.DataFrame) -> str:
     """The ranges' names, digits apart, in words: those of people's own first, then by time."""
-    label = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
     own = pl.col("kind").is_in(["step", "annotation"]).any()
     ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS))
-    there = ranges.group_by(label=label).agg(own=own, ns=pl.sum("dur_ns")).drop_nulls("label").collect()
+    there = (
+        ranges.group_by(label=unnumbered().cast(pl.String))
+        .agg(own=own, ns=pl.sum("dur_ns"))
+        .drop_nulls("label")
+        .collect()
+    )
     longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_MOST_NAMES)
     names = ", ".join(plain(name)[:_NAME_LENGTH] for name in longest)
     return f"there are {names}" if names else "no range was recorded"

@@ -13,7 +13,8 @@ from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, unnumbered
+from advisor.model.schemas import TEXT
 from advisor.text import percent
 
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"
@@ -128,9 +129,8 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     is_own = pl.col("kind").is_in(RANGES) & ~matches(FRAMEWORK_RANGE).fill_null(value=False)
     if "nccl" in host.columns:
         is_own &= ~pl.col("nccl").fill_null(value=False)
-    plain = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
-    label = pl.when(matches(STEP_MARKS)).then(pl.lit(_OF_ENGINE)).otherwise(plain)  # whatever their phases
-    ranges = host.filter(is_own).with_columns(label=label).filter(~pl.col("label").str.contains(_PARTS))
+    label = pl.when(matches(STEP_MARKS)).then(pl.lit(_OF_ENGINE, TEXT)).otherwise(unnumbered())  # whatever their phases
+    ranges = host.filter(is_own).with_columns(label=label).filter(~matches(_PARTS, "label"))
     repeated = ranges.filter(pl.len().over("label", "thread") >= _REPEATS)
     if not repeated.height:
         return repeated

@@ -11,6 +11,7 @@ from advisor.model.arrays import Ints, Mask
 
 _NONE = np.empty(0, np.int64)
 _LONGEST = int(np.iinfo(np.int64).max)
+_USUAL_DEPTH = 64  # of ranges in one another; from there a search costs less than a walk up
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,31 @@ def _parents(start: Ints, end: Ints) -> Ints:
     end = np.maximum(end, start + 1)  # one without length is open for the instant
     middle = start + (end - start) // 2
     parent, rows = np.arange(-1, len(start) - 1), np.arange(len(start))
-    while len(rows := rows[(parent[rows] >= 0) & (end[parent[rows]] <= middle[rows])]):
+    for _ in range(_USUAL_DEPTH):
+        rows = rows[(parent[rows] >= 0) & (end[parent[rows]] <= middle[rows])]
+        if not len(rows):
+            return parent
         parent[rows] = parent[parent[rows]]  # all that lies between the two is over by the middle of the later one
+    parent[rows] = _last_above(end, rows, middle[rows])
     return parent
+
+
+def _last_above(values: Ints, before: Ints, limits: Ints) -> Ints:
+    """Of each place and limit the last place before it whose value is above the limit; -1 where none is.
+
+    A tree of maxima: from the place up to a part of the array that holds such a value, and down to it.
+    """
+    maxima = [np.append(values, np.full(-len(values) % (1 << len(values).bit_length()), np.iinfo(np.int64).min))]
+    while len(maxima[-1]) > 1:
+        maxima.append(maxima[-1].reshape(-1, 2).max(axis=1))
+    height, part, end = np.full(len(before), -1), np.full(len(before), -1, np.int64), before.copy()
+    for level, highest in enumerate(maxima):
+        places = np.flatnonzero((height < 0) & (end >> level & 1 > 0))
+        holds = highest[(end[places] >> level) - 1] > limits[places]
+        height[places[holds]], part[places[holds]] = level, (end[places[holds]] >> level) - 1
+        end[places[~holds]] -= 1 << level
+    for level in range(len(maxima) - 1, 0, -1):
+        rows = np.flatnonzero(height >= level)
+        later = 2 * part[rows] + 1
+        part[rows] = np.where(maxima[level - 1][later] > limits[rows], later, later - 1)
+    return part

@@ -17,9 +17,11 @@ from polars.datatypes import DataType, DataTypeClass
 from advisor.errors import ReadError
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
-from advisor.model.schemas import SCHEMAS
+from advisor.model.schemas import SCHEMAS, TEXT
 
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
+_MOST_TEXT: Final = 1 << 28  # bytes of a column's texts where each row spells its own: 268 of each of a million rows
+_JSON: Final = ("shapes", "dtypes", "details")  # of which a beginning says nothing
 
 END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")
 """The end of an op, range or step."""
@@ -43,6 +45,38 @@ def matches(pattern: str, column: str = "name") -> pl.Expr:
         return texts.is_in(hits.implode())
 
     return pl.col(column).map_batches(matching, return_dtype=pl.Boolean)
+
+
+def unnumbered(column: str = "name") -> pl.Expr:
+    """A column's texts with `#` for each number in them; each distinct text is changed once."""
+
+    def changed(texts: pl.Series) -> pl.Series:
+        known = texts.unique()
+        plain = known.cast(pl.String).str.replace_all(r"\d+", "#").cast(TEXT)
+        return texts.replace_strict(known, plain, return_dtype=TEXT)
+
+    return pl.col(column).map_batches(changed, return_dtype=TEXT)
+
+
+def fitting(rows: pl.DataFrame) -> pl.DataFrame:
+    """The table, the longest texts of a column cut where all its rows' texts would fill the memory.
+
+    A text is there once, however many rows have it, until a step of the analysis spells it in each.
+    """
+    texts = (column for column in rows.iter_columns() if column.dtype == TEXT and column.name != "stack")
+    return rows.with_columns(_cut(column) for column in texts if (column.cat.len_bytes().sum() or 0) > _MOST_TEXT)
+
+
+def _cut(texts: pl.Series) -> pl.Series:
+    each = texts.drop_nulls().value_counts(name="rows").with_columns(bytes=pl.col(texts.name).cat.len_bytes())
+    each = each.cast({"rows": pl.Int64, "bytes": pl.Int64}).sort("bytes")
+    longer = each["rows"].sum() - each["rows"].cum_sum()
+    shorter = (each["rows"] * each["bytes"]).cum_sum()
+    uncut = int(((shorter + longer * each["bytes"]) <= _MOST_TEXT).sum())  # the shortest texts stay as they are
+    room = (_MOST_TEXT - int(shorter[uncut - 1] if uncut else 0)) // int(each["rows"][uncut:].sum())
+    long = each[texts.name][uncut:]
+    cut = [None if texts.name in _JSON else text.encode()[:room].decode(errors="ignore") for text in long]
+    return texts.replace(long, pl.Series(cut, dtype=pl.String).cast(TEXT))
 
 
 def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
@@ -138,7 +172,7 @@ def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None)
         for column, dtype in schema.items()
         if there.get(column) != dtype or _least_and_most(column, dtype)
     ]
-    return frame.with_columns(changed).select(*schema)
+    return fitting(frame.with_columns(changed).select(*schema))
 
 
 def _least_and_most(column: str, dtype: DataType | DataTypeClass) -> tuple[int, int] | None:

@@ -65,10 +65,15 @@ def test_gaps_and_the_union_share_out_a_window(pairs: Pairs, start: int, length:
     assert (closes[:-1] < opens[1:]).all()
 
 
-@given(intervals(max_size=20), st.data())
-def test_a_parent_is_the_last_of_those_before_that_is_open_for_half_of_it(pairs: Pairs, data: st.DataObject):
+@pytest.mark.parametrize("usual_depth", [0, 64], ids=["searched", "walked"])
+@given(pairs=intervals(max_size=20), data=st.data())
+def test_a_parent_is_the_last_of_those_before_that_is_open_for_half_of_it(
+    usual_depth: int, pairs: Pairs, data: st.DataObject
+):
     views = data.draw(st.lists(st.sampled_from([1, 2]), min_size=len(pairs), max_size=len(pairs)))
-    found = nest(views, [start for start, _ in pairs], [end for _, end in pairs])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("advisor.model.intervals._USUAL_DEPTH", usual_depth)
+        found = nest(views, [start for start, _ in pairs], [end for _, end in pairs])
     order = sorted(range(len(pairs)), key=lambda i: (pairs[i][0], -pairs[i][1], i))
     for place, i in enumerate(order):
         before = [j for j in order[:place] if views[j] == views[i]]

@@ -1,5 +1,6 @@
 """Where the time goes by module: device time, or without a device host time, along the ranges that cause it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -75,20 +76,20 @@ def _has_scopes() -> pl.Expr:
 def _by_scope(view: DeviceView) -> _Tree:
     """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
     ops = view.used_ops.filter(_has_scopes()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
-    own = dict(ops.rows())
-    paths = {parts[:depth] for parts in map(_scopes, own) for depth in range(1, len(parts) + 1)}
-    order = sorted(paths, key=lambda path: (len(path), path))
-    number = {path: i for i, path in enumerate(order)}
-    self_ns = np.zeros(len(order), np.int64)
-    for name, spent in own.items():
-        self_ns[number[_scopes(name)]] += spent
-    parent = np.array([number.get(path[:-1], -1) for path in order], np.int64)
-    ops_paths = {_scopes(name) for name in own}
-    return _Tree(parent, [path[-1] for path in order], ["op" if p in ops_paths else "scope" for p in order], self_ns)
+    number, self_ns = dict[tuple[int, str], int](), Counter[int]()
+    for name, spent in sorted(ops.rows()):
+        at = -1
+        for part in _scopes(name):
+            at = number.setdefault((at, part), len(number))
+        self_ns[at] += spent
+    kinds = ["op" if i in self_ns else "scope" for i in range(len(number))]
+    times = np.array([self_ns[i] for i in range(len(number))], np.int64)
+    return _Tree(np.array([up for up, _ in number], np.int64), [part for _, part in number], kinds, times)
 
 
 def _scopes(name: str) -> tuple[str, ...]:
-    return tuple(part for part in name.rstrip(":").split("/") if part) or (name,)
+    parts = tuple(part for part in name.rstrip(":").split("/") if part)
+    return parts[: MOST_FRAMES + 1] or (name,)  # no deeper frame is drawn
 
 
 def _by_launch(view: DeviceView) -> _Tree:
@@ -194,26 +195,35 @@ def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
 
     A row with the name of the one around it is the same frame: the engine's call and what it calls, or a recursion.
     """
-    node, codes = np.full(len(code), -1, np.int64), int(code.max(initial=0)) + 1
+    if not len(code):
+        return _NONE, _NONE, _NONE
+    is_first = (outer < 0) | (code != code[outer])
+    parent = above(nearest(is_first, outer), outer)
+    depth = _depths(parent)
+    counts = is_first & (depth <= MOST_FRAMES)  # a deeper one is in more frames than are drawn, none smaller than it
+    node, codes = np.full(len(code), -1, np.int64), int(code.max()) + 1
     first, parents = node[:0], node[:0]
-    for level in _levels(outer):
-        up = above(node, outer[level])
-        same = (outer[level] >= 0) & (code[level] == code[outer[level]])
-        node[level[same]] = up[same]
-        fresh, its = level[~same], up[~same]
-        _, at, of = np.unique((its + 1) * codes + code[fresh], return_index=True, return_inverse=True)
-        node[fresh] = len(first) + of
-        first, parents = np.append(first, fresh[at]), np.append(parents, its[at])
-    return node, first, parents
+    for level in _levels(np.flatnonzero(counts), depth):
+        up = above(node, parent[level])
+        _, at, of = np.unique((up + 1) * codes + code[level], return_index=True, return_inverse=True)
+        node[level] = len(first) + of
+        first, parents = np.append(first, level[at]), np.append(parents, up[at])
+    return node[nearest(counts, parent)], first, parents
 
 
-def _levels(parent: Ints) -> list[Ints]:
-    """The rows by how many are around them, the outermost first. Each round doubles the reach."""
+def _depths(parent: Ints) -> Ints:
+    """How many rows are around each. Each round doubles the reach."""
     depth, up = (parent >= 0).astype(np.int64), parent
     while (up >= 0).any():
         depth, up = depth + np.where(up >= 0, depth[up], 0), above(up, up)
+    return depth
+
+
+def _levels(rows: Ints, depth: Ints) -> list[Ints]:
+    """The rows by their depth, the outermost first."""
+    depth = depth[rows]
     order = np.argsort(depth.astype(np.min_scalar_type(depth.max(initial=0))), kind="stable")  # short ones sort fast
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+    return np.split(rows[order], np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 
 
 def _joined(trees: Sequence[_Tree]) -> _Tree:
@@ -232,10 +242,8 @@ def _joined(trees: Sequence[_Tree]) -> _Tree:
 def _table(tree: _Tree, steps: int) -> pl.DataFrame:
     """The largest frames; what surrounds a frame is no smaller and comes before it, so none loses its parent."""
     total = tree.self_ns.copy()
-    levels = _levels(tree.parent)
-    depth = np.zeros(len(total), np.int64)
-    for number, level in reversed(list(enumerate(levels))):
-        depth[level] = number
+    depth = _depths(tree.parent)
+    for level in reversed(_levels(np.arange(len(total)), depth)):
         inner = level[tree.parent[level] >= 0]
         np.add.at(total, tree.parent[inner], total[inner])
     largest = np.lexsort((depth, -total))[:MOST_FRAMES]

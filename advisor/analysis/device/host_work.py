@@ -23,7 +23,7 @@ from advisor.inputs.names.calls import (
     WAITING_MODULES,
 )
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.profile import END_NS, matches, rows_where
+from advisor.model.profile import END_NS, matches, rows_where, unnumbered
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import DISPATCH_NS, SLOW_CALL_NS
@@ -283,5 +283,4 @@ def own_ranges(view: DeviceView) -> pl.DataFrame:
     ranges = ranges.filter(~matches(FRAMEWORK_RANGE), ~matches(_LIBRARY))
     if view.process.get("framework") in _XLA:
         ranges = ranges.filter(matches(_PLAIN))
-    label = pl.col("name").cast(pl.String).str.replace_all(r"\d+", "#")
-    return ranges.join(marks, on=marks.columns, how="anti").select("start_ns", "dur_ns", label=label)
+    return ranges.join(marks, on=marks.columns, how="anti").select("start_ns", "dur_ns", label=unnumbered())

@@ -219,5 +219,13 @@ def test_deep_nesting():
     assert nest(np.zeros(depth), starts, 2 * depth - starts).tolist() == list(range(-1, depth - 1))
 
 
+def test_what_follows_deep_nesting_is_in_none_of_it():
+    nested = [(i, 1_000 - i) for i in range(300)]
+    after = [(2_000 + 10 * i, 2_008 + 10 * i) for i in range(5)]
+    around_all = (-1, 5_000)
+    assert parents_of([around_all, *nested, *after]) == [-1, *range(300), *[0] * 5]
+    assert parents_of([*nested, *after]) == [*range(-1, 299), *[-1] * 5]
+
+
 def parents_of(given: Pairs) -> list[int]:
     return nest([0] * len(given), [start for start, _ in given], [end for _, end in given]).tolist()

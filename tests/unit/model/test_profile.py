@@ -7,8 +7,8 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.model.notes import Note
-from advisor.model.profile import Profile, join, table
-from advisor.model.schemas import SCHEMAS
+from advisor.model.profile import Profile, join, table, unnumbered
+from advisor.model.schemas import SCHEMAS, TEXT
 from tests.tables import kernel, on_host, profile, step
 
 
@@ -41,6 +41,21 @@ def test_a_table_is_ordered_cast_and_filled_with_nulls():
     assert made.columns == list(SCHEMAS["os_calls"])
     assert made["worker"].dtype == pl.Int32
     assert made.drop_nulls("dur_ns").select("start_ns", "dur_ns").rows() == [(None, 7)]
+
+
+def test_the_longest_texts_are_cut_where_all_rows_with_them_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.model.profile._MOST_TEXT", 100)
+    names = ["short"] * 4 + ["e" + "é" * 40] * 3 + ["b" * 60, None]  # 20 bytes and 80 for four texts: 20 each
+    whole = table("host_ops", {"name": names, "shapes": names, "stack": names})
+    assert whole["name"].to_list() == ["short"] * 4 + ["e" + "é" * 9] * 3 + ["b" * 20, None]
+    assert whole["shapes"].to_list() == ["short"] * 4 + [None] * 5
+    assert whole["stack"].to_list() == names
+
+
+def test_numbers_in_texts_are_one_sign():
+    frame = pl.DataFrame({"name": ["step 12 of 100", "step 13 of 100", None, "plain"]}, schema={"name": TEXT})
+    assert frame.select(unnumbered())["name"].to_list() == ["step # of #", "step # of #", None, "plain"]
+    assert frame.select(unnumbered()).schema == {"name": TEXT}
 
 
 def test_a_kind_that_is_none_of_the_known_is_refused():

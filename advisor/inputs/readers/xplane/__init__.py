@@ -54,7 +54,7 @@ from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
-from advisor.model.profile import END_NS, Profile, matches
+from advisor.model.profile import END_NS, Profile, fitting, matches
 from advisor.model.schemas import SCHEMAS, TEXT, Schema
 
 FORMAT: Final = "xplane"
@@ -229,7 +229,7 @@ _DESCRIBED: Final = {
 
 
 def _stacked(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:
-    return pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal_relaxed")
+    return fitting(pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal_relaxed"))
 
 
 def _based(frame: pl.DataFrame, base_ns: int, column: str = "start_ns") -> pl.DataFrame:

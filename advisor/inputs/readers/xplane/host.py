@@ -25,6 +25,7 @@ from advisor.inputs.readers.xplane.names import (
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import nest
+from advisor.model.profile import matches
 from advisor.model.schemas import HOST_OP_KINDS, TEXT
 
 _OF_ALLOCATIONS: Final = {
@@ -119,8 +120,7 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
     frame = pl.DataFrame({**about.to_dict(), **columns})[rows]
     free = pl.col("kind").is_in(["annotation", "op"])
     is_call = free & (pl.col("correlation") > 0)
-    waits = pl.col("copies").cast(pl.String).str.contains(r"\basync:0\b").fill_null(value=False)
-    hlo = pl.col("hlo").cast(pl.String)
+    waits = matches(r"\basync:0\b", "copies").fill_null(value=False)
     is_step = pl.col("step_num").is_not_null() & (pl.col("kind") == "annotation")
     return frame.with_columns(
         *inputs(frame["inputs"]).get_columns(),
@@ -128,8 +128,8 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
         kind=pl.when(is_step).then(_kind("step"))
         .when(is_call & waits).then(_kind("sync"))
         .when(is_call).then(_kind("runtime"))
-        .when(free & hlo.str.contains(HLO_COLLECTIVE)).then(_kind("collective"))
-        .when(free & hlo.is_not_null()).then(_kind("op"))
+        .when(free & matches(HLO_COLLECTIVE, "hlo")).then(_kind("collective"))
+        .when(free & pl.col("hlo").is_not_null()).then(_kind("op"))
         .otherwise("kind"),
     ).drop("hlo", "copies", "inputs", "eager_op")  # fmt: skip
 

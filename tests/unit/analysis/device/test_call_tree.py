@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -151,6 +154,36 @@ def test_nothing_is_lost_and_no_frame_is_smaller_than_what_it_holds(spans: list[
     inner = rows.group_by(id="parent").agg(inside=pl.sum("total_ms")).drop_nulls("id")
     both = rows.join(inner, on="id", how="left").with_columns(pl.col("inside").fill_null(0.0))
     assert both.filter((pl.col("inside") + pl.col("self_ms") - pl.col("total_ms")).abs() > 1e-9).is_empty()
+
+
+def test_ranges_of_one_name_in_one_another_are_one_frame():
+    host = [on_host("op", i, 1_000 - i, name="a") for i in range(20)] + [on_host("op", 100, 200, name="b")]
+    again = on_host("op", 110, 190, name="a")
+    assert tree(*host, again) == {"a": (1000, 900), "a/b": (100, 20), "a/b/a": (80, 80)}
+
+
+def test_no_level_is_looked_at_that_is_too_deep_to_be_drawn(monkeypatch: pytest.MonkeyPatch):
+    asked = 0
+    unique = np.unique
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return unique(*args, **options)
+
+    monkeypatch.setattr(np, "unique", counted)
+    depth = 3 * MOST_FRAMES
+    rows = call_tree(view(profile([], nested(*(on_host("op", i, 9_999 - i, name="ab"[i % 2]) for i in range(depth))))))
+    assert asked < 2 * MOST_FRAMES
+    assert rows.height == MOST_FRAMES
+    assert rows["total_ms"][0] == pytest.approx(9_999e-3)
+
+
+def test_a_deep_scope_is_read_in_one_go():
+    name = "/".join("ab" * 5_000)
+    rows = paths(call_tree(view(profile([launched(0, 10, None, framework_op=name)], [], [step(0, 0, 10)]))))
+    assert len(rows) == MOST_FRAMES
+    assert set(rows.values()) == {(10, 0)}
 
 
 def test_the_table_is_bounded_and_keeps_the_largest():
