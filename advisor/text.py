@@ -35,7 +35,8 @@ _ACTS: Final = re.compile(
 _DRIVES: Final = (
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\\].{0,2000}?(?:\x07|\x1b\\\\)|[\u200c\u200d\ufe00-\ufe0f\ufffd]"
 )
-_UNSEEN: Final = re.compile(f"({_DRIVES}|(?!\t){_ACTS.pattern})")
+UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"
+"""What nobody sees of a text: it drives a terminal, or acts."""
 
 
 def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
@@ -240,14 +241,9 @@ def plain(text: str) -> str:
     return _ACTS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").expandtabs(4))
 
 
-def text_and_codes(text: str) -> list[str]:
-    """The text in pieces: what a reader sees of it, what nobody sees (it drives a terminal, or acts), and so on."""
-    return _UNSEEN.split(text)
-
-
 def visible(text: str) -> str:
     """What of the text a reader sees."""
-    return plain("".join(text_and_codes(text)[::2]))
+    return plain(re.sub(UNSEEN, "", text))
 
 
 def one_line(text: str, most: int = 2000) -> str:

@@ -9,8 +9,9 @@ import re
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Final
+from unicodedata import normalize
 
-from advisor.text import text_and_codes
+from advisor.text import UNSEEN
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
@@ -24,19 +25,32 @@ _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
-_SIGN: Final = _QUOTE + rb"[ \t]{0,4}(?:[=:]|%3[AD])[ \t]{0,4}" + _QUOTE
+_SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
 _ASSIGNED: Final = re.compile(rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE)
 _OPTION: Final = re.compile(
     rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + _VALUE.replace(b"{3,}))", b"+))")
 )
 _LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@")
+_QUERY: Final = re.compile(rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)")  # what a server is asked
 _SIGNED: Final = re.compile(rb"[?&](?:[Ss]ig|[Ss]ignature|sign|key|code)=(" + _CHARACTER + rb"{3,})")
 _BEARER: Final = re.compile(rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})")
-_WORD: Final = re.compile(rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|passwo?r?d )(" + _CHARACTER + rb"{3,})")
+_WORD: Final = re.compile(
+    rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|passwo?r?d |key=[\"']"
+    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})"
+)
 _HEADER: Final = re.compile(rb"(?i:cookie):[ \t]{0,4}([^\s\"'\\][^\"'\\\r\n]*)")
 _PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)")
 _HOOK: Final = re.compile(rb"hooks\.slack\.com/services/([\w/-]+)")
-_HOME: Final = re.compile(rb"(?:/home/|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)")
+_HOME: Final = re.compile(
+    rb"(?:/home/(?:[a-z]/)?|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
+    rb"|(?:/(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~])~)([A-Za-z][\w.-]*)(?=/)"
+)
+_OWNED: Final = re.compile(
+    rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)"
+)
+_ADDRESS: Final = re.compile(
+    rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})"
+)
 
 _OPTIONS: Final = {
     b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az) login",
@@ -85,6 +99,7 @@ _TEXTS: Final = (
     _ASSIGNED,
     _OPTION,
     _LOGIN,
+    _QUERY,
     _SIGNED,
     _BEARER,
     _WORD,
@@ -94,15 +109,17 @@ _TEXTS: Final = (
     *_COMMANDS,
     _FORMED,
     _HOME,
+    _OWNED,
+    _ADDRESS,
 )
 _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"
-    rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])"
+    rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\xef\xbc|\xf0\x9d[\x90-\x9f]"
 )
 _HINT: Final = (
-    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code="
+    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
     rb"|bearer|-pass[ =])|_(?:PAT|PASS|DSN)"
-    rb"|SSHPASS|://|/home/|Users|hooks\.slack|[ ,\"']-[pawPu]|--(?:proxy-)?user|[A-Za-z0-9_+/-]{32}|"
+    rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPu]|[A-Za-z0-9_+/-]{32}|"
     + _ANY_PREFIX
     + _SPLITS
 )
@@ -111,7 +128,8 @@ _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
 _OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"')
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_SPELT: Final = re.compile(rb"[\\\x1b\x7f-\xff]")  # in a string that says more or less than its bytes
+_SPELT: Final = re.compile(rb"[\\\x1b\x7f-\xff]|%[2-7]")  # in a string that says more or less than its bytes
+_PIECES: Final = re.compile(f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\uff01-\uff5e\U0001d400-\U0001d7ff])")  # read as another
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
 _OWNER_NAME: Final = re.compile(_OWNER)
@@ -133,11 +151,29 @@ def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
 def masked_in_sight(text: bytes, more: Collection[re.Pattern[bytes]] = ()) -> bytes:
     """The same of a text that somebody reads: what nobody sees may split a secret, and stays where it was."""
     text = masked(text, more)
-    pieces = [piece.encode(errors="surrogateescape") for piece in text_and_codes(text.decode(errors="surrogateescape"))]
-    if len(pieces) > 1:
-        bare = io.BytesIO(masked(b"".join(pieces[::2]), more))
-        pieces[::2] = [bare.read(len(piece)) for piece in pieces[::2]]
-    return b"".join(pieces)
+    pieces = _PIECES.split(text.decode(errors="surrogateescape"))
+    if len(pieces) == 1:
+        return text
+    readings = [_reading(piece).encode(errors="surrogateescape") for piece in pieces]
+    clean = io.BytesIO(masked(b"".join(readings), more))
+    return b"".join(
+        _as_written(clean.read(len(reading)), reading, piece.encode(errors="surrogateescape"))
+        for reading, piece in zip(readings, pieces, strict=True)
+    )
+
+
+def _reading(piece: str) -> str:
+    """How a reader, or a server, takes a piece of a text; nothing of what nobody sees."""
+    if _PIECES.fullmatch(piece):
+        letter = chr(int(piece[1:], 16)) if piece.startswith("%") else normalize("NFKC", piece)
+        return letter if letter.isascii() and letter.isprintable() else ""
+    return piece
+
+
+def _as_written(clean: bytes, reading: bytes, written: bytes) -> bytes:
+    if len(reading) == len(written):
+        return clean
+    return written if clean == reading else b"x" * len(written)
 
 
 def masked_text(text: str, more: Collection[re.Pattern[bytes]] = ()) -> str:
@@ -184,12 +220,13 @@ def _respelt(string: bytes, owners: Collection[re.Pattern[bytes]]) -> bytes:
 
 def _splits_escape(match: re.Match[bytes]) -> bool:
     """Whether the backslash before what would be masked belongs to it: it was masked as what it says before."""
-    before = match.string[max(0, match.start(1) - 64) : match.start(1)]
+    start = match.start(match.lastindex or 0)
+    before = match.string[max(0, start - 64) : start]
     return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
 def _filled(match: re.Match[bytes]) -> bytes:
-    start, end = match.start(1) - match.start(), match.end(1) - match.start()
+    start, end = (place - match.start() for place in match.span(match.lastindex or 0))
     return match[0][:start] + b"x" * (end - start) + match[0][end:]
 
 

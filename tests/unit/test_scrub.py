@@ -19,7 +19,7 @@ import pytest
 
 from advisor.engine import check
 from advisor.errors import AdvisorError, UsageError
-from advisor.inputs.secrets import PREFIXES, masked, masked_json, owners_in_json, secret_variables
+from advisor.inputs.secrets import PREFIXES, masked_json, masked_text, owners_in_json, secret_variables
 from advisor.scrub import scrub
 from tests.command import advisor
 from tests.strategies_nsys import FULL, string, write
@@ -301,7 +301,17 @@ SECRETS = {
     'x ["mysql", "-phunter2"]': 'x ["mysql", "-pxxxxxxx"]',
     "sshpass -p hunter2 ssh": "sshpass -p xxxxxxx ssh",
     "Uid=ann;Pwd=hunter2;": "Uid=ann;Pwd=xxxxxxx;",
-    "https://x/a?sv=1&sig=a%2Bb": "https://x/a?sv=1&sig=xxxxx",
+    "sv=1&sig=a%2Bb": "sv=1&sig=xxxxx",
+    "https://x/a?sv=1&sig=a%2Bb 'gs://x/a;session=ann#b'": "https://x/a?xxxxxxxxxxxxxx 'gs://x/a;xxxxxxxxxxxxx'",
+    "WANDB_API_KEY abcd login(key='abcd')": "WANDB_API_KEY xxxx login(key='xxxx')",
+    "USER=ann LOGNAME=ann --user=ann user_name='ann' Hostname=n18": "USER=xxx LOGNAME=xxx --user=xxx "
+    "user_name='xxx' Hostname=xxx",
+    "/nfs/users/ann/x /scratch/ann/x ~ann/x /u/home/a/ann/x": "/nfs/users/xxx/x /scratch/xxx/x ~xxx/x /u/home/a/xxx/x",
+    "ann@gpu3.example.com:/x": "xxxxxxxxxxxxxxxxxxxx:/x",
+    "HF%5FTOKEN%3Dabcd pa%73sword=ab%63d": "HF%5FTOKEN%3Dxxxx pa%73sword=xxxxxx",
+    "\uff34\uff2f\uff2b\uff25\uff2e=abcd \U0001d413\U0001d40e\U0001d40a\U0001d404\U0001d40d\uff1d\uff41bcd": (
+        "\uff34\uff2f\uff2b\uff25\uff2e=xxxx \U0001d413\U0001d40e\U0001d40a\U0001d404\U0001d40d\uff1dxxxxxx"
+    ),
     "wandb login 0123456789abcdef0123456789abcdef01234567": f"wandb login {'x' * 40}",
     "A=Gy2AJ0ifllvLurfbGQrSVb3XfaCoW1NPecr8": f"A={'x' * 36}",
     "https://x/webhooks/1/Jtys67S-o3vD-8eWmrxy2SMOpZ8dgAEJh": f"https://x/webhooks/1/{'x' * 33}",
@@ -333,6 +343,7 @@ SECRETS = {
             "data/Qp2Zx9Lm4Nv7Rt1Yw6Ub3Ec5Gd0Hf",
             "/data/Qp2Zx9Lm4Nv7Rt1Yw6Ub3Ec5Gd0Hf/run",
             "ab/cdef0123456789abcdef0123456789abcdef",
+            "memcpy@GLIBC_2.2.5 std::vector::~vector()/x ::~T/x fusion@main /site/users.py(3): f 100%25 of user=1",
             "triton__0d1d2d3d4d5d6d7d8d9d10d11d12d13d14",
             "triton_poi_fused_native_layer_norm_backward_0d1d2d3de",
         )
@@ -341,7 +352,7 @@ SECRETS = {
 
 
 def test_secrets_are_told_by_their_names_and_their_forms():
-    assert {text: masked(text.encode()).decode() for text in SECRETS} == SECRETS
+    assert {text: masked_text(text) for text in SECRETS} == SECRETS
 
 
 @pytest.mark.parametrize("kind", MADE)
