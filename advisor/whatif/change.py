@@ -18,8 +18,9 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.whatif.replay import Replay
 
-World: TypeAlias = Literal["recorded", "unprofiled", "unhindered"]
-"""The steps as recorded; with a host that no profiler slows down; and one that waits for no batch, either."""
+World: TypeAlias = Literal["recorded", "slower", "faster", "unhindered"]
+"""The steps as recorded; with a host that no profiler slows down, the slower or the faster one that it may be; and the
+faster one that waits for no batch, either."""
 Bound: TypeAlias = float | tuple[float, float]
 """Nanoseconds of all used steps that are saved without a trusted replay: at most (nothing at least), or both ends."""
 
@@ -202,9 +203,9 @@ def sooner(when: Intervals, bound_ns: Bound, rest: tuple[float, float] = (0.0, 0
 def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
     """With these kernels (or without a device, host ops) taking `slowest` or `fastest` ns instead.
 
-    At most, also on a host twice as fast as the profiler let it be that never waits for a batch. Without a trusted
-    replay, or where it is about less than 0.2 % of the step: nothing at least, and at most what the kernels lose.
-    Without a device the ops of the host lose what they lose.
+    At least on the slower host that may be without the profiler, at most also on the faster one that never waits for a
+    batch. Without a trusted replay, or where it is about less than 0.2 % of the step: nothing at least, and at most what
+    the kernels lose. Without a device the ops of the host lose what they lose.
     """
     if not rows.height:
         return NOTHING
@@ -213,7 +214,7 @@ def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
     change = _change(Edit(ops=ids, durations=slow), Edit(ops=ids, durations=fast), max(0.0, float((now - fast).sum())))
     return replace(
         change,
-        least=replace(change.least, alone_ns=float((now - slow).sum())),
+        least=replace(change.least, alone_ns=float((now - slow).sum()), worlds=("slower",)),
         most=replace(change.most, worlds=("recorded", "unhindered")),
     )
 
@@ -236,11 +237,11 @@ def merged(view: DeviceView, rows: pl.DataFrame, *by: str) -> Change:
 def cheaper_launches(rest: tuple[float, float], bound_ns: float) -> Change:
     """With these parts left of what the host takes per launch, at the most helpful end with no pause between ops.
 
-    At least on a host that no profiler slows down: limit it in proportion. Without a trusted replay: nothing at least,
-    `bound_ns` at most.
+    At least on the faster host that may be without the profiler: limit it in proportion. Without a trusted replay:
+    nothing at least, `bound_ns` at most.
     """
     change = _change(Edit(launches=rest[0]), Edit(launches=rest[1], pauses=True), bound_ns)
-    return replace(change, least=replace(change.least, worlds=("unprofiled",)))
+    return replace(change, least=replace(change.least, worlds=("faster",)))
 
 
 def loss(least_ns: float, most_ns: float) -> Change:

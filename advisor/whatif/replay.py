@@ -23,9 +23,6 @@ from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used
 
-UNPROFILED: Final = 0.5
-"""Part of the recorded host time per call that launching may take when no profiler records it."""
-
 
 @dataclass(frozen=True)
 class Replay:
@@ -140,9 +137,18 @@ class Replay:
         """With ops that follow each other at once where they are queued, as those of a captured graph do."""
         return replace(self, pause=np.zeros_like(self.pause))
 
+    @property
+    def launching_ns(self) -> int:
+        """What the host takes to launch: its calls that do not wait, and the work of at most 1 ms before each call."""
+        return int(self.gap[self._launching].sum() + self.own[~self.waits].sum())
+
+    @property
+    def _launching(self) -> Mask:
+        return (self.gap > 0) & (self.gap <= LAUNCH_GAP_NS)
+
     def with_launches(self, factor: float) -> Replay:
         """With each call, and the host work before it where that is at most 1 ms, taking `factor` as long."""
-        gap = np.where((self.gap > 0) & (self.gap <= LAUNCH_GAP_NS), _part(self.gap, factor), self.gap)
+        gap = np.where(self._launching, _part(self.gap, factor), self.gap)
         return replace(self, gap=gap, own=np.where(self.waits, self.own, _part(self.own, factor)))
 
     def with_host(self, factor: float) -> Replay:

@@ -5,12 +5,16 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from advisor.analysis.device.recording_cost import measured_share, step_cost_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.whatif.change import Change, Edit, End, World, together
 from advisor.whatif.dependencies import replay
-from advisor.whatif.replay import TRUSTED_ERROR, UNPROFILED, Replay
+from advisor.whatif.replay import TRUSTED_ERROR, Replay
 
 _NEGLIGIBLE: Final = 0.002  # of the step: what is not worth replays of other hosts
+# Parts of the recorded time that launching takes when no profiler records it: at most half of it may be the profiler's
+# where nothing tells, three jobs took 0.41 of it, and a launch takes some time in any case.
+_HALF, _LEAST_PART = 0.5, 0.3
 
 
 class Interval(NamedTuple):
@@ -79,18 +83,36 @@ def recorded(view: DeviceView) -> Replay | None:
     return replayed if replayed is not None and abs(replayed.error) <= TRUSTED_ERROR else None
 
 
-def _unprofiled(view: DeviceView) -> Replay | None:
+def _unprofiled(view: DeviceView) -> tuple[float, float]:
+    """Parts of the recorded time that launching takes without the profiler, at most and at least.
+
+    Where the step without the profiler was timed, savings are scaled by that, and the slower host is the recorded one.
+    """
     steps = view.once(recorded)
-    return steps and steps.with_launches(UNPROFILED)
+    if steps is None or not steps.launching_ns or measured_share(view) is not None:
+        return 1.0, _HALF
+    slow, fast = (max(_LEAST_PART, 1 - ns * steps.steps / steps.launching_ns) for ns in step_cost_ns(view))
+    return slow, min(fast, _HALF)
+
+
+def _on_slower(view: DeviceView) -> Replay | None:
+    steps = view.once(recorded)
+    return steps and steps.with_launches(view.once(_unprofiled)[0])
+
+
+def _on_faster(view: DeviceView) -> Replay | None:
+    steps = view.once(recorded)
+    return steps and steps.with_launches(view.once(_unprofiled)[1])
 
 
 def _unhindered(view: DeviceView) -> Replay | None:
-    steps = view.once(recorded)
-    return steps and steps.without_host(view.host_spans("input")).with_launches(UNPROFILED)
+    steps = view.once(_on_faster)
+    return steps and steps.without_host(view.host_spans("input"))
 
 
 _WORLDS: Final[Mapping[World, Callable[[DeviceView], Replay | None]]] = {
     "recorded": recorded,
-    "unprofiled": _unprofiled,
+    "slower": _on_slower,
+    "faster": _on_faster,
     "unhindered": _unhindered,
 }

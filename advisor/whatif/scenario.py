@@ -144,7 +144,7 @@ def _saved(view: DeviceView, changes: Sequence[Change]) -> Interval:
     steps, change = view.once(recorded), together(*changes)
     if steps and len(steps.late) and not change.most.edit.hurries(steps):
         return Interval(0.0, 0.0)
-    least, most = (replace(end, worlds=("recorded", "unprofiled")) for end in (change.least, change.most))
+    least, most = (replace(end, worlds=("recorded", "faster")) for end in (change.least, change.most))
     return saved(view, Change(least, most))
 
 

@@ -9,6 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_lines import FEW_SAMPLES, WAITS, Loss, losses, outside_ops, place_of, sampled
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import (
+    FRAME_NS,
     OP_NS,
     RECORDED,
     long_factor,
@@ -26,8 +27,6 @@ from advisor.model.missing import Missing
 from advisor.text import percent
 from advisor.vocabulary.limits import LONG_SHARE
 
-_FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
-
 measure = of_devices(__name__)
 
 
@@ -38,7 +37,7 @@ def _frames(view: DeviceView) -> int:
 
 def _tracing_share(view: DeviceView) -> float:
     share, kinds = measured_share(view), view.once(recorded)
-    cost = _FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
+    cost = FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
     return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
 
 

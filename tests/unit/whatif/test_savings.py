@@ -113,6 +113,34 @@ def test_what_is_about_less_than_two_thousandths_of_the_step_is_not_replayed():
     assert saved(steps, faster(kernels(steps)[1:2], HALF, QUARTER)) == about(0, 0.00075)
 
 
+def nested(cost: float) -> DeviceView:
+    """100 kernels of 15 us, one call every 20 us, each in an op within an op whose bounds lie `cost` us from its own."""
+    ops, ran = [], []
+    for i in range(100):
+        at = 20 * i
+        ops.append(on_host("op", at, at + 16, name="aten::linear"))
+        ops.append(on_host("op", at + cost / 2, at + 16 - cost / 2, name="aten::addmm", parent=2 * i))
+        ran.append(kernel(at + 20, at + 35, at + 14))
+    return view(profile(ran, ops, [step(1, 0, 2016)]))
+
+
+def test_what_recording_costs_the_host_holds_up_no_faster_kernel():
+    """300 ops and calls cost 4 us each, 1.2 of 2.0 ms: in the rest the host launches all, and the device sets the pace."""
+    low, high = saved(steps := nested(4), faster(steps.used_ops, HALF, HALF))
+    assert low == pytest.approx(100 * 0.0075, rel=0.1)
+    assert high == pytest.approx(low, rel=0.01)
+
+
+def test_a_host_that_recording_costs_little_holds_up_faster_kernels():
+    """100 ns each are 30 us: at least nothing. But half of the host's 2.0 ms may be the profiler's: then kernels take 1.62.
+
+    Faster ones, with 1.2 us before each, wait for this host: 1.0 ms, and its last 22 us, which launch nothing.
+    """
+    low, high = saved(steps := nested(0.1), faster(steps.used_ops, HALF, HALF))
+    assert low == 0
+    assert high == pytest.approx(1.62 - 0.997 - 0.022, rel=0.03)
+
+
 # -------------------------------------------------------------------------------------------------- host work and calls
 
 
