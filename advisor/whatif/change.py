@@ -204,8 +204,8 @@ def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
     """With these kernels (or without a device, host ops) taking `slowest` or `fastest` ns instead.
 
     At least on the slower host that may be without the profiler, at most also on the faster one that never waits for a
-    batch. Without a trusted replay, or where it is about less than 0.2 % of the step: nothing at least, and at most what
-    the kernels lose. Without a device the ops of the host lose what they lose.
+    batch. Without a trusted replay, or where it is about less than 0.2 % of the step: nothing at least, and at most
+    what the kernels lose. Without a device the ops of the host lose what they lose.
     """
     if not rows.height:
         return NOTHING

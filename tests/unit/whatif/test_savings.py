@@ -114,7 +114,7 @@ def test_what_is_about_less_than_two_thousandths_of_the_step_is_not_replayed():
 
 
 def nested(cost: float) -> DeviceView:
-    """100 kernels of 15 us, one call every 20 us, each in an op within an op whose bounds lie `cost` us from its own."""
+    """100 kernels of 15 us, a call every 20 us, each in an op within an op whose bounds lie `cost` us from its own."""
     ops, ran = [], []
     for i in range(100):
         at = 20 * i
@@ -125,14 +125,14 @@ def nested(cost: float) -> DeviceView:
 
 
 def test_what_recording_costs_the_host_holds_up_no_faster_kernel():
-    """300 ops and calls cost 4 us each, 1.2 of 2.0 ms: in the rest the host launches all, and the device sets the pace."""
+    """300 ops and calls cost 4 us each, 1.2 of 2.0 ms: the host launches all in the rest; the device sets the pace."""
     low, high = saved(steps := nested(4), faster(steps.used_ops, HALF, HALF))
     assert low == pytest.approx(100 * 0.0075, rel=0.1)
     assert high == pytest.approx(low, rel=0.01)
 
 
 def test_a_host_that_recording_costs_little_holds_up_faster_kernels():
-    """100 ns each are 30 us: at least nothing. But half of the host's 2.0 ms may be the profiler's: then kernels take 1.62.
+    """100 ns each are 30 us: at least nothing. But half of the host's 2.0 ms may be the profiler's: kernels take 1.62.
 
     Faster ones, with 1.2 us before each, wait for this host: 1.0 ms, and its last 22 us, which launch nothing.
     """
