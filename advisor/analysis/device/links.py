@@ -9,6 +9,7 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 
 EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
+LARGE_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
 
 
 def pcie_gbs(view: DeviceView) -> float | Missing:
@@ -25,6 +26,12 @@ def at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
         return Missing("no_copy_sizes")
     at_rate = pl.col("bytes") / (EFFICIENCY * rate)  # GB/s is bytes per ns
     return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
+
+
+def at_rate_seen(copies: pl.DataFrame) -> pl.Expr:
+    """What each of the copies takes, in ns, at the highest rate of a large one among them: the link carries that."""
+    rate = copies.filter(pl.col("bytes") >= LARGE_BYTES).select((pl.col("bytes") / pl.col("dur_ns")).max()).item()
+    return pl.min_horizontal("dur_ns", pl.col("bytes") / (rate or 0.0)).fill_null(pl.col("dur_ns"))
 
 
 def page_moves(view: DeviceView) -> pl.DataFrame:

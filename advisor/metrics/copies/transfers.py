@@ -5,7 +5,16 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.idle import idle_for
-from advisor.analysis.device.links import EFFICIENCY, at_link, is_once, page_moves, paging, pcie_gbs, unhidden_ns
+from advisor.analysis.device.links import (
+    EFFICIENCY,
+    LARGE_BYTES,
+    at_link,
+    is_once,
+    page_moves,
+    paging,
+    pcie_gbs,
+    unhidden_ns,
+)
 from advisor.analysis.device.places import as_places, device_places
 from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, inside, spans
@@ -15,8 +24,6 @@ from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import PAGES_APART_NS
 from advisor.whatif import Interval, faster, overlapped, saved
-
-_LEAST_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -75,7 +82,7 @@ def _to_host_part(view: DeviceView) -> float:
 
 def _round_trip_part(view: DeviceView) -> float:
     """Copies to the host are paired with those of as many bytes that next go to the device, as many as there are."""
-    copies = view.once(_pageable).filter(pl.col("bytes") >= _LEAST_BYTES).sort("start_ns")
+    copies = view.once(_pageable).filter(pl.col("bytes") >= LARGE_BYTES).sort("start_ns")
     turns = (
         copies.with_columns(turn=pl.col("copy_kind").rle_id().over("bytes"))
         .group_by("bytes", "turn", maintain_order=True)
@@ -91,7 +98,7 @@ def _large(view: DeviceView) -> pl.DataFrame:
     """Copies between host and device that hardly anything but the link can slow down."""
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("target_memory") == "pinned")
     return view.once(_copies).filter(
-        pinned, pl.col("copy_kind").is_in(["HtoD", "DtoH"]), pl.col("bytes") >= _LEAST_BYTES
+        pinned, pl.col("copy_kind").is_in(["HtoD", "DtoH"]), pl.col("bytes") >= LARGE_BYTES
     )
 
 
@@ -168,7 +175,7 @@ def _ahead(view: DeviceView) -> pl.DataFrame:
         pl.col("kind") == "memcpy",
         pl.col("copy_kind") == "HtoD",
         pl.col("source_memory").eq("pageable").not_().fill_null(value=True),
-        pl.col("bytes") >= _LEAST_BYTES,
+        pl.col("bytes") >= LARGE_BYTES,
     )
 
 

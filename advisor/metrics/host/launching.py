@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
-from advisor.analysis.device.links import at_link, unhidden_ns
+from advisor.analysis.device.links import at_link, at_rate_seen, unhidden_ns
 from advisor.analysis.device.places import as_places, device_places, ops_around
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
@@ -16,7 +16,7 @@ from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.whatif import Change, Interval, between, cheaper_launches, saved, together, without, without_waits
+from advisor.whatif import Change, Interval, between, cheaper_launches, faster, saved, together, without, without_waits
 
 _VALUE_BYTES: Final = 1024  # a value is read, a tensor is moved
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
@@ -106,6 +106,7 @@ of_launches("capture_gain_ms", lambda view: view.once(_cheaper).most_ms).says(
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
 _MEMSET: Final = r"^(?:cuda|hip|cu)Memset(?:[A-Z0-9]\w*)?$"
 _FLAG_BYTES: Final = 64  # what is no larger is read to decide what comes next: the call is there to wait
+_READ_PART: Final = 0.3
 _STAGED_BYTES: Final = 65_536  # the driver takes a pageable copy of up to this size over at once, and the call returns
 
 
@@ -172,6 +173,17 @@ def _asynchronous(view: DeviceView) -> Change:
     return change.at_most(max(0.0, change.limit_ns - rest_ns))
 
 
+def _unblocked(view: DeviceView) -> Interval:
+    """At least three tenths of what is saved if only the calls return at once, for the host reads results.
+
+    Or what pageable copies lose from pinned memory, at the highest rate that a copy of the recording has.
+    """
+    both, copies = saved(view, _asynchronous(view)), view.once(_copies)
+    pinned = at_rate_seen(copies)
+    pinned_ms = saved(view, faster(copies, pinned, pinned)).least_ms
+    return Interval(min(both.most_ms, max(_READ_PART * both.least_ms, pinned_ms)), both.most_ms)
+
+
 def _bytes_per_step(view: DeviceView) -> Value:
     sizes = view.once(_copies)["bytes"]
     return Missing("no_copy_sizes") if sizes.null_count() else float(sizes.sum()) / view.steps.height
@@ -203,9 +215,7 @@ of_copies("sync_copy_bytes_per_step", _bytes_per_step).says(
 of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies)), unit="text").says(
     "The calls of copies that block their thread, the longest copies first.", "copy time per step by call"
 )
-of_copies.saving("sync_copy", lambda view: saved(view, _asynchronous(view))).says(
-    "the use of asynchronous calls for copies that block their thread"
-)
+of_copies.saving("sync_copy", _unblocked).says("the use of asynchronous calls for copies that block their thread")
 of_copies("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height).says(
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",

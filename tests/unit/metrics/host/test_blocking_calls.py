@@ -128,3 +128,15 @@ def test_copies_that_no_kernel_hides_take_what_the_link_allows():
     steps = view(profile([*kernels, *large], [called(end=1_035)], [step(1, 0, 1_130)], devices=[A100]))
     cost_ms = metrics_of(steps)["sync_copy_cost_share"] * 1.13
     assert metrics_of(steps)["sync_copy_gain_ms"] <= cost_ms - (16e6 / (0.88 * 31.5) / 1e6 - 0.08) + 1e-6
+
+
+def test_copies_have_at_least_the_rate_of_the_fastest_of_them():
+    """16 MB of 24 GB/s in and of 4 GB/s out: from pinned memory, out takes 667 us, whatever the host reads."""
+    memory = {"source_memory": "pageable", "bytes": 16_000_000}
+    copies = [
+        on_device("memcpy", 30, 697, launch=0, copy_kind="HtoD", **memory),
+        on_device("memcpy", 720, 4_720, launch=1, copy_kind="DtoH", **memory),
+    ]
+    calls = [called(end=700), on_host("sync", 710, 4_725, name="cudaMemcpy")]
+    steps = view(profile(copies, calls, [step(1, 0, 4_730)], devices=[A100]))
+    assert metrics_of(steps)["sync_copy_least_gain_ms"] == pytest.approx(4.0 - 0.667, rel=0.01)
