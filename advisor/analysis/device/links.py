@@ -28,7 +28,7 @@ def at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
     return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
 
 
-def at_rate_seen(copies: pl.DataFrame) -> pl.Expr:
+def at_fastest_rate(copies: pl.DataFrame) -> pl.Expr:
     """What each of the copies takes, in ns, at the highest rate of a large one among them: the link carries that."""
     rate = copies.filter(pl.col("bytes") >= LARGE_BYTES).select((pl.col("bytes") / pl.col("dur_ns")).max()).item()
     return pl.min_horizontal("dur_ns", pl.col("bytes") / (rate or 0.0)).fill_null(pl.col("dur_ns"))

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
-from advisor.analysis.device.links import at_link, at_rate_seen, unhidden_ns
+from advisor.analysis.device.links import at_fastest_rate, at_link, unhidden_ns
 from advisor.analysis.device.places import as_places, device_places, ops_around
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
@@ -179,7 +179,7 @@ def _unblocked(view: DeviceView) -> Interval:
     Or what pageable copies lose from pinned memory, at the highest rate that a copy of the recording has.
     """
     both, copies = saved(view, _asynchronous(view)), view.once(_copies)
-    pinned = at_rate_seen(copies)
+    pinned = at_fastest_rate(copies)
     pinned_ms = saved(view, faster(copies, pinned, pinned)).least_ms
     return Interval(min(both.most_ms, max(_READ_PART * both.least_ms, pinned_ms)), both.most_ms)
 
