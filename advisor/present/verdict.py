@@ -41,7 +41,7 @@ def headline(run: Run) -> str:
         if run.is_mostly_once:
             return " ".join(filter(None, (first_sentence(first.says), _of_work(run))))
         loss_of = first_sentence(first.says) if first.lacks_work or first.where else largest_loss(run)
-        worth = saving(_led(first, run), run.source.steps) or loss_of
+        worth = saving(_led(first, run), run.source.steps, _fix(first, run)) or loss_of
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return loss(run)
@@ -99,6 +99,12 @@ def _led(first: Finding, run: Run) -> Finding:
     low_share, high_share = action.shares
     ends = {"low_ms": action.low_ms, "high_ms": action.high_ms, "low_share": low_share, "high_share": high_share}
     return first.model_copy(update={"saving": first.saving.model_copy(update=ends)})
+
+
+def _fix(first: Finding, run: Run) -> str:
+    """Whose saving the headline gives: the action's by number, where that mends more than the finding it names."""
+    several = (at for at, of in enumerate(run.worthwhile, 1) if first.key in of.findings and len(of.findings) > 1)
+    return next((f"Action {at}" for at in several), "Fixing this")
 
 
 def largest_loss(run: Run) -> str:
@@ -232,7 +238,7 @@ def _subject(place: Place) -> str | None:
     return one_line(kernel_name(place.name) if place.table == _ON_DEVICE else place.op or place.name)
 
 
-def saving(finding: Finding, steps: Steps) -> str | None:
+def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | None:
     """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
 
     Where the first fix is another recording: `35-59 ms of each 178 ms step may be saved; this recording does not show
@@ -247,7 +253,7 @@ def saving(finding: Finding, steps: Steps) -> str | None:
         return f"{capital(saved)} may be saved; this recording does not show how."
     if finding.saving.after:
         return f"{until(finding.saving.after)}; then this saves {saved}."
-    return f"Fixing this saves {saved}."
+    return f"{fix} saves {saved}."
 
 
 def until(part: str) -> str:
