@@ -115,6 +115,7 @@ class _Stacks(msgspec.Struct):
     loading: _Loading | None = None
     steps: Count = 0
     span_ns: Ns = 0
+    lack: Literal["signal", "thread", "timer"] | None = None
     threads: _Threads = msgspec.field(default_factory=_Threads)
 
 
@@ -184,7 +185,7 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
 
 
 def _sampled(stacks: _Stacks) -> dict[str, Any]:
-    return {"stacks": _rows(stacks), "loading": _loading(stacks), **_shares(stacks)}
+    return {"stacks": _rows(stacks), "stacks_lack": stacks.lack, "loading": _loading(stacks), **_shares(stacks)}
 
 
 def _rows(stacks: _Stacks) -> list[dict[str, Any]]:

@@ -326,7 +326,8 @@ def _hint(run: Run) -> doc.Section:
     rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
     measures = ""
     if first and any(fix.patch for fix in fixes):
-        measures = f"`advisor try --fix {first.findings[0]} -- COMMAND` measures action 1; "
+        what = "action 1" if fixes[0].patch else "another fix for it"
+        measures = f"`advisor try --fix {first.findings[0]} -- COMMAND` measures {what}; "
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
     words = f"{measures}`-v` shows {shows}."
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -231,6 +231,7 @@ def test_it_leaves_a_signal_that_the_program_uses(sampler: Sampler):
         assert not sampler.start()
     finally:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert sampler.lack == "signal"
 
 
 @pytest.mark.parametrize(

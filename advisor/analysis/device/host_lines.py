@@ -33,7 +33,18 @@ FEW_SAMPLES: Final = 30
 """With fewer nothing is said of lines."""
 
 _OP: Final = "op"  # an op of the framework that the line calls itself
-WAITS: Final = ("locking", "sleeping", "waiting", "loading", "network", "subprocess", "saving", "files", "syncing")
+WAITS: Final = (
+    "locking",
+    "sleeping",
+    "waiting",
+    "loading",
+    "network",
+    "subprocess",
+    "saving",
+    "files",
+    "opening",
+    "syncing",
+)
 """Kinds of calls in which a thread sleeps for something other than the interpreter's lock."""
 
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
@@ -57,7 +68,8 @@ _STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     """The stacks of the main thread, or of the loader's workers, with `kind`: what the line calls, as it decides.
 
-    `excess_ns` is what the line takes more in uneven steps than in the others; 0 where steps were not told apart.
+    `known` is its kind where the loader calls it, too. `excess_ns` is what the line takes more in uneven steps than in
+    the others; 0 where steps were not told apart.
     Where the main thread's lines were not sampled, the functions of a native program stand for it, sampled or recorded.
     """
     if view.process.get("stacks") is None and not of_loader:
@@ -72,10 +84,11 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
         kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
     is_op = (pl.col("below").list.len() == 0) & _called(view.once(_ops)["name"])
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
+    known = kind
     kind = pl.when(pl.col("above").str.contains(_LOADS)).then(pl.lit("loading")).otherwise(kind)
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
     even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
-    return stacks.with_columns(kind=kind, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
+    return stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
 
 
 def _native(view: DeviceView) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 from advisor.analysis.device.cpu_waits import noted_ms
 from advisor.analysis.device.host_lines import Node, place_of_node, sampled
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, stage_of, stages
+from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kinds, stage_of, stages
 
 _FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
 _RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"
@@ -253,6 +253,16 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     each = [(place_of_node(node.place()), node.ns) for node in entry.below.values() or [entry]]
     parts = [(name, ns / total) for name, ns in (*each, *own.items()) if ns >= _LEAST * total]
     return sorted(parts, key=lambda part: -part[1])
+
+
+def once(view: DeviceView) -> tuple[str, float]:
+    """The advice for what need not be done for each sample anew, and what part of the loading it takes."""
+    rows = with_stages(view, of_loader=sampled(view, of_loader=True).height > 0)
+    if not rows.height:
+        return "", 0.0
+    spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))
+    parts_of = [(kind.once, spent[kind.name] / spent.total()) for kind in kinds() if kind.once]
+    return max(parts_of, key=lambda part: part[1])
 
 
 def _frames(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -27,12 +27,16 @@ _BARE: Final = sys.stdlib_module_names | {
 
 
 class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Calls of one kind: `words` go on after a line, `fix` is what to do; both are empty where a rule judges them."""
+    """Calls of one kind: `words` go on after a line, `fix` is what to do; both are empty where a rule judges them.
+
+    `once` is what to do where each step needs the result: before the loop, or a cheaper way.
+    """
 
     name: str
     patterns: tuple[str, ...]
     words: str = ""
     fix: str = ""
+    once: str = ""
 
     @property
     def pattern(self) -> str:

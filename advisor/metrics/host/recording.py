@@ -106,7 +106,12 @@ def _unknown(view: DeviceView) -> Missing | None:
     if view.process.get("stacks") is None and view.host_samples.is_empty():
         return Missing("no_cpu_samples") if view.is_of_nsight else no_frames(view)
     samples = int(view.once(sampled)["samples"].sum())
-    return Missing("few_stack_samples", samples=samples) if samples < FEW_SAMPLES else None
+    return _few(view, samples) if samples < FEW_SAMPLES else None
+
+
+def _few(view: DeviceView, samples: int) -> Missing:
+    lack = view.process.get("stacks_lack")
+    return Missing(f"stacks_without_{lack}") if lack and not samples else Missing("few_stack_samples", samples=samples)
 
 
 def _top(view: DeviceView) -> Loss | None:
@@ -121,6 +126,13 @@ def _kind(view: DeviceView) -> Kind | None:
     """Of its calls; none where nothing is known of them."""
     top = view.once(_top)
     return next((kind for kind in kinds() if top and kind.name == top.kind and kind.fix), None)
+
+
+def _fix(view: DeviceView) -> str:
+    kind, top = view.once(_kind), view.once(_top)
+    if kind is None or top is None:
+        return ""
+    return kind.once if top.is_needed else kind.fix
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -171,8 +183,9 @@ of_lines("line_place", lambda view: top.place if (top := view.once(_top)) else "
 of_lines("line_words", lambda view: kind.words if (kind := view.once(_kind)) else "", unit="text").says(
     "What that line does, where its calls are known.", "by the calls in its stacks and `inputs/names/host_calls.yaml`"
 )
-of_lines("line_fix", lambda view: kind.fix if (kind := view.once(_kind)) else "", unit="text").says(
-    "How to do more rarely what that line does, where its calls are known.", "the advice for such calls"
+of_lines("line_fix", _fix, unit="text").says(
+    "How to do more rarely, or once, what that line does, where its calls are known.",
+    "the advice for such calls; of those that each step needs, for these",
 )
 of_lines("line_is_needed", lambda view: int(bool((top := view.once(_top)) and top.is_needed)), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
@@ -189,7 +202,9 @@ _MOST: Final = 3
 
 def _unknown_threads(view: DeviceView) -> Missing | None:
     is_known = view.process.get("threads") is not None
-    return None if is_known else no_frames(view) or Missing("few_stack_samples", samples=0)
+    if is_known:
+        return None
+    return _few(view, 0) if view.process.get("stacks_lack") else no_frames(view) or _few(view, 0)
 
 
 def _sleep(view: DeviceView) -> float:

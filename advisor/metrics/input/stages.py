@@ -4,13 +4,14 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.loading_stages import Batch, batch, cores, delayed_by_others, largest, limit, parts
+from advisor.analysis.device.loading_stages import Batch, batch, cores, delayed_by_others, largest, limit, once, parts
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.stacks import stage_of
+from advisor.inputs.names.stacks import TRANSPORT, stage_of
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.text import bytes_, ms
 
 _LITTLE: Final = 0.05
+_MOSTLY: Final = 0.5  # of the loading
 _MOST_NAMES: Final = 3
 _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
@@ -31,7 +32,9 @@ measure = of_devices(__name__, source=_SOURCE)
 
 
 def _stage_fix(view: DeviceView) -> str:
-    of = view.once(batch)
+    of, (advice, part) = view.once(batch), view.once(once)
+    if of and limit(of) != TRANSPORT and part >= _MOSTLY:
+        return advice
     return stage.fix if of and (stage := largest(of)) else ""
 
 
@@ -150,7 +153,12 @@ measure("loading_limit_words", _limit_words, unit="text").says(
 )
 measure("loading_fix", _stage_fix, unit="text").says(
     "How to shorten the longest stage, or the handing over where that holds up the loading; empty where unknown.",
-    "the advice for the stage",
+    "the advice for the stage; from a loading_once_part of half on, for that",
+)
+measure("loading_once_part", lambda view: view.once(once)[1]).says(
+    "Part of the loading that opens a shared file, looks rows up, or prepares text for each sample anew.",
+    "samples with calls that have such an advice in `inputs/names/host_calls.yaml`, of the largest kind / all in which "
+    "a batch is made",
 )
 measure("alone_gain_ms", _alone_gain_ms).says(
     "What a step gets shorter if the process of the steps loads its batches itself; 0 where it does, or it is unknown.",

@@ -42,13 +42,15 @@ class Sampler:
     before the handler runs, where that is late, because it runs behind the next call only.
 
     `visit` gets each stack's innermost frame, and the time that the sample stands for. `step` is the number of the step
-    that goes on, which its owner counts; `span_ns`, how long it has sampled.
+    that goes on, which its owner counts; `span_ns`, how long it has sampled; `lack`, why it could not: "signal",
+    which the program uses, "thread", which is not the main one, "timer", which the system lacks.
     """
 
     def __init__(self, visit: Callable[[Any, int], None] = lambda *_: None) -> None:
         self.visit = visit
         self.threads = Threads(is_own)
         self.step = self.samples = self.span_ns = 0
+        self.lack: Optional[str] = None
         self._weights: Dict[Tuple[Stack, int], List[int]] = {}
         self._random = random.Random(0)  # noqa: S311 - the program's own generator stays as it is
         self._lookout = Lookout()
@@ -66,14 +68,14 @@ class Sampler:
         """Begin, unless this is another thread or the program uses the signal; whether it samples now."""
         if self.is_on:
             return True
-        if _ALARM is None or threading.current_thread() is not threading.main_thread():
-            return False
-        if signal.getsignal(_ALARM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL)):
+        self.lack = _lack()
+        if self.lack:
             return False
         _hide_from_compiler(self._sample, self._arm, self._now_ns)
         try:
             self._timer = SignalTimer(_ALARM, self._sample)
         except (ImportError, AttributeError, OSError):  # no ctypes, no such timer
+            self.lack = "timer"
             return False
         self._step_aside_for()
         self.threads.begin()
@@ -151,6 +153,15 @@ class Sampler:
                 original = getattr(owner, name)
                 self._originals.append((owner, name, original))
                 setattr(owner, name, _after(self.stop, original, name))
+
+
+def _lack() -> Optional[str]:
+    if _ALARM is None:
+        return "timer"
+    if threading.current_thread() is not threading.main_thread():
+        return "thread"
+    is_used = signal.getsignal(_ALARM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL))
+    return "signal" if is_used else None
 
 
 def _after(stop: Callable[[], None], original: Any, name: str) -> Any:

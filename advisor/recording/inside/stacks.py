@@ -88,6 +88,7 @@ class Stacks:
             "steps": self.steps,
             "span_ns": self.sampler.span_ns,
             "samples": self.sampler.samples,
+            "lack": self.sampler.lack,
             "main": self.sampler.stacks(long),
             "threads": self.sampler.threads.block(self.sampler.span_ns, lambda place: described((place,))),
             "loading": LOADING.facts(),

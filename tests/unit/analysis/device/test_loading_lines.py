@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.analysis.device.loading_stages import loading_lines
+from advisor.analysis.device.loading_stages import loading_lines, once
 from tests.tables import on_host, profile, step, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
@@ -44,6 +44,21 @@ def test_the_lines_of_a_batch_are_those_that_the_loader_calls():
     ]
     assert parts(of_loader=True) == expected
     assert parts(of_loader=True) == parts(of_loader=False)
+
+
+def test_what_need_not_be_done_for_each_sample_has_its_part_of_the_loading():
+    """Of 100 samples, 30 look rows up, 45 match expressions; the 500 of the step's own work do not count."""
+    of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))
+    of_item = {"above": FETCH, "callers": [LOOP], "function": "Texts.__getitem__", "of_loader": False}
+    stacks = [
+        stack("train.py:31", "re.sub", 500, "re/__init__.py: sub", of_loader=False),
+        stack("data.py:8", "rows[i]", 30, "pandas/core/frame.py: DataFrame.__getitem__", **of_item),
+        *(stack(f"data.py:{line}", "re.sub", 15, "re/__init__.py: sub", **of_item) for line in (9, 10, 11)),
+        stack("data.py:12", "flip", 25, **of_item),
+    ]
+    of.process.update({"stacks": stacks})  # type: ignore[attr-defined]
+    advice, part = once(of)
+    assert (advice[:15], part) == ("Clean the texts", 0.45)
 
 
 def test_without_stacks_no_line_is_known():

@@ -152,6 +152,22 @@ def test_without_samples_or_with_few_nothing_is_told():
     assert few == Missing("few_stack_samples", samples=29)
 
 
+def test_a_line_that_each_step_needs_has_the_advice_for_what_need_be_done_once():
+    loop = caller("train.py:30", "make", 31)
+    copies = stack("data.py:3", "copy.deepcopy", samples=40, function="make", callers=[loop])
+    trains = stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=60)
+    assert metrics_of(trace(trains, copies))["line_fix"].startswith("Copy no more than what is changed")
+    assert metrics_of(trace(trains, copies | {"callers": []}))["line_fix"].startswith("Copy every 100 steps")
+
+
+@pytest.mark.parametrize("lack", ["signal", "thread", "timer"])
+def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
+    of = trace()
+    of.process["stacks_lack"] = lack  # type: ignore[index]
+    values = metrics_of(of)
+    assert values["line_share"] == values["main_sleep_share"] == Missing(f"stacks_without_{lack}")
+
+
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
     for kind in kinds():
         assert bool(kind.words) == bool(kind.fix), kind.name
