@@ -1,8 +1,9 @@
 """The charts of a run: titles, what each shows in one sentence, and its rows. Specifications are made in `render`."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from advisor.errors import contained
@@ -15,6 +16,7 @@ from advisor.present.source import owner, place_name, rank_name, whose
 from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
 from advisor.vocabulary.parts import PARTS, part_short
 
+_MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
 _LONGEST: Final = 40  # characters of a rank's name
 _WHY: Final = 200  # characters of a reason
 _CROSS: Final = "\N{MULTIPLICATION X}"
@@ -77,19 +79,35 @@ def _steps(run: Run) -> Chart | None:
     rows = run.metrics.get("recorded_step", ())
     if len(rows) + len(run.source.steps.left_out) <= 1 or not run.source.steps.marked or not rows:
         return None
-    parts = _grouped(run.metrics.get("step_part", ()), "step")
-    bars = [
-        {"step": row["step"], **part, "used": not row.get("left_out")}
-        for row in rows
-        for part in _parts(parts[row["step"],], number(row, "step_ms"))
-    ]
+    shares = _grouped(run.metrics.get("step_part", ()), "step")
+    parts = {row["step"]: [*_parts(shares[row["step"],], number(row, "step_ms"))] for row in rows}
+    used = {row["step"] for row in rows if not row.get("left_out")}
     crosses = _left_out(run, rows)
-    if not bars and not crosses:
+    steps = sorted({*(step for step, of in parts.items() if of), *(cross["step"] for cross in crosses)})
+    if not steps:
         return None
+    every = -(-len(steps) // _MOST_BARS)
+    groups = [steps[at : at + every] for at in range(0, len(steps), every)]
+    bars = [row for at, group in enumerate(groups) for row in _mean(at, group, parts, used)]
+    crosses = [cross | {"place": steps.index(cross["step"]) // every} for cross in crosses]
     out = f"; {_CROSS} marks {count(len(crosses), 'step')} left out" if crosses else ""
     of = f" of {owner(run, rows[0])}" if len(run.source.workers) > 1 else ""
     says = f"Time of each step{of} by part, colours as above{out}."
-    return Chart("steps", "Step by step", says, {"bars": bars, "crosses": crosses})
+    data = {"bars": bars, "crosses": crosses, "first": [group[0] for group in groups], "every": every}
+    return Chart("steps", "Step by step", says, data)
+
+
+def _mean(
+    place: int, steps: Sequence[Any], parts: Mapping[Any, Sequence[dict[str, Any]]], used: Container[Any]
+) -> Iterator[dict[str, Any]]:
+    """The parts of a bar: of one step, or the mean of a few in a row."""
+    rows = sorted((row for step in steps for row in parts.get(step, ())), key=lambda row: row["order"])
+    name = str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
+    is_used = any(step in used for step in steps)
+    for order, of_part in groupby(rows, key=lambda row: row["order"]):
+        each = [*of_part]
+        mean_ms = sum(row["ms"] for row in each) / len(steps)
+        yield {"step": name, "part": each[0]["part"], "ms": mean_ms, "order": order, "place": place, "used": is_used}
 
 
 def _left_out(run: Run, rows: Sequence[Row]) -> list[dict[str, Any]]:

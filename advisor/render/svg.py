@@ -21,7 +21,6 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 _KINDS: Final = {"named ": {"ranks", "heat", "waits", "use"}, "plain ": {"step", "sequence"}}
 """Styles of drawings: with names at their left, or without any axis."""
 _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
-_MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
 _MOST_LABELS: Final = 12
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
 _STEP: Final = 44  # pixels of the annotated step
@@ -148,50 +147,37 @@ def _title(name: str, parts: Iterable[tuple[str, str, float]], unit: str) -> str
 
 def _steps(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     """A bar upwards per step, or per few steps in a row."""
-    rows = {step: [*of_step] for step, of_step in groupby(data["bars"], key=lambda row: row["step"])}
-    steps = sorted({*rows, *(cross["step"] for cross in data["crosses"])})  # one that is left out may have no length
-    bars = [(step, rows.get(step, [])) for step in steps]
-    every = -(-len(bars) // _MOST_BARS)
-    groups = [bars[at : at + every] for at in range(0, len(bars), every)]
-    most = max((sum(ms for *_, ms in _stacked(rows)) for _, rows in bars), default=0.0) or 1.0
+    bars = {place: [*of_bar] for place, of_bar in groupby(data["bars"], key=lambda row: row["place"])}
+    most = max((sum(row["ms"] for row in rows) for rows in bars.values()), default=0.0) or 1.0
+    width, every = 1 / len(data["first"]), data["every"]
     return _HEIGHT + 40, (
         *_upwards(most, "ms"),
-        *_step_bars(groups, most),
-        *_crosses(data["crosses"], bars, every, most),
+        *(element for place, rows in bars.items() for element in _step_bar(place * width, width, rows, most)),
+        *_below(data["first"], _HEIGHT, f"step; each bar is the mean of {every}" if every > 1 else "step"),
+        *_crosses(data["crosses"], width, most),
     )
 
 
-def _step_bars(groups: Sequence[Sequence[tuple[Any, Rows]]], most: float) -> Iterator[str]:
-    width = 1 / len(groups)
-    for at, group in enumerate(groups):
-        sums: dict[tuple[str, str], float] = {}
-        for _, rows in group:
-            for code, part, ms in _stacked(rows):
-                sums[code, part] = sums.get((code, part), 0.0) + ms / len(group)
-        parts = [(code, part, ms) for (code, part), ms in sums.items()]
-        name = f"step {group[0][0]}" if len(group) == 1 else f"steps {group[0][0]} to {group[-1][0]}, mean"
-        faint = "" if all(row["used"] for _, rows in group for row in rows) else ' class="faint"'
-        yield f"<g{faint}>{_title(name, parts, 'ms')}"
-        y = float(_HEIGHT)
-        for code, _, ms in parts:
-            height = _HEIGHT * ms / most
-            y -= height
-            yield _rect(at * width + width * 0.06, y, width * 0.88, height, code)
-        yield "</g>"
-    many = len(groups[0])
-    yield from _below(
-        [group[0][0] for group in groups], _HEIGHT, f"step; each bar is the mean of {many}" if many > 1 else "step"
-    )
+def _step_bar(x: float, width: float, rows: Rows, most: float) -> Iterator[str]:
+    parts, name = _stacked(rows), str(rows[0]["step"])
+    what = f"step {name}" if name.isdecimal() else f"steps {name}, mean"
+    faint = "" if rows[0]["used"] else ' class="faint"'
+    yield f"<g{faint}>{_title(what, parts, 'ms')}"
+    y = float(_HEIGHT)
+    for code, _, ms in parts:
+        height = _HEIGHT * ms / most
+        y -= height
+        yield _rect(x + width * 0.06, y, width * 0.88, height, code)
+    yield "</g>"
 
 
-def _crosses(crosses: Rows, bars: Sequence[tuple[Any, Rows]], every: int, most: float) -> Iterator[str]:
+def _crosses(crosses: Rows, width: float, most: float) -> Iterator[str]:
     """A mark above each step that is left out; the reason is its title."""
-    place = {step: at for at, (step, _) in enumerate(bars)}
     for cross in crosses:
-        x = (place[cross["step"]] // every + 0.5) / -(-len(bars) // every)
         y = _HEIGHT * (1 - min(cross["ms"] / most, 1)) - 4
         why = escape(f"step {cross['step']} left out: {cross['why']}")
-        yield f'<text class="middle" x="{_percent(x)}" y="{y:.1f}"><title>{why}</title>{cross["mark"]}</text>'
+        x = _percent((cross["place"] + 0.5) * width)
+        yield f'<text class="middle" x="{x}" y="{y:.1f}"><title>{why}</title>{cross["mark"]}</text>'
 
 
 def _row_px(ranks: int) -> int:

@@ -51,15 +51,16 @@ def test_bars_of_steps_are_to_scale():
     """Of two steps of 100 and 50 ms the second is half as high, and its two parts fill it."""
 
     def bar(step: int, order: int, part: str, ms: float) -> dict[str, object]:
-        return {"step": step, "part": part, "ms": ms, "order": order, "used": step == 1}
+        return {"step": step, "place": step - 1, "part": part, "ms": ms, "order": order, "used": step == 1}
 
-    data = {"bars": [bar(1, 0, "kernels", 100.0), bar(2, 0, "kernels", 20.0), bar(2, 1, "copies", 30.0)], "crosses": []}
+    bars = [bar(1, 0, "kernels", 100.0), bar(2, 0, "kernels", 20.0), bar(2, 1, "copies", 30.0)]
+    data = {"bars": bars, "crosses": [], "first": [1, 2], "every": 1}
     drawing = svg.drawing(Chart("steps", "", "", data), "run-1")
-    bars = elements(drawing, "rect")
-    heights = [float(rect.attrib["height"]) for rect in bars]
+    drawn = elements(drawing, "rect")
+    heights = [float(rect.attrib["height"]) for rect in drawn]
     assert heights == [180.0, 36.0, 54.0]
-    assert [float(rect.attrib["y"]) for rect in bars] == [0.0, 144.0, 90.0]
-    assert [rect.attrib["fill"] for rect in bars] == ["var(--part-compute)"] * 2 + ["var(--part-memcpy)"]
+    assert [float(rect.attrib["y"]) for rect in drawn] == [0.0, 144.0, 90.0]
+    assert [rect.attrib["fill"] for rect in drawn] == ["var(--part-compute)"] * 2 + ["var(--part-memcpy)"]
     assert "<title>step 2: 50 ms (kernels 20, copies 30)</title>" in drawing
     assert drawing.count('class="faint"') == 1
 
@@ -80,8 +81,19 @@ def test_a_chart_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_many_steps_are_drawn_as_means_of_a_few():
-    rows = [{"step": n, "part": "kernels", "ms": float(n % 2), "order": 0, "used": True} for n in range(240)]
-    drawing = svg.drawing(Chart("steps", "", "", {"bars": rows, "crosses": []}), "run-1")
+    steps = tuple({"step": n, "step_ms": float(n % 2)} for n in range(240))
+    parts = tuple({"step": n, "part": "compute", "share": 1.0} for n in range(240))
+    source = changed(RESNET.source, steps=changed(RESNET.source.steps, left_out=()))
+    steps = chart(changed(RESNET, metrics={"recorded_step": steps, "step_part": parts}, source=source), "steps")
+    assert svg.numbers(steps)[1] == {
+        "step": "2 to 3",
+        "part": "kernels",
+        "ms": 0.5,
+        "order": 0,
+        "place": 1,
+        "used": True,
+    }
+    drawing = svg.drawing(steps, "run-1")
     assert len(elements(drawing, "rect")) == 120
     assert "<title>steps 0 to 1, mean: 0.5 ms (kernels 0.5)</title>" in drawing
     assert "each bar is the mean of 2" in drawing
