@@ -26,7 +26,7 @@ _MOST_CHARACTERS: Final = 400  # characters of a name
 _QUANTITY: Final = re.compile(r"\d[\d.,]*\s(?:%|[a-zµ]+)")  # a number with its unit
 _UNMARKED: Final = (
     (" per step", ""),
-    ("Part of the step", "Part of the recording"),
+    ("Part of the step", "Part of the time used"),
     ("Mean step time", "Time judged"),
     ("Step time", "Time"),
 )

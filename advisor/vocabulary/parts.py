@@ -21,7 +21,7 @@ SKEW: Final = "skew"
 """Of these, what ranks lose because they are not equally long."""
 
 
-UNMARKED: Final = "the recording"
+UNMARKED: Final = "the time used"
 """What sentences call the window of a recording without steps."""
 
 

@@ -102,6 +102,11 @@ def _large(view: DeviceView) -> pl.DataFrame:
     )
 
 
+def _returning(view: DeviceView) -> pl.DataFrame:
+    """Such copies of a size that moves both ways: an array that comes back, changed or not."""
+    return view.once(_large).filter(pl.col("copy_kind").n_unique().over("bytes") > 1)
+
+
 def _full_link_gain_ms(view: DeviceView) -> Value:
     copies = at_link(view, view.once(_large))
     if isinstance(copies, Missing):
@@ -150,6 +155,15 @@ measure("pageable_round_trip_part", _round_trip_part).says(
     "How much of the time of large pageable copies brings values to the host and as many bytes back.",
     "of pageable copies of at least 1 MB: time of those DtoH that ones of the same size HtoD follow, and of these, as "
     "many as there are of both / time of all; 0 where there are none",
+)
+measure(
+    "returning_copy_ms",
+    lambda view: view.per_step_ms((spans(view.once(_returning)) - view.device_spans("kernel", "collective")).total),
+    where=device_places(_returning),
+).says(
+    "Time per step in which arrays move to the device and back, and no kernel or collective hides it.",
+    "of copies from and to pinned memory of at least 1 MB, those of as many bytes as one the other way: (their union - "
+    "its overlap with kernels and collectives) / steps",
 )
 measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
     "Copy time per step, hidden or not.", "union of the copies / steps"

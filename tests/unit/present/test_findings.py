@@ -29,7 +29,7 @@ def test_evidence_of_a_recording_without_steps_speaks_of_the_recording():
     finding = only(INPUT_BOUND, source=changed(RESNET.source, steps=steps))
     (evidence,) = (block for block in finding.reasons if isinstance(block, doc.Pairs) and block.title == "Evidence")
     assert [pair.name.split(" waiting ")[0].split(" in ")[0] for pair in evidence.pairs] == [
-        "Part of the recording",
+        "Part of the time used",
         "Time that passes",
     ]
 

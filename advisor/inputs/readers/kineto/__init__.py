@@ -46,6 +46,7 @@ _RECORD: Final = (
     "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
 )
 _EXAMPLES: Final = 3
+_OF_TENSORFLOW: Final = "Op"  # the category of all nodes in TensorFlow's python/client/timeline.py
 _UNIT: Final = "`ts` and `dur` of a Chrome trace are numbers of microseconds, not of nanoseconds"
 _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
 
@@ -79,6 +80,12 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         if columns.untimed:
             raise ReadError(f"no event has a valid start and length: {_UNIT}", name)
         if columns.foreign:
+            if columns.foreign == {_OF_TENSORFLOW}:
+                raise ReadError(
+                    "TensorFlow's timeline, with nodes of its executor and no kernels: record with "
+                    "`tf.profiler.experimental.start`",
+                    name,
+                )
             which = ", ".join(sorted(columns.foreign)[:_EXAMPLES])
             raise ReadError(f"a Chrome trace of another tool ({which}): PyTorch's profiler wrote none of it", name)
         raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)

@@ -85,6 +85,21 @@ def test_what_comes_out_and_goes_in_again_is_a_round_trip():
     assert values(profile(other, steps=STEP))[part] == 0
 
 
+def test_an_array_returns_where_as_many_bytes_go_the_other_way_from_and_to_pinned_memory():
+    """Of 1 MB in and out, 10 us each, a kernel hides 5; 2 MB go in alone, and pageable memory has rules of its own."""
+
+    def copied(start: int, kind: str, size: int = 1_000_000, memory: str = "pinned") -> dict[str, object]:
+        source, target = (memory, "device") if kind == "HtoD" else ("device", memory)
+        where = {"copy_kind": kind, "source_memory": source, "target_memory": target, "bytes": size}
+        return on_device("memcpy", start, start + 10, **where)
+
+    returning = [copied(0, "HtoD"), copied(30, "DtoH"), kernel(35, 50)]
+    others = [copied(50, "HtoD", 2_000_000), copied(60, "HtoD", 999_999), copied(70, "DtoH", 999_999)]
+    pageable_too = [copied(80, "HtoD", 3_000_000, "pageable"), copied(90, "DtoH", 3_000_000, "pageable")]
+    row = values(profile([*returning, *others, *pageable_too], steps=STEP))
+    assert row["returning_copy_ms"] == pytest.approx(0.015)
+
+
 def test_copies_that_overlap_count_once_and_a_memset_hides_nothing():
     assert exposed_us(pageable(0, 20), pageable(10, 30, stream=8), on_device("memset", 0, 30)) == pytest.approx(30)
 
