@@ -24,7 +24,7 @@ def test_thresholds_say_where_a_rule_fires_and_where_it_is_grave():
     assert thresholds(changed(none, limits={"high": 0.5, "medium": 0.5})) == "high at 0.5 ms"
 
 
-def test_evidence_of_a_recording_without_steps_speaks_of_the_recording():
+def test_evidence_of_a_recording_without_steps_speaks_of_the_time_used():
     steps = changed(RESNET.source.steps, marked=False)
     finding = only(INPUT_BOUND, source=changed(RESNET.source, steps=steps))
     (evidence,) = (block for block in finding.reasons if isinstance(block, doc.Pairs) and block.title == "Evidence")

@@ -190,7 +190,7 @@ def test_what_happens_once_is_told_with_the_largest_loss_of_the_rest():
     assert headline(mostly_once(first)) == f"{start} {saved}"
     more = "Of the 178 ms used, 62 % is communication that no computation overlaps."
     assert headline(mostly_once(INPUT_BOUND, lost=0.62)) == f"{start} {more}"
-    few = changed(INPUT_BOUND, saving=None, says="`add` takes 95 % of the recording. It has one block.")
+    few = changed(INPUT_BOUND, saving=None, says="`add` takes 95 % of the time used. It has one block.")
     assert headline(mostly_once(few, lost=0)) == f"{start} `add` takes 95 % of the 178 ms used."
 
 
