@@ -8,7 +8,7 @@ from advisor.model.finding import Finding, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source
 from advisor.present.source import member, members, owner, place_name, rank_name, sets_pace, whose
-from advisor.text import capital, ms, percent, plural
+from advisor.text import capital, ms, plural, times_as_long
 
 _ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _ALIKE: Final = 0.1
@@ -103,13 +103,13 @@ def _is_odd(rank: _Pace) -> bool:
 
 
 def slowest_link(run: Run) -> str | None:
-    """Which two ranks have the slowest link between them; None where links cannot be compared."""
-    pair, share = run.of_job.get("slowest_pair"), run.of_job.get("slowest_pair_share")
-    if not pair or not isinstance(share, float):
+    """Where data moves slowest between the ranks; None where links cannot be compared."""
+    place, ratio = run.of_job.get("slow_place"), run.of_job.get("slow_place_ratio")
+    if not place or not isinstance(ratio, float):
         return None
-    if share >= 1 - _ALIKE:
-        return "no link between two ranks is slower than the others"
-    return f"the slowest link, between {pair}, reaches {percent(share)} of the typical one"
+    if ratio <= 1 + _ALIKE:
+        return "no link between ranks is slower than the others"
+    return f"transfers {place} take {times_as_long(ratio)} as the same ones elsewhere"
 
 
 def reach(finding: Finding, run: Run) -> str | None:

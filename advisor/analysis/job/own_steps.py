@@ -1,9 +1,6 @@
-"""What each rank does in each common step, and how that differs: for good, or from step to step.
+"""What each rank does in each common step, and how that differs: for good, or from step to step."""
 
-And what ranks that stand out together have in common.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,10 +8,9 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.network import placement
 from advisor.model.arrays import Floats, Ints
 from advisor.model.missing import Missing
-from advisor.text import listing, ms, runs_of
+from advisor.text import ms
 
 SOURCE: Final = (
     "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
@@ -133,27 +129,3 @@ def outstanding(values: Floats, usual: float) -> Ints:
     """Rows of the values that are nearer to the largest one than to the usual one; that of the largest at least."""
     most = float(values.max())
     return np.flatnonzero(values >= min(most, usual + _NEARER * (most - usual)))
-
-
-def words(job: Job, positions: Sequence[int]) -> str:
-    """`rank 3`, or `ranks 4-7 (host node2)` with the host or the group of processes that these ranks alone have."""
-    if len(positions) == 1 or job.several_devices:
-        return listing([job.names[position] for position in positions])
-    numbers = [job.ranks[position].worker for position in positions]
-    common = _host(job, positions) or _group(job, numbers)
-    return f"ranks {runs_of(numbers)}" + (f" ({common})" if common else "")
-
-
-def _host(job: Job, positions: Sequence[int]) -> str | None:
-    hosts = {job.ranks[position].facts.get("host") for position in positions}
-    beside = {job.ranks[other].facts.get("host") for other in job.members if other not in positions}
-    return f"host {hosts.pop()}" if len(hosts) == 1 and None not in hosts and not hosts & beside else None
-
-
-def _group(job: Job, numbers: Sequence[int]) -> str | None:
-    """A process group of just these ranks."""
-    groups = job.calls.select("group", "ranks", "group_size").unique(maintain_order=True).drop_nulls("group")
-    listed = placement(groups["ranks"], groups["group_size"], None)["ranks"].to_list()
-    names = (name for name, ranks in zip(groups["group"], listed, strict=True) if ranks == sorted(numbers))
-    name = next(names, None)
-    return f"group {name}" if name else None

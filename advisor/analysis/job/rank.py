@@ -22,6 +22,7 @@ CALLS: Final = {
     "stream": pl.Int64,
     "op": pl.String,
     "group": pl.String,
+    "description": pl.String,  # what the group is for, as its maker calls it
     "ranks": pl.String,
     "group_size": pl.Int32,
     "sequence": pl.Int64,

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.job.collectives import (
@@ -21,7 +20,6 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.missing import Missing
-from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _MIB: Final = 1 << 20
 _SMALL_BYTES: Final = 8 * _MIB
@@ -30,7 +28,6 @@ _IN_TRAINING: Final = 0.75  # of the bandwidth that a collective reaches alone
 _EXPOSED: Final = pl.col("exposed_ns").sum()
 _EXCHANGED: Final = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).sum() / pl.max_horizontal(_EXPOSED, 1)
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
-_ENOUGH_CALLS: Final = 3
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
 _LARGE: Final = "calls of 4 MiB and more for which a time is expected"
@@ -183,31 +180,6 @@ def _halved_ms(job: Job) -> float:
     return gain_ms(job, halved.with_columns(saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") / 2)))
 
 
-def _no_pairs(job: Job) -> Missing | None:
-    if not job.once(traffic).height:
-        return why_none(job)
-    return None if job.once(_speeds_of_pairs).height > 1 else Missing("no_pairs_of_known_size")
-
-
-def _slowest_share(job: Job) -> float:
-    speeds = job.once(_speeds_of_pairs)["gbs"].to_numpy()
-    return float(speeds[0] / np.median(speeds))
-
-
-def _speeds_of_pairs(job: Job) -> pl.DataFrame:
-    """The pairs of ranks with enough large calls between them, and their bus bandwidth; the slowest first."""
-    matched = pl.col("exact") | ~pl.col("op").is_in(POINT_TO_POINT)
-    between = job.once(traffic).filter(
-        matched,
-        pl.col("ends").list.len() == 2,  # noqa: PLR2004 - a pair
-        pl.col("bytes") >= LARGE_BYTES,
-        pl.col("transfer_ns") > 0,
-    )
-    moved = pl.col("bytes") * pl.col("bus_factor")
-    speeds = between.group_by("ends").agg(pl.len(), gbs=moved.sum() / pl.sum("transfer_ns"))
-    return speeds.filter(pl.col("len") >= _ENOUGH_CALLS, pl.col("gbs").is_not_null()).sort("gbs", "ends")
-
-
 def _per_step(job: Job, calls: pl.DataFrame) -> float:
     return calls.height / len(job.ranks) / len(job.steps)
 
@@ -216,7 +188,6 @@ measure = of_jobs(__name__, unknown=_no_call)
 of_reductions = of_jobs(__name__, unknown=_no_sizes)
 of_broadcasts = of_jobs(__name__, unknown=_no_broadcasts)
 of_nodes = of_jobs(__name__, unknown=_no_places)
-of_pairs = of_jobs(__name__, unknown=_no_pairs)
 
 measure("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job)))).says(
     "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
@@ -284,14 +255,4 @@ of_nodes("cross_node_halved_ms", _of_calls(_halved_ms)).says(
     "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
     f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
     "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",
-)
-of_pairs(
-    "slowest_pair", lambda job: "ranks {} and {}".format(*job.once(_speeds_of_pairs)["ends"][0]), unit="text"
-).says(
-    "The two ranks with the slowest link between them.",
-    "among groups of two, and ranks of which one sends what the other receives, with three calls of 4 MiB and more:"
-    " those with the least bytes x bus factor / transfer",
-)
-of_pairs("slowest_pair_share", _slowest_share).says(
-    "Bandwidth of the slowest link between two ranks against the typical one.", "its bandwidth / the median over pairs"
 )

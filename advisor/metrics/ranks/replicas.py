@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.own_steps import outstanding, words
+from advisor.analysis.job.own_steps import outstanding
+from advisor.analysis.job.topology import words
 from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, listing

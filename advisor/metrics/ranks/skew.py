@@ -20,8 +20,8 @@ from advisor.analysis.job.own_steps import (
     typical,
     unknown_loss,
     unknown_split,
-    words,
 )
+from advisor.analysis.job.topology import words
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Floats
 from advisor.model.missing import Missing

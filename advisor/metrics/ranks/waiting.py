@@ -7,6 +7,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
+from advisor.analysis.job.own_steps import outstanding, typical
+from advisor.analysis.job.topology import pipelines, words
 from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -15,6 +17,7 @@ _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as Trace
 _GUEST: Final = Missing("guest_device")
 _APART: Final = Missing("other_steps")
 _AWAITED_LEAST: Final = 0.5  # of all waiting
+_OUTLIER: Final = 1.1  # times the typical rank's work
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
 _WAIT: Final = pl.col("wait_ns")
 _TRANSFER: Final = pl.col("transfer_ns")
@@ -213,28 +216,22 @@ class _Schedule(NamedTuple):
 
 def _schedule(job: Job) -> _Schedule:
     calls = job.once(_messages_of).filter(pl.col("peer").is_not_null())
-    return _Schedule(_pace_ms(job, "dur_ns"), _pace_ms(job, "paired_ns"), _stages(job, calls), _messages(job, calls))
+    stages = int(np.median([len(chain) for chain in job.once(pipelines)]))
+    return _Schedule(_pace_ms(job, "dur_ns"), _pace_ms(job, "paired_ns"), stages, _messages(job, calls))
+
+
+def _busiest(job: Job) -> str:
+    """The ranks with most work, where that is a tenth more than the typical rank's."""
+    work = job.pace.group_by("rank").agg((pl.col("work_ns") + pl.col("ops_ns")).mean()).sort("rank")
+    times = work["work_ns"].to_numpy()
+    usual = float(typical(times))
+    if times.max() < _OUTLIER * usual:
+        return ""
+    return words(job, work["rank"].gather(outstanding(times, usual)).to_list())
 
 
 def _pace_ms(job: Job, column: str) -> float:
     return float(job.pace[column].to_numpy().mean()) / 1e6
-
-
-def _stages(job: Job, calls: pl.DataFrame) -> int:
-    """The typical number of ranks that messages join, those that were not recorded too."""
-    workers = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int64)
-    pairs = calls.select(here=workers.gather(calls["rank"]), there=pl.col("peer").cast(pl.Int64)).unique()
-    joined = {rank: rank for pair in pairs.rows() for rank in pair}
-
-    def root(rank: int) -> int:
-        while joined[rank] != rank:
-            rank = joined[rank]
-        return rank
-
-    for here, there in pairs.rows():
-        joined[root(here)] = root(there)
-    _, sizes = np.unique([root(rank) for rank in joined], return_counts=True)
-    return int(np.median(sizes))
 
 
 def _messages(job: Job, calls: pl.DataFrame) -> float:
@@ -271,6 +268,11 @@ of_schedule("schedule_bubble_ms", lambda job: job.once(_schedule).bubble_ms).say
 of_schedule("pipeline_work_ms", lambda job: job.once(_schedule).step_ms - job.once(_schedule).wait_ms).says(
     "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
     "mean step - pipeline_wait_ms",
+)
+of_schedule("busiest_ranks", _busiest, unit="text").says(
+    "The ranks that compute longest per step, and the stage that they alone are; empty where all compute as long.",
+    "ranks whose mean time in kernels (without a device: in ops) is nearer to the largest than to the typical one, if"
+    " the largest is a tenth above that; typical = the lower median over ranks",
 )
 of_schedule("uneven_stages_ms", lambda job: job.once(_schedule).wait_ms - job.once(_schedule).bubble_ms).says(
     "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",

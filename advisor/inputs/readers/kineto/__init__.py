@@ -305,6 +305,7 @@ def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
         "sequence",
         "op",
         "dtype",
+        "description",
         "ranks",
         device_op="id",
         peer=pl.when(pl.col("peer") >= 0).then("peer"),

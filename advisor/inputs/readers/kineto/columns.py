@@ -149,6 +149,7 @@ class Columns:
             "elements_out": _ints(args, "elements_out"),
             "group": pl.Series([None if a.group is None else str(a.group) for a in args], dtype=pl.String),
             "group_size": _ints(args, "group_size", pl.Int32),
+            "description": pl.Series([a.group_description for a in args], dtype=pl.String),
             "ranks": pl.Series([a.group_ranks for a in args], dtype=pl.String),
             "sequence": _ints(args, "collective_sequence"),
             "peer": _integer_series([_peer(a) for a in args], pl.Int32),

@@ -50,6 +50,7 @@ class Args(msgspec.Struct, gc=False):
     elements_out: int | None = msgspec.field(default=None, name="Out msg nelems")
     group: str | int | None = msgspec.field(default=None, name="Process Group Name")
     group_size: int | None = msgspec.field(default=None, name="Group size")
+    group_description: str | None = msgspec.field(default=None, name="Process Group Description")
     group_ranks: str | None = msgspec.field(default=None, name="Process Group Ranks")
     collective_sequence: int | None = msgspec.field(default=None, name="Seq")
     source_rank: int | None = msgspec.field(default=None, name="Src Rank")

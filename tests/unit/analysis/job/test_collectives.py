@@ -239,8 +239,8 @@ def test_the_slowest_of_several_pairs():
         ]
 
     found = metrics_of(job([*calls(0, 1, 100), *calls(2, 3, 200), *calls(4, 5, 100)], [], world_size=6))
-    assert found["slowest_pair"] == "ranks 2 and 3"
-    assert found["slowest_pair_share"] == pytest.approx(0.5)
+    assert found["slow_place"] == "between ranks 2\N{EN DASH}3"
+    assert found["slow_place_ratio"] == pytest.approx(2)
 
 
 def sent(sender: int, receiver: int, us: float, late: float = 0) -> list[tuple[Row, Row]]:
@@ -259,13 +259,13 @@ def test_the_slowest_of_several_ways_from_one_rank_to_the_next():
     rows = traffic(made)
     assert rows["exact"].all()  # of a group of four, two take part
     found = metrics_of(made)
-    assert found["slowest_pair"] == "ranks 1 and 2"
-    assert found["slowest_pair_share"] == pytest.approx(0.5)
+    assert found["slow_place"] == "between ranks 1\N{EN DASH}2"
+    assert found["slow_place_ratio"] == pytest.approx(2)
 
 
 def test_messages_whose_other_end_was_not_recorded_tell_no_link():
     ones = [(op, facts) for op, facts in [*sent(0, 1, 100), *sent(2, 3, 200)] if facts["op"] == "send"]
-    assert isinstance(metrics_of(job(ones, [], world_size=4))["slowest_pair"], Missing)
+    assert isinstance(metrics_of(job(ones, [], world_size=4))["slow_place"], Missing)
 
 
 def test_a_row_per_kind_of_message():
@@ -292,7 +292,7 @@ def test_ranks_without_a_common_step_are_not_said_to_run_no_collectives():
     other = replace(ranks[1], steps=ranks[1].steps.with_columns(pl.col("step") + 5))
     apart = job_of([ranks[0], other])
     assert metrics_of(apart)["bus_bandwidth_gbs"] == Missing("no_common_step")
-    assert metrics_of(apart)["slowest_pair"] == Missing("no_common_step")
+    assert metrics_of(apart)["slow_place"] == Missing("no_common_step")
 
 
 @given(

@@ -1,0 +1,117 @@
+"""Where in the network data moves more slowly than between other ranks: a node, a link, a rail, a switch."""
+
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from advisor.analysis.job.collectives import LARGE_BYTES, gain_ms, traffic, why_none
+from advisor.analysis.job.job import Job
+from advisor.analysis.job.own_steps import outstanding
+from advisor.analysis.job.topology import Place, common_places, nodes_of, places_of_groups
+from advisor.metrics.metric import of_jobs
+from advisor.model.missing import Missing
+from advisor.text import count, runs_of
+
+_ENOUGH_CALLS: Final = 3
+_ENOUGH_GROUPS: Final = 2  # of one size, so far apart, that do the same
+_WHERE: Final = {"link": "between", "rail": "along"}
+
+
+class _Slow(NamedTuple):
+    """The groups of ranks whose transfers are slow, the slowest first, and the places that they share."""
+
+    groups: pl.DataFrame
+    places: list[Place]
+
+
+def _compared(job: Job) -> pl.DataFrame:
+    """A row per group of ranks that others do the same as: its ranks' numbers, and its time over the typical group's.
+
+    Groups do the same where their operation, size, type and bytes are equal and their ranks are on as many nodes.
+    """
+    calls = job.once(traffic)
+    if not calls.height:
+        return calls
+    calls = calls.filter(
+        "told", pl.col("ends").is_not_null(), pl.col("bytes") >= LARGE_BYTES, pl.col("transfer_ns") > 0
+    )
+    nodes = calls.select("ends").unique()
+    nodes = nodes.with_columns(
+        nodes=pl.Series([nodes_of(job, ends) for ends in nodes["ends"].to_list()], dtype=pl.Int64)
+    )
+    alike = ["op", "bytes", "dtype", "size", "nodes"]
+    calls = calls.drop("nodes").join(nodes, on="ends", nulls_equal=True).with_columns(size=pl.col("ends").list.len())
+    groups = calls.group_by(*alike, "ends").agg(pl.median("transfer_ns"), calls=pl.col("instance").n_unique())
+    groups = groups.filter(pl.col("calls") >= _ENOUGH_CALLS, pl.len().over(alike) >= _ENOUGH_GROUPS)
+    usual = pl.col("transfer_ns").sort().get((pl.len() - 1) // 2).over(alike)
+    spent, usually = (time * pl.col("calls") for time in (pl.col("transfer_ns"), usual))
+    sums = groups.with_columns(spent=spent, usually=usually).group_by("ends").agg(pl.sum("spent", "usually"))
+    return sums.select("ends", ratio=pl.col("spent") / pl.col("usually")).sort(
+        "ratio", "ends", descending=[True, False]
+    )
+
+
+def _slow(job: Job) -> _Slow:
+    groups = job.once(_compared)
+    slow = outstanding(groups["ratio"].to_numpy(), 1.0)
+    return _Slow(groups[slow], common_places(slow.tolist(), places_of_groups(job, groups["ends"].to_list())))
+
+
+def _words(job: Job) -> str:
+    """`between nodes 2-3`, `along rail 3`, `at node 17`; without a place the ranks of the slowest group."""
+    groups, places = job.once(_slow)
+    if places:
+        return f"{_WHERE.get(places[0].dimension, 'at')} {places[0].words}"
+    others = f" and in {count(groups.height - 1, 'other group')}" if groups.height > 1 else ""
+    return f"between ranks {runs_of(groups['ends'][0])}{others}"
+
+
+def _saved(job: Job) -> pl.DataFrame:
+    """The calls of the slow groups, with what of each would be saved if it took as long as elsewhere."""
+    calls = job.once(traffic).join(job.once(_slow).groups, on="ends")
+    longer_ns = (pl.col("transfer_ns") * (1 - 1 / pl.col("ratio"))).cast(pl.Int64)
+    return calls.with_columns(longer_ns=longer_ns, saved_ns=pl.min_horizontal(longer_ns, "exposed_ns"))
+
+
+def _least_ms(job: Job) -> float:
+    return gain_ms(job, _saved(job))
+
+
+def _most_ms(job: Job) -> float:
+    """Also of transfers that kernels hide: those that are queued after one wait for it."""
+    queued = _saved(job).group_by("rank", "step").agg(pl.sum("longer_ns"))
+    exposed = job.once(traffic).group_by("rank", "step").agg(pl.sum("exposed_ns"))
+    saved = queued.join(exposed, on=["rank", "step"])
+    return gain_ms(job, saved.with_columns(saved_ns=pl.min_horizontal("longer_ns", "exposed_ns")))
+
+
+def _incomparable(job: Job) -> Missing | None:
+    if not job.once(traffic).height:
+        return why_none(job)
+    return None if job.once(_compared).height else Missing("no_groups_alike")
+
+
+measure = of_jobs(__name__, unknown=_incomparable)
+measure("slow_place", _words, unit="text").says(
+    "Where data moves slowest between the ranks: a node, the link between two nodes, nodes below one switch, a rail.",
+    "the place with four fifths of the groups whose slow_place_ratio is nearer to the largest than to 1, where these"
+    " are four fifths of its groups; without one the ranks of the slowest group",
+)
+measure("slow_place_ratio", lambda job: max(1.0, job.once(_slow).groups["ratio"][0])).says(
+    "How many times as long transfers take there as the same transfers between other ranks.",
+    "of groups of ranks whose transfers have the same operation, bytes, type, number of ranks and of nodes, from 4 MiB"
+    " and three calls on: sum of (median transfer x calls) / the same with the lower median over groups; the largest",
+    "transfer = from the last arrival to the end, so that no late rank counts",
+)
+measure("slow_place_groups", lambda job: job.once(_slow).groups.height, unit="count").says(
+    "Groups of ranks whose transfers are slow there.", "those that slow_place counts"
+)
+measure("slow_place_least_ms", _least_ms).says(
+    "What the job's step would get shorter by at least if transfers there took as long as elsewhere.",
+    "of min(exposed, transfer x (1 - 1 / its group's ratio)), call by call: in every step the longest own_step of all"
+    " ranks, less the longest that is left",
+)
+measure("slow_place_most_ms", _most_ms).says(
+    "What the job's step would get shorter by at most if transfers there took as long as elsewhere.",
+    "the same of min(exposed transfers of the step, sum over its calls): a transfer that kernels hide holds up others",
+)
