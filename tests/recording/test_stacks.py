@@ -28,7 +28,7 @@ from advisor.recording.inside.profilers import Profiler
 from advisor.recording.inside.sampling import MEAN_NS, Sampler
 from advisor.recording.inside.source import lines_that_need
 from advisor.recording.inside.stacks import Stacks, watch_loaders
-from advisor.recording.inside.threads import Threads, Work
+from advisor.recording.inside.threads import Threads, Work, frames_of_threads
 
 
 @pytest.fixture
@@ -223,6 +223,13 @@ def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Samp
     sampler.stop()
     thread.join()
     assert "lock.__enter__" in [each["call"] for each in sampler.stacks()]
+
+
+def test_no_garbage_is_collected_and_nobody_else_asks_while_frames_are_looked_up(monkeypatch: pytest.MonkeyPatch):
+    """The end of a tensor would let another thread run, which would wait for the same lock of the interpreter."""
+    monkeypatch.setattr(sys, "_current_frames", lambda: {1: (gc.isenabled(), frames_of_threads())})
+    assert frames_of_threads() == {1: (False, {})}
+    assert gc.isenabled()
 
 
 def test_it_leaves_a_signal_that_the_program_uses(sampler: Sampler):

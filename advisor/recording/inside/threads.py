@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -82,6 +83,27 @@ def _content(file: str) -> str:
         return ""
 
 
+_ASKING = threading.Lock()
+
+
+def frames_of_threads() -> Dict[int, Any]:
+    """Each thread's innermost frame, by its number; none while another thread asks.
+
+    Before Python 3.12, what asks for them keeps a lock of the interpreter, within which garbage may be collected. The
+    end of a tensor lets other threads run: one that asks as well would wait for that lock, and let no other run.
+    """
+    if not _ASKING.acquire(blocking=False):
+        return {}
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
+        _ASKING.release()
+
+
 Place = Tuple[CodeType, int]
 _NOTHING = Work(0, 0)
 _LEAST = 0.02  # of the time: a thread that runs for less keeps nobody waiting
@@ -106,9 +128,9 @@ class Threads:
 
     def look(self, without: Optional[int] = None) -> None:
         """Where the other threads of Python are, but for one; in a signal's handler, which takes no lock."""
-        frames = sys._current_frames()
+        frames = frames_of_threads()
         frames.pop(without or 0, None)
-        if len(frames) == 1:
+        if len(frames) <= 1:
             return
         for thread, frame in frames.items():
             self._places.setdefault(thread, {})

@@ -7,12 +7,12 @@ second thread looks earlier, unless the main thread keeps the interpreter's lock
 from __future__ import annotations
 
 import _thread
-import sys
 import threading
 import time
 from typing import Any, Optional
 
 from .lines import Stack, is_of_recorder
+from .threads import frames_of_threads
 from .timers import FileTimer
 
 _LATE_NS = 500_000
@@ -68,7 +68,7 @@ class Lookout:
 
     def _look(self, timer: FileTimer, thread: int) -> None:
         while timer.wait():
-            frame = sys._current_frames().get(thread)
+            frame = frames_of_threads().get(thread)
             is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
             if is_late and frame is not None and not is_of_recorder(frame.f_code.co_filename):
                 self.stack = stack_of(frame)

@@ -103,6 +103,14 @@ def test_a_line_may_be_an_operator():
     assert metrics_of(trace(BACKWARD, of_set))["line_place"] == "train.py:12 `k not in seen` in `main`"
 
 
+def test_a_method_of_a_tensor_in_a_function_that_watches_does_not_make_it_the_training():
+    norms = stack("log.py:3", "grad.norm", "torch/_tensor.py: Tensor.norm", samples=2, function="log")
+    others = (stack(f"log.py:{line}", ".float", samples=20, function="log") for line in (4, 5))
+    values = metrics_of(trace(BACKWARD, norms, *others))
+    assert values["line_place"] == "log.py:4-5 in `log`"
+    assert values["line_share"] == pytest.approx(40 / 102)
+
+
 def test_lines_of_a_loop_that_trains_count_one_by_one():
     loop = stack("train.py:9", "loss.backward", samples=60, function="main")
     others = (stack(f"train.py:{line}", "f", samples=samples) for line, samples in ((3, 30), (4, 10)))
