@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -143,11 +144,15 @@ class Store:
         frame = self.scan(name)
         with self._reaching(name):
             table = self._open(name)
-            read = frame.select(pl.len().alias(""), pl.all().null_count()).collect(engine="streaming")
-            logged = pl.DataFrame(table.get_add_actions(flatten=True))["num_records"].sum() if table else 0
-        if (rows := int(read[""].item())) != logged:
-            raise self._unusable(name, f"{rows:,} rows, where its log tells {logged:,}")
-        return rows
+            read = frame.group_by(WEEK).agg(pl.len().alias(""), pl.all().null_count()).collect(engine="streaming")
+            files = pl.DataFrame(table.get_add_actions(flatten=True)).rows(named=True) if table else []
+        rows, logged = Counter(dict(read.select(WEEK, "").rows())), Counter[str]()
+        for file in files:
+            logged[file[f"partition.{WEEK}"]] += file["num_records"] or 0
+        for week in sorted(rows.keys() | logged.keys(), key=str):
+            if rows[week] != logged[week]:
+                raise self._unusable(name, f"{rows[week]:,} rows of {week}, where its log tells {logged[week]:,}")
+        return rows.total()
 
     def exists(self) -> bool:
         """Whether anything was ever written here.

@@ -143,6 +143,13 @@ def test_a_file_without_its_week_is_damage(store):
     assert "its table runs: a file of no week is in its log" in str(done.exception)
 
 
+def test_a_file_in_another_week_than_its_log_tells_is_damage(store):
+    commit = log(store, "drawings")
+    commit.write_text(commit.read_text("utf-8").replace('{"week":"', '{"week":"1'), "utf-8")
+    _, (problem,) = verify(store)
+    assert "its table drawings: 0 rows of 12" in problem
+
+
 @pytest.mark.parametrize("name", ["runs", "findings"])
 def test_a_size_that_no_file_has_is_damage(store, name):
     lines = [json.loads(line) for line in log(store, name).read_text().splitlines()]
