@@ -18,7 +18,7 @@ from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
 
 from advisor import __version__, engine
 from advisor.analysis.device.selection import select_steps
-from advisor.errors import UsageError
+from advisor.errors import AdvisorError, UsageError
 from advisor.inputs.discover import discover
 from advisor.inputs.storage import is_url, tidy
 from advisor.metrics import METRICS
@@ -132,7 +132,10 @@ def server() -> FastMCP:
 
 def serve() -> None:
     """Answer on standard input and output until the client leaves."""
-    server().run("stdio")
+    try:
+        server().run("stdio")
+    except* (anyio.ClosedResourceError, anyio.BrokenResourceError):  # it left before the last answer
+        pass
 
 
 # --------------------------------------------------------------------------------------------------- what may be read
@@ -239,8 +242,11 @@ def _cut(value: Any, items: int) -> Any:  # noqa: ANN401 - any JSON
 
 
 async def _aside(work: Callable[[], _T]) -> _T:
-    """The result of work on another thread: the client is answered meanwhile."""
-    return await anyio.to_thread.run_sync(work)
+    """The result of work on another thread: the client is answered meanwhile. An error's text is plain."""
+    try:
+        return await anyio.to_thread.run_sync(work)
+    except AdvisorError as error:
+        raise UsageError(one_line(str(error))) from None
 
 
 def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:

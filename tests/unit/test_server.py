@@ -190,6 +190,23 @@ def test_without_roots_the_current_folder_is_the_only_one(tmp_path):
         content(*ask(("check", {"path": "simulated-sync-a100"}), roots=None))
 
 
+def test_an_error_drives_no_terminal():
+    (answer,) = ask(("check", {"path": str(FIXTURES / "a\x1b[31mb")}))
+    assert refusal(answer).endswith(
+        f"{FIXTURES}/a\N{REPLACEMENT CHARACTER}[31mb: no such file, folder or bucket; check the path"
+    )
+
+
+def test_a_client_that_leaves_before_the_last_answer_is_no_bug(monkeypatch):
+    """The SDK then still sends what it thinks of a message that was none."""
+
+    def left(*_):
+        raise ExceptionGroup("of tasks", [ExceptionGroup("of one", [anyio.ClosedResourceError()])])
+
+    monkeypatch.setattr(server.FastMCP, "run", left)
+    server.serve()
+
+
 def test_an_error_says_what_to_do():
     missing, unknown, metric, close = ask(
         ("check", {"path": str(FIXTURES / "nothing")}),
