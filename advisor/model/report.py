@@ -58,7 +58,7 @@ class Accounting(Frozen):
     `busy_share` is the part of the step that is useful work: what every bar and sentence calls busy.
     """
 
-    step_ms: float
+    step_ms: Annotated[float, Field(gt=0)]
     parts: tuple[Part, ...]
 
     @computed_field  # type: ignore[prop-decorator] # mypy knows no property under a decorator

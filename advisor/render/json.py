@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -43,6 +45,9 @@ _SAVED: Final = {
 }
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
+_LARGEST: Final = 1e30  # a thousand years of the fastest machine have 1e29 FLOP
+_LEAST: Final = 1e-99  # what rounding leaves of a zero is larger
+_MAY_BE_BEYOND: Final = re.compile(rb"\d{30}|\d[eE](?:\+?\d\d|-\d\d\d)")
 _VALUES_A_BYTE: Final = 1  # of a job of many ranks; a third is usual
 
 
@@ -123,9 +128,22 @@ def load_as(model: type[_Value], text: str | bytes, path: str) -> _Value:
         raise ReadError(f"{path}: {_problem(model, text, error)}") from None
     if not isinstance(value, Report):
         return value
+    encoded = text.encode() if isinstance(text, str) else text
+    if _MAY_BE_BEYOND.search(encoded):
+        json.loads(encoded, parse_float=_number(path), parse_int=_number(path))
     if sum(map(values, value.runs)) > _VALUES_A_BYTE * len(text):
         raise ReadError(f"{path}: is no report: its columns have more values than a file of its size")
     return value.model_copy(update={"runs": tuple(map(unfolded, value.runs))})
+
+
+def _number(path: str) -> Callable[[str], None]:
+    def checked(digits: str) -> None:
+        size = abs(float(digits))
+        if size and not _LEAST < size < _LARGEST:
+            bounds = f"below {_LEAST:.0e}" if size < 1 else f"above {_LARGEST:.0e}"
+            raise ReadError(f"{path}: is no report: it has a number {bounds}, which nothing measures")
+
+    return checked
 
 
 def _model(kind: str) -> Any:  # noqa: ANN401 - the model that is called as its module

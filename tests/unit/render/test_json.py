@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,33 @@ def test_no_number_that_json_lacks_can_enter():
         changed(RESNET, accounting=changed(RESNET.accounting, step_ms=math.nan))
     with pytest.raises(ValidationError):
         changed(RESNET, metrics={"worker": ({"share": math.inf},)})
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [("1e300", "above 1e+30"), ("-2" + "0" * 31 + ".5", "above 1e+30"), ("5E-324", "below 1e-99")],
+)
+def test_a_number_that_nothing_measures_is_no_reports(number: str, why: str):
+    """Sums and squares of it would be infinite, which no report holds."""
+    saved = json.loads(render(SAMPLES["resnet"]))
+    saved["runs"][0]["metrics"]["worker"][0]["wall_ms"] = 12345.25
+    text = json.dumps(saved)
+    assert load(text)
+    with pytest.raises(ReadError, match=re.escape(f"it has a number {why}")):
+        load(text.replace("12345.25", number))
+
+
+def test_a_number_in_a_name_is_a_name():
+    saved = json.loads(render(SAMPLES["resnet"]))
+    saved["runs"][0]["name"] = "lr=1e300"
+    assert load(json.dumps(saved)).runs[0].name == "lr=1e300"
+
+
+def test_a_step_that_takes_no_time_is_none():
+    saved = json.loads(render(SAMPLES["resnet"]))
+    saved["runs"][0]["accounting"]["step_ms"] = 0
+    with pytest.raises(ReadError, match=r"accounting\.step_ms: Input should be greater than 0"):
+        load(json.dumps(saved))
 
 
 @pytest.mark.parametrize(
