@@ -109,7 +109,10 @@ def measured(
     def concluded(job: list[Part]) -> Measurements:
         return metrics.conclude(job).of_kind(choice.workload).of_flops(choice.flops_per_step).of_counters(counters)
 
-    return [(name, concluded(job), notes) for name, job, notes in files.jobs(recording, parts)], broken
+    sampled = []
+    if choice.sample and choice.sample < (of := len(recording.files)):
+        sampled.append(Note("ranks_sampled", read=len(parts) + len(broken), files=of))
+    return [(name, concluded(job), [*sampled, *notes]) for name, job, notes in files.jobs(recording, parts)], broken
 
 
 def measured_runs(

@@ -43,6 +43,7 @@ class Options:
             more than one needs the guard `if __name__ == "__main__":`, as always with multiprocessing.
         engine: Where the ranks of one job are read: `local`, or `dask=ADDRESS` of a scheduler, whose workers see the
             same paths.
+        sample: How many ranks of one job to read at most; by default all.
         progress: Where to report the bytes read.
     """
 
@@ -60,6 +61,7 @@ class Options:
     max_bytes: int | None = None
     processes: int = 1
     engine: str = LOCAL
+    sample: int | None = None
     progress: Progress = _silent
 
     @property

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.inputs.hardware import match
 from advisor.model.intervals import Intervals
@@ -22,23 +22,29 @@ from simulator import CLUSTER_FAULTS
 from simulator.large import GPUS_PER_NODE, Large
 
 
-def cluster(fault: str, seed: int, ranks: int, steps: int = 4, layers: int = 2) -> tuple[Job, str]:
+class Cluster:
+    """The ranks of a simulated job, each made when it is asked for."""
+
+    def __init__(self, large: Large) -> None:
+        large.run()
+        self.large = large
+        self._ops = defaultdict(list)
+        for record in large.records:
+            for place, rank in enumerate(record.who.tolist()):
+                self._ops[rank].append((record, place))
+
+    def rank(self, number: int) -> Rank:
+        return _rank(self.large, number, self._ops[number])
+
+
+def cluster(fault: str, seed: int, ranks: int, steps: int = 4, layers: int = 2) -> tuple[Cluster, str]:
     """The job with this fault, and where it is, in the words that the report must have."""
     large, place = CLUSTER_FAULTS[fault].job(seed, ranks, steps)
     large.layers = layers
-    return job_of_cluster(large), place.says.replace("-", "\N{EN DASH}")
+    return Cluster(large), place.says.replace("-", "\N{EN DASH}")
 
 
-def job_of_cluster(large: Large) -> Job:
-    large.run()
-    ops = {rank: [] for rank in range(large.layout.ranks)}
-    for record in large.records:
-        for place, rank in enumerate(record.who.tolist()):
-            ops[rank].append((record, place))
-    return job_of([_rank(large, rank, ops[rank]) for rank in ops])
-
-
-def _rank(large: Large, rank: int, ops: list) -> Rank:
+def _rank(large: Large, rank: int, ops: list[tuple[Any, int]]) -> Rank:
     begins, ends = (np.array([mark[which][rank] for mark in large.marks]) for which in (1, 2))
     calls, work, kernels = [], [], []
     for number, (record, place) in enumerate(ops):

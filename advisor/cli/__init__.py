@@ -20,6 +20,7 @@ from advisor.cli.output import (
     EngineName,
     MaxSize,
     Processes,
+    Ranks,
     StepRange,
     Steps,
     answers_in_json,
@@ -29,6 +30,7 @@ from advisor.cli.output import (
     format_option,
     output_option,
     outputs,
+    sample_size,
     show,
     spare_start,
     write,
@@ -103,6 +105,7 @@ def check(
     step_range: StepRange = None,
     processes: Processes = CORES,
     engine: EngineName = "local",
+    ranks: Ranks = None,
     workload: Annotated[
         str | None,
         typer.Option(
@@ -151,6 +154,7 @@ def check(
             progress=progress,
             processes=processes,
             engine=engine,
+            sample=sample_size(ranks),
             step_range=step_range,
             workload=chosen("--workload", workload, get_args(Workload)) if workload else None,
             flops_per_step=flops_per_step,

@@ -43,9 +43,31 @@ StepRange = Annotated[
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")
 ]
+Ranks = Annotated[
+    str | None,
+    typer.Option(
+        "--ranks",
+        metavar="sample:NUMBER",
+        help="Read so many ranks of a job: one per node, then those that others wait for.",
+    ),
+]
 Processes = Annotated[
     int, typer.Option("--processes", min=1, help="Processes that read a run; by default one per core.")
 ]
+
+
+def sample_size(ranks: str | None) -> int | None:
+    """The number in `sample:64`; None where all ranks are to be read.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if ranks is None:
+        return None
+    kind, _, number = ranks.partition(":")
+    if kind != "sample" or not number.isdecimal() or int(number) < 1:
+        raise UsageError(f"--ranks {ranks}: give how many to read, such as sample:64")
+    return int(number)
 
 
 def spare_start(paths: Iterable[str]) -> None:

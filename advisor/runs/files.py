@@ -15,6 +15,7 @@ import polars as pl
 
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
+from advisor.analysis.job.rank import Rank
 from advisor.errors import AdvisorError, NothingRecorded, ReadError, UsageError, contained, failure
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import format_of, reader
@@ -24,6 +25,7 @@ from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options
+from advisor.runs.sampling import sample
 from advisor.system.file_size import most_bytes, too_large
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
@@ -46,12 +48,21 @@ def parts(
     Raises:
         UsageError: `options.steps` or `options.step_range` is wrong.
     """
-    outcomes = _outcomes(_files(recording, options), options, selected)
+    files = _files(recording, options)
+    if options.sample and options.sample < len(files):
+        by_number = {file.number: file for file in files}
+        chosen = sample(by_number, options.sample, lambda some: _outcomes(some, options, selected), _ranks_of)
+        files, outcomes = [by_number[number] for number in sorted(chosen)], [chosen[rank] for rank in sorted(chosen)]
+    else:
+        outcomes = [*_outcomes(files, options, selected)]
     workers = [o.selection.profile.workers for o in outcomes if isinstance(o, Part)]
     if _ranks_agree(workers) and _names_tell_ranks(recording.files):
-        renamed = [file._replace(forced=True) for file in _files(recording, options)]
-        outcomes = _outcomes(renamed, options, selected)
+        outcomes = [*_outcomes([file._replace(forced=True) for file in files], options, selected)]
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
+
+
+def _ranks_of(outcome: Part | Unreadable) -> Sequence[Rank]:
+    return outcome.ranks if isinstance(outcome, Part) else ()
 
 
 def are_small(files: Iterable[str]) -> bool:

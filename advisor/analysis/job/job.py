@@ -10,7 +10,7 @@ ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -148,7 +148,7 @@ class Job:
     def matched_share(self) -> float | None:
         """Part of the time in collectives that is in trusted matches; None where there are none."""
         calls = self.calls.filter(pl.col("rank").is_in(self.members))
-        calls = calls.with_columns(pl.col("trusted") & ~self._among_strangers)
+        calls = calls.with_columns(pl.col("trusted") & ~self._among_strangers).filter(~self._met_by_nobody)
         length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
         return float(length[calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
 
@@ -201,22 +201,29 @@ class Job:
     @cached_property
     def _among_strangers(self) -> pl.Series:
         """Per call of a member, whether its group holds a rank that was recorded and that its own rank never meets."""
-        calls = self.calls.filter(pl.col("rank").is_in(self.members))
-        if not self.strangers:
-            return pl.Series([False] * calls.height, dtype=pl.Boolean)
-        home = {i: n for n, island in enumerate(self.strangers) for i in island}
-        here = {self.ranks[i].worker: n for i, n in home.items()}
-        groups = calls.select("rank", "ranks", "group_size")
-        distinct = groups.unique(maintain_order=True)
-        ranks = placement(distinct["ranks"], distinct["group_size"], None)["ranks"]
-        across = [
-            any(here.get(worker, home[rank]) != home[rank] for worker in self._in_group(listed, size, here))
-            for (rank, _, size), listed in zip(distinct.rows(), ranks.to_list(), strict=True)
-        ]
-        distinct = distinct.with_columns(across=pl.Series(across, dtype=pl.Boolean))
-        return groups.join(distinct, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["across"]
+        home = {self.ranks[i].worker: n for n, island in enumerate(self.strangers) for i in island}
+        return self._of_groups(
+            lambda own, group: bool(home) and any(home.get(rank, home[own]) != home[own] for rank in group)
+        )
 
-    def _in_group(self, listed: list[int] | None, size: int | None, here: Iterable[int]) -> Iterable[int]:
+    @cached_property
+    def _met_by_nobody(self) -> pl.Series:
+        """Per call of a member, whether its group is known and no other rank of it was recorded."""
+        here = {self.ranks[i].worker for i in self.members}
+        return self._of_groups(lambda own, group: own in group and not here.intersection(group) - {own})
+
+    def _of_groups(self, holds: Callable[[int, Collection[int]], bool]) -> pl.Series:
+        """Per call of a member, what holds for the numbers of its rank and of its group's ranks, as far as known."""
+        here = {self.ranks[i].worker for i in self.members}
+        groups = self.calls.filter(pl.col("rank").is_in(self.members)).select("rank", "ranks", "group_size")
+        distinct = groups.unique(maintain_order=True)
+        listed = placement(distinct["ranks"], distinct["group_size"], None)["ranks"].to_list()
+        rows = zip(distinct.rows(), listed, strict=True)
+        answers = [holds(self.ranks[rank].worker, self._in_group(ranks, size, here)) for (rank, _, size), ranks in rows]
+        distinct = distinct.with_columns(holds=pl.Series(answers, dtype=pl.Boolean))
+        return groups.join(distinct, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["holds"]
+
+    def _in_group(self, listed: list[int] | None, size: int | None, here: Collection[int]) -> Collection[int]:
         """The ranks of a group: as listed, or all that are here where it is as large as the job."""
         return here if size and self.world_size and size >= self.world_size else listed or ()
 

@@ -58,8 +58,8 @@ measure("ranks_in_job", lambda job: job.world_size or Missing("world_size_unknow
 )
 measure("matched_share", lambda job: job.matched_share if len(job.ranks) > 1 else None).says(
     "Part of the time in collectives whose members on the other ranks were found.",
-    "time in matches that pass the self-check / time in collectives; the check: ends coincide within 20 µs or a"
-    " tenth of the shortest member, which spans the time from the last arrival to the end",
+    "time in matches that pass the self-check / time in collectives of groups with another rank here; the check: ends"
+    " coincide within 20 µs or a tenth of the shortest member, which spans the time from the last arrival to the end",
     "the self-check of ByteDance's straggler study (OSDI 2025)",
 )
 measure(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from advisor.analysis.job.job import job_of
 from tests.clusters import CLUSTER_FAULTS, cluster
 from tests.tables import metrics_of
 
@@ -31,7 +32,7 @@ def _above(value: object, limit: float) -> bool:
 def names(fault: str, seed: int, ranks: int) -> bool:
     """Whether the place of the fault is all that is blamed, in the words for it."""
     made, place = cluster(fault, seed, ranks)
-    said = blamed(metrics_of(made))
+    said = blamed(metrics_of(job_of([made.rank(number) for number in range(ranks)])))
     return not said if fault == "large-healthy" else len(said) == 1 and _says(said[0], place)
 
 

@@ -1,0 +1,44 @@
+"""Which ranks the recorded ones waited for, where their recordings were not read: by the groups that they wait in."""
+
+from collections import defaultdict
+from typing import Final
+
+import polars as pl
+
+from advisor.analysis.job.job import Job
+from advisor.analysis.job.network import placement
+from advisor.vocabulary.kinds import POINT_TO_POINT
+
+_SUSPECT: Final = 0.5  # of the longest wait that no read rank explains: below, another rank is the reason
+_LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
+
+
+def blamed(job: Job, unread: set[int]) -> list[int]:
+    """The numbers of unread ranks that the read ones wait for in most groups, those first that share it with fewest.
+
+    A group's shortest member waits for nobody who was read. What it takes longer than in the quickest group that does
+    the same, it waits for an unread member. All groups of a late rank wait: the one that waits least counts.
+    """
+    waits, sharing = defaultdict[int, list[int]](list), dict[int, int]()
+    for ranks, wait_ns in job.once(_unexplained).iter_rows():
+        for rank in (suspects := unread.intersection(ranks)):
+            waits[rank].append(wait_ns)
+            sharing[rank] = min(len(suspects), sharing.get(rank, len(suspects)))
+    longest = max(map(min, waits.values()), default=0)
+    late = [rank for rank, of_groups in waits.items() if 0 < _SUSPECT * longest <= min(of_groups)]
+    most = max((len(waits[rank]) for rank in late), default=0)
+    return sorted((rank for rank in late if len(waits[rank]) == most), key=lambda rank: (sharing[rank], rank))
+
+
+def _unexplained(job: Job) -> pl.DataFrame:
+    """A row per process group: its ranks' numbers, and how long all members that were read wait together in it."""
+    calls = job.calls.filter(
+        pl.col("ranks").is_not_null(), pl.col("instance").is_not_null(), ~pl.col("op").is_in(POINT_TO_POINT)
+    )
+    kind = ["op", "bytes", "group_size"]
+    shortest = calls.group_by("instance").agg(pl.first(*kind, "ranks"), length_ns=_LENGTH.min())
+    groups = shortest.group_by(*kind, "ranks").agg(pl.median("length_ns"), calls=pl.len())
+    longer_ns = (pl.col("length_ns") - pl.col("length_ns").min().over(kind)) * pl.col("calls")
+    groups = groups.with_columns(wait_ns=longer_ns.cast(pl.Int64))
+    groups = groups.with_columns(placement(groups["ranks"], groups["group_size"], None)["ranks"])
+    return groups.drop_nulls("ranks").group_by("ranks").agg(pl.sum("wait_ns"))

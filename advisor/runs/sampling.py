@@ -1,0 +1,46 @@
+"""Some of the ranks of a large job, chosen while they are read: one per node first, then those that others wait for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Final, TypeVar
+
+from advisor.analysis.job.blame import blamed
+from advisor.analysis.job.job import job_of
+from advisor.analysis.job.rank import Rank
+
+File = TypeVar("File")
+Outcome = TypeVar("Outcome")
+
+_BESIDE: Final = 2  # ranks that lead to the node of a late one, beside those of the node
+
+
+def sample(
+    files: Mapping[int, File],
+    most: int,
+    read: Callable[[Sequence[File]], Sequence[Outcome]],
+    ranks_of: Callable[[Outcome], Sequence[Rank]],
+) -> dict[int, Outcome]:
+    """What `read` makes of at most so many of the files, by their ranks' numbers, in the order in which they were read.
+
+    So many ranks as a node has are left for those that others wait for. Ranks that nobody waits for fill what is left.
+    """
+    outcomes = dict[int, Outcome]()
+
+    def take(numbers: Sequence[int]) -> list[Rank]:
+        outcomes.update(zip(numbers, read([files[number] for number in numbers]), strict=True))
+        return [*chain.from_iterable(map(ranks_of, outcomes.values()))]
+
+    numbers = sorted(files)
+    devices = max((rank.visible or 1 for rank in take(numbers[:1])), default=1)
+    of_nodes = [number for number in numbers if number % devices == numbers[0] % devices]
+    ranks = take(_spread(of_nodes, most - devices - _BESIDE)[1:])
+    while (budget := most - len(outcomes)) > 0 and (unread := [number for number in numbers if number not in outcomes]):
+        suspects = blamed(job_of(ranks), set(unread))
+        ranks = take(suspects[: min(budget, devices)] or _spread(unread, budget))
+    return outcomes
+
+
+def _spread(numbers: Sequence[int], most: int) -> list[int]:
+    """So many of the numbers, evenly apart."""
+    many = max(0, min(most, len(numbers)))
+    return [numbers[place * len(numbers) // many] for place in range(many)]

@@ -1,0 +1,86 @@
+"""Some of a job's ranks: one per node, then those that others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from advisor.analysis.job.blame import blamed
+from advisor.analysis.job.job import job_of
+from advisor.analysis.job.rank import Rank
+from advisor.cli.output import sample_size
+from advisor.engine import check
+from advisor.errors import UsageError
+from advisor.options import Options
+from advisor.runs.sampling import sample
+from tests.clusters import CLUSTER_FAULTS, Cluster, cluster
+from tests.ranks import call, job, rank
+from tests.tables import metrics_of
+
+
+def sampled(made: Cluster, most: int) -> tuple[list[int], list[Rank]]:
+    """The ranks that are read, by number in that order, and what of them is compared."""
+    files = {number: number for number in range(made.large.layout.ranks)}
+
+    def read(numbers: Sequence[int]) -> list[Rank]:
+        return [made.rank(number) for number in numbers]
+
+    known = sample(files, most, read, lambda one: [one])
+    return list(known), list(known.values())
+
+
+def straggler_is_late(seed: int, ranks: int, most: int) -> bool:
+    """Whether the late rank of a simulated job is named though so few are read."""
+    made, where = cluster("large-straggler", seed, ranks)
+    numbers, known = sampled(made, most)
+    assert len(set(numbers)) == len(numbers) <= most
+    values = metrics_of(job_of(known))
+    share = values["late_rank_share"]
+    return str(values["late_ranks"]).startswith(f"{where} ") and isinstance(share, float) and share > 0.05
+
+
+def test_a_rank_of_each_node_comes_first_then_the_node_of_the_late_one() -> None:
+    made, where = cluster("large-straggler", 3, 64)
+    late = int(where.split()[1])
+    numbers, _ = sampled(made, 20)
+    assert numbers[:8] == list(range(0, 64, 8))
+    node = set(range(late // 8 * 8, late // 8 * 8 + 8))
+    assert set(numbers[8:15]) == node - set(numbers[:8])
+    assert straggler_is_late(3, 64, 20)
+
+
+def test_groups_in_which_read_ranks_wait_longer_than_in_others_blame_their_unread_members() -> None:
+    def in_group(start: float, end: float, ranks: str) -> dict[str, object]:
+        return call(start, end, op="all_reduce", ranks=ranks, group=ranks, group_size=2, bytes=8)
+
+    quick = rank(0, [in_group(0, 10, "[0, 1]")])
+    waiting = rank(2, [in_group(0, 60, "[2, 3]")])
+    assert blamed(job(quick, waiting), {1, 3}) == [3]
+    assert blamed(job(quick, waiting), {1}) == []
+    beside = rank(3, [in_group(50, 60, "[2, 3]")])  # who is read explains the wait
+    assert blamed(job(quick, waiting, beside), {1}) == []
+
+
+def test_a_check_of_a_sample_reads_so_many_files_and_says_what_it_did_not_see(tmp_path: Path) -> None:
+    large, _ = CLUSTER_FAULTS["large-healthy"].job(0, 16, 3)
+    large.save(tmp_path)
+    report = check([str(tmp_path)], Options(sample=3))
+    (run,) = report.runs
+    assert [worker.worker for worker in run.source.workers] == [0, 1, 8]
+    (said,) = (note for note in run.source.notes if note.code == "ranks_sampled")
+    assert said.facts == {"read": 3, "files": 16}
+
+
+@pytest.mark.parametrize("wrong", ["64", "sample", "sample:0", "sample:-1", "first:3"])
+def test_what_is_no_sample_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="give how many to read, such as sample:64"):
+        sample_size(wrong)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("most", [64, 102])
+def test_the_straggler_of_1024_ranks_is_named_at_a_tenth_of_them(most: int) -> None:
+    right = [straggler_is_late(seed, 1024, most) for seed in range(20)]
+    assert sum(right) >= (19 if most > 64 else 14), right
