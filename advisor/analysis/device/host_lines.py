@@ -48,6 +48,8 @@ WAITS: Final = (
 """Kinds of calls in which a thread sleeps for something other than the interpreter's lock."""
 
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
+_CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
+_CONVERTS: Final = r"\.(?:tolist|numpy)$"
 _LOADS: Final = r"^torch/utils/data/"
 _ATEN: Final = r"^aten::_?(\w+?)_?$"
 _NAME: Final = r"^[\w.]+$"
@@ -82,6 +84,8 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     kind = pl.lit(OWN)
     for each in reversed(kinds()):
         kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
+    if view.device is None and view.once(_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
+        kind = pl.when(pl.col("call").str.contains(_CONVERTS)).then(pl.lit(OWN)).otherwise(kind)
     is_op = (pl.col("below").list.len() == 0) & _called(view.once(_ops)["name"])
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
     known = kind
@@ -189,7 +193,8 @@ def losses(view: DeviceView) -> list[Loss]:
     """The lines and functions whose work is none of the step's own, most time first.
 
     A call from a line that trains counts as one, with all that it calls; it is named by the innermost function that
-    holds four fifths of it, or by a line of that. `share` is no more than what the recording holds of such time:
+    holds four fifths of it, or by a line of that. What a callback of a framework calls is none of the step's own,
+    whatever it is. `share` is no more than what the recording holds of such time:
     outside of the framework's ops that train, or with a device while that idles.
     """
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
@@ -198,7 +203,11 @@ def losses(view: DeviceView) -> list[Loss]:
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
     own_ns: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        counts, frames = row["kind"] in {*rare, OWN} or row["is_aside"], [*(row.get("callers") or []), row]
+        frames = [*(row.get("callers") or []), row]
+        calls_back = next((n for n, frame in enumerate(frames) if re.search(_CALLBACK, frame["function"] or "")), None)
+        if calls_back is not None and row["kind"] not in rare:
+            row["kind"], frames = OWN, frames[: calls_back + 1]
+        counts = row["kind"] in {*rare, OWN} or row["is_aside"]
         is_own = row["kind"] in _ITS_OWN or (row["kind"] == _OP and not counts)
         tree.add(frames, row["ns"], row["kind"], counts=counts, is_own=is_own)
         own_ns.update({(frame["function"], frame["line"]): row["ns"] for frame in frames if is_own})

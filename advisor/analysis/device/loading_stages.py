@@ -255,6 +255,12 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     return sorted(parts, key=lambda part: -part[1])
 
 
+def own_part(view: DeviceView) -> float:
+    """The part of the loading in which the main process runs lines of the program; 0 where no stacks were sampled."""
+    rows = with_stages(view, of_loader=False)
+    return int(rows.filter("is_called")["ns"].sum()) / max(1, int(rows["ns"].sum())) if rows.height else 0.0
+
+
 def once(view: DeviceView) -> tuple[str, float]:
     """The advice for what need not be done for each sample anew, and what part of the loading it takes."""
     rows = with_stages(view, of_loader=sampled(view, of_loader=True).height > 0)

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.iterators import batches_of_epochs, lasting, requests_at_once, short_requests, waits
+from advisor.analysis.device.loading_stages import own_part
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.restarts import Restarts, restarts
 from advisor.analysis.device.view import DeviceView, spans, spent_ns, started_in
@@ -98,6 +99,7 @@ for _name, _column, _meaning, _which in (
 
 _TAKES: Final = r"^aten::select$"
 _COLLATES: Final = r"^aten::(?:stack|cat)$"
+_MOSTLY: Final = 0.5  # own choice: of the loading
 _FEW_SAMPLES: Final = 8  # own choice: labels apart from their samples are fewer
 
 of_batches = of_devices(__name__)
@@ -114,6 +116,8 @@ def _collating(view: DeviceView) -> float:
 
 
 def _indexed(view: DeviceView) -> float:
+    if view.once(own_part) >= _MOSTLY:
+        return 0.0
     requests = view.once(_requests)
     takes = started_in(
         view.used_like(_TAKES, "op").drop("window").sort("start_ns"),
@@ -135,7 +139,7 @@ of_batches(
 of_batches("indexed_samples", _indexed).says(
     "Samples, or tensors of them, that the loader takes one by one from tensors in memory for a batch.",
     "aten::select in the loader's ranges / requests, if there are 8 or more and they typically follow each other "
-    "within {slow_call}; else 0",
+    "within {slow_call}, and stacks of `advisor record` show no lines of the program for half of the loading; else 0",
     "no file is read, nor anything decoded, in {slow_call}: TensorDataset, for example",
 )
 of_batches("collating_part", _collating).says(

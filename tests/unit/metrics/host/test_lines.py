@@ -111,6 +111,21 @@ def test_a_method_of_a_tensor_in_a_function_that_watches_does_not_make_it_the_tr
     assert values["line_share"] == pytest.approx(40 / 102)
 
 
+def test_what_a_callback_calls_is_none_of_the_step_s_own_work():
+    watches = caller("watch.py:9", "module", function="Watch.on_train_batch_end")
+    module = {"function": "Net.forward", "above": "torch/nn/modules/module.py: Module._call_impl", "callers": [watches]}
+    again = stack("net.py:3", "self.net", "torch/nn/modules/linear.py: Linear.forward", samples=40, **module)
+    values = metrics_of(trace(BACKWARD, again))
+    assert values["line_place"] == "watch.py:9 `module(...)` in `Watch.on_train_batch_end`"
+    assert values["line_share"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("ops", "share"), [(OPS, 0.4), ([], 0.0)], ids=["PyTorch", "JAX"])
+def test_on_a_cpu_a_list_of_pytorch_s_values_is_work_and_no_wait(ops: list[dict[str, Any]], share: float):
+    lists = stack("train.py:12", ".tolist", samples=40)
+    assert metrics_of(trace(BACKWARD, lists, ops=ops))["line_share"] == pytest.approx(share)
+
+
 def test_lines_of_a_loop_that_trains_count_one_by_one():
     loop = stack("train.py:9", "loss.backward", samples=60, function="main")
     others = (stack(f"train.py:{line}", "f", samples=samples) for line, samples in ((3, 30), (4, 10)))

@@ -29,6 +29,14 @@ def test_other_samples_are_not(samples: int, apart: int):
     assert metrics_of(loop(samples, apart))["indexed_samples"] == 0
 
 
+def test_elements_that_a_line_of_the_program_takes_are_no_samples():
+    of = loop(8, 50)
+    fetch = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
+    line = {"line": "data.py:9", "function": "Noisy.__getitem__", "call": "x[i]", "below": [], "above": fetch}
+    of.process["stacks"] = [line | {"samples": 60, "ns": 600, "of_loader": False}]  # type: ignore[index]
+    assert metrics_of(of)["indexed_samples"] == 0
+
+
 def test_without_a_loader_there_are_no_batches():
     host = [on_host("op", 10, 20, name="aten::select"), on_host("op", 20, 30, name="aten::stack")]
     values = metrics_of(view(profile((), host, [step(0, 0, 100, device=None)], devices=())))
