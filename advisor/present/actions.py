@@ -9,7 +9,7 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
-from advisor.present.verdict import headline, title, until
+from advisor.present.verdict import headline, is_open, title, until
 from advisor.text import WIDE, count, first_sentence, interval, listing, ms, percent, percents, same_scale, sentences_of
 from advisor.vocabulary.parts import pool_short
 
@@ -18,6 +18,7 @@ MOST: Final = 3
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _ONE_PART: Final = 0.9  # of a saving: the rest needs no name
+_LITTLE: Final = 0.01  # of a saving: the rest needs no number
 
 
 def actions(run: Run) -> doc.Actions | None:
@@ -49,7 +50,7 @@ def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
     yield from [_short(sentence) for sentence in sentences_of(first.says) if sentence not in headline(run)][:1]
     if lines := source_lines(first)[:1]:
         yield f"Line: `{lines[0].path}:{lines[0].line}`."
-    yield from (f"{title(finding, run)}." for finding in others[: MOST - 1])
+    yield from (_short(first_sentence(finding.says)) for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
     if parts := _parts(findings):
@@ -60,8 +61,10 @@ def _parts(findings: Sequence[Finding]) -> list[str]:
     """The parts of the step that the savings come out of; none where it is nearly one, or another recording."""
     savings = [finding.saving for finding in findings if finding.saving and not findings[0].fixes[0].records]
     most: Counter[str] = sum((Counter(dict(saving.parts)) for saving in savings), Counter())
-    largest = [(pool, ends) for pool, ends in most.most_common() if ends > (1 - _ONE_PART) * most.total()]
-    return [f"{pool_short(pool)} (up to {ms(ends)})" for pool, ends in largest] if len(largest) > 1 else []
+    largest = {pool_short(pool): ends for pool, ends in most.most_common() if ends > (1 - _ONE_PART) * most.total()}
+    rest = most.total() - sum(largest.values())
+    parts = {**largest, "others": rest} if rest >= _LITTLE * most.total() else largest
+    return [f"{part} (up to {ms(ends)})" for part, ends in parts.items()] if len(largest) > 1 else []
 
 
 def _short(sentence: str) -> str:
@@ -86,7 +89,7 @@ def becomes(action: Action, run: Run) -> str:
     if action.after:
         return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."
     low, high = action.shares
-    shorter = f"at least {percent(low)}" if _is_open(*ends) else percents(low, high)
+    shorter = f"at least {percent(low)}" if is_open(*ends) else percents(low, high)
     return f"{_change(action.step_ms, *ends, run)} ({shorter} shorter)."
 
 
@@ -121,13 +124,8 @@ def _change(before: float, least: float, most: float, run: Run) -> str:
     (was, low, high), unit = same_scale(before, least, most)
     if (before - most) * WIDE <= before - least:
         after, end = low, " at best"
-    elif _is_open(least, most):
-        after, end = high, " or less"
+    elif is_open(least, most):
+        after, end = f"at most {high}", ""
     else:
         after, end = low if low == high else f"{low}\N{EN DASH}{high}", ""
     return f"{was} → {after} {unit}{per}{end}"
-
-
-def _is_open(least: float, most: float) -> bool:
-    """Whether next to nothing may be left of a step: then that end says nothing."""
-    return least * WIDE <= most

@@ -158,7 +158,7 @@ def _trust(run: Run) -> doc.Section:
 def _record_first(run: Run) -> str:
     """The command that records what the verdict lacks; empty where the verdict is no lack."""
     code = record(run) if is_about_recording(run) else ""
-    return f"Record what shows it: `{code}`" if code else ""
+    return f"Record {'again' if run.trust == 'low' else 'what shows it'}: `{code}`" if code else ""
 
 
 def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:

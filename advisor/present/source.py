@@ -129,10 +129,10 @@ def _devices(source: Source) -> str:
 
 
 def _idle_devices(run: Run) -> str:
-    """`, 5 more do nothing`; empty where no finding is about devices that the process sees and does not use."""
-    evidence = (item for finding in run.findings for item in finding.evidence)
-    idle = next((item.value for item in evidence if item.metric == "devices_idle"), None)
-    return f", {idle} more do nothing" if idle else ""
+    """`, 5 of 8 do nothing`; empty where no finding is about devices that the process sees and does not use."""
+    known = {item.metric: item.value for finding in run.findings for item in finding.evidence}
+    idle = known.get("devices_idle")
+    return f", {idle} of {known['devices_visible']} do nothing" if idle else ""
 
 
 def _steps(run: Run) -> str:
@@ -166,7 +166,7 @@ def _paced(run: Run) -> str:
     """Whose step the numbers are of, where there are several processes, or devices of one."""
     source, pace = run.source, run.source.steps.worker
     if len(source.workers) > 1 and pace is not None:
-        return f"; numbers are those of {members(source, [pace])}, which {sets_pace(source)}"
+        return f"; numbers are those of {members(source, [pace])}, the slowest{' recorded' if source.part else ''}"
     device = next((row.get("device") for row in run.metrics.get("worker", ())), None)
     if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:
         return ""

@@ -45,7 +45,7 @@ def not_judged(run: Run) -> list[str]:
 def _basis(run: Run) -> Iterator[str]:
     source, steps = run.source, run.source.steps
     if steps.marked:
-        yield count(steps.used, "step")
+        yield count(steps.used, "step") if steps.used == steps.count else f"{steps.used:,} of {steps.count:,} steps"
     else:
         yield f"no steps marked{f', {ms(steps.step_ms)} used' if steps.step_ms is not None else ''}"
     yield count_devices(source)
@@ -54,6 +54,7 @@ def _basis(run: Run) -> Iterator[str]:
 
 def _unjudged(run: Run) -> Iterator[str]:
     """What was not judged: what options would add; where none would add anything, how many rules lack something."""
-    topics = not_judged(run) or ([count(len(run.not_evaluable), "rule")] if run.not_evaluable else [])
+    lacking = len(run.not_evaluable)
+    topics = not_judged(run) or ([f"{lacking} of {count(run.judged + lacking, 'rule')}"] if lacking else [])
     if topics:
         yield f"Not judged: {listing(topics)}."

@@ -1,5 +1,6 @@
 """The verdict and the savings in sentences."""
 
+import math
 import re
 from typing import Final
 
@@ -10,16 +11,16 @@ from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
-from advisor.text import capital, count, first_sentence, interval, ms, one_line, percent, quantity
+from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _LONGEST: Final = 60  # characters of a range's name
-_REASONS: Final = 2  # of why a cause is unknown, for a headline
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
-_TINY: Final = 0.1  # of one: not worth naming
+_TELLING: Final = 0.5  # of the time of unknown cause: what ran in less of it is no cause
+_LITTLE: Final = 0.01  # of the step: nobody waits for less
 _DEVICE: Final = "compute"  # the work of a device
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
@@ -123,7 +124,7 @@ def place(part: Part | None, of: str = "") -> str:
     """`83 % of the host time outside of the framework's ops lies in scores.`; empty where no range holds most."""
     if part is None or part.range is None or part.range_share is None:
         return ""
-    if any(reason.facts.get("range") == part.range for reason in part.reasons[:_REASONS]):  # those words name it
+    if any(reason.facts.get("range") == part.range for reason in part.reasons[:1]):  # those words name it
         return ""
     name = one_line(part.range, _LONGEST).replace("`", "'")
     subject = of or f"the {part_words(part.part).removeprefix('the ')}"
@@ -149,17 +150,17 @@ def cause(run: Run) -> str:
         return _calls(run)
     if part.reasons:
         known = [reason for reason in part.reasons if reason.code != "no_marks"] or part.reasons  # that names no cause
-        return f"Cause unknown: {'; '.join(reason.words for reason in known[:_REASONS])}."
+        return f"Cause unknown: {known[0].words}."
     ran = _calls(run) if part.part == "between" else ""
-    return (part.part in PARTS and PARTS[part.part].remedy) or ran or "No rule knows a cause of it."
+    return ran or (part.part in PARTS and PARTS[part.part].remedy) or "No rule knows a cause of it."
 
 
 def _calls(run: Run) -> str:
-    """What the host ran in time of unknown cause, where it was recorded; empty where that is next to nothing of it."""
+    """What the host ran in time of unknown cause, where it was recorded; empty where that is less than half of it."""
     ran, share = run.of_job.get("open_calls"), run.of_job.get("open_calls_part")
-    if not ran or not isinstance(share, float) or share < _TINY:
+    if not ran or not isinstance(share, float) or share < _TELLING:
         return ""
-    return f"The largest parts on the host ({percent(share)} of it): {ran}."
+    return f"{percent(share)} of it are {ran}."
 
 
 def busy(run: Run) -> str:
@@ -178,41 +179,47 @@ def each_step(run: Run) -> str:
 
 
 def unused_time(run: Run) -> str:
-    """`91 % of the recording is left out: start-up (34 s).`; empty where that is little, or the headline says so."""
+    """`91 % of the recording is left out: start-up (34 s).`; empty where that is little.
+
+    Where the headline says so, what the bar is of in its place.
+    """
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
-    if not isinstance(share, float) or share < _WORTH_SAYING or not parts or run.is_mostly_once or _fragment(run):
+    if not isinstance(share, float) or share < _WORTH_SAYING or not parts or _fragment(run):
         return ""
+    if run.is_mostly_once:
+        return f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}."
     return f"{percent(share)} of the recording is left out: {parts}."
 
 
 def _fragment(run: Run) -> str:
-    """`Kernels were recorded in only 21 ms of 705 ms: record again.`; empty where that is not so."""
+    """`Kernels were recorded in only 21 ms of 705 ms: all numbers are of those.`; empty where that is not so."""
     spans = next((note.facts for note in run.source.salvaged if note.code == FRAGMENT), None)
     if spans is None:
         return ""
     kernels, host = (quantity(spans[of], "ms") for of in ("kernels", "host"))
-    return f"Kernels were recorded in only {kernels} of {host}: record again."
+    return f"Kernels were recorded in only {kernels} of {host}: all numbers are of those."
 
 
 def qualified(run: Run) -> str:
     """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
-        return " ".join(filter(None, (place(run.unexplained, "it"), cause(run))))
+        wasted = run.unexplained.share if run.unexplained and not run.worthwhile else 0.0
+        return " ".join(filter(None, (place(run.unexplained, "it"), cause(run), _without("it", wasted, run))))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":
         return "None of its steps is complete." if run.source.steps.marked and not run.source.steps.used else loss(run)
-    return _without_losses(run)
+    return _without("anything lost", 1 - run.accounting.busy_share, run) if run.accounting else ""
 
 
-def _without_losses(run: Run) -> str:
-    """How short the step could become; empty where that is not known, or what it is already."""
+def _without(what: str, share: float, run: Run) -> str:
+    """How short the step could become without that share; empty where it is next to nothing, or all."""
     known = run.accounting
-    if known is None or known.busy_share <= 0 or ms(known.step_ms) == ms(known.busy_share * known.step_ms):
+    if known is None or not _LITTLE <= share < 1:
         return ""
     of = "a step would take" if run.source.steps.marked else "the time used would be"
-    return f"Without anything lost, {of} {ms(known.busy_share * known.step_ms)} instead of {ms(known.step_ms)}."
+    return f"Without {what}, {of} {ms((1 - share) * known.step_ms)} instead of {ms(known.step_ms)}."
 
 
 def title(finding: Finding, run: Run) -> str:
@@ -248,12 +255,20 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
         return None
     if finding.saving.high_ms <= 0:
         return "Fixing this alone saves nothing: another rank or part of the job takes as long."
-    saved = f"{interval(finding.saving.low_ms, finding.saving.high_ms)}{_of(finding, steps)}"
+    low_ms, high_ms = finding.saving.low_ms, finding.saving.high_ms
+    whole_ms = high_ms / finding.saving.high_share if finding.saving.high_share else math.inf
+    ends = f"at least {ms(low_ms)}" if is_open(whole_ms - high_ms, whole_ms - low_ms) else interval(low_ms, high_ms)
+    saved = f"{ends}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
         return f"{capital(saved)} may be saved; this recording does not show how."
     if finding.saving.after:
         return f"{until(finding.saving.after)}; then this saves {saved}."
     return f"{fix} saves {saved}."
+
+
+def is_open(least: float, most: float) -> bool:
+    """Whether next to nothing may be left of a step: then that end says nothing."""
+    return least * WIDE <= most
 
 
 def until(part: str) -> str:

@@ -30,11 +30,11 @@ Part: TypeAlias = str | tuple[str, str]
 class Page:
     """A growing text; `width` is that of its lines, in columns.
 
-    `few` is how much of a list there is room for, and `explained` for the evidence of how much of it, unless all is to
-    be shown (`verbose`); `is_tight` leaves out empty lines.
+    `room` is how many entries of a list there is room for, and how many sentences on each, unless all is to be shown
+    (`verbose`); `is_tight` leaves out empty lines.
     """
 
-    few = explained = 3
+    room: tuple[int, ...] = ()
     verbose = False
 
     def __init__(self, width: int, *, color: bool, unicode: bool, is_tight: bool = False) -> None:

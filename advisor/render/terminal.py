@@ -10,16 +10,17 @@ from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.text import DASH, percent
+from advisor.text import DASH, sentences_of, percent
 from advisor.vocabulary import parts
 from advisor.vocabulary.severities import GRADES
 
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
-_ROOM: Final = ((3, 3), (3, 1), (2, 1), (1, 1))
-"""How many actions there may be room for, and for the evidence of how many of them."""
-_VISIBLE: Final = 0.005  # of a bar: half a glyph
+_ALL: Final = 99  # sentences
+_ROOM: Final = ((_ALL, _ALL, _ALL), (_ALL, 1, 1), (1, 1, 1), (1, 1, 0), (1, 0, 0), (_ALL, 1), (1, 0), (_ALL,), (1,))
+"""How many sentences on each action there may be room for, the most first."""
+_VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
@@ -56,9 +57,9 @@ def render(
     document: doc.Document, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True
 ) -> str:
     """The document as lines of text of that width; with `verbose` also what is behind the one screen."""
-    for (few, explained), is_tight in product(_ROOM, (False, True)):
+    for room, is_tight in product(_ROOM, (False, True)):
         page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, is_tight=is_tight)
-        page.few, page.explained, page.verbose = few, explained, verbose
+        page.room, page.verbose = room, verbose
         if document.is_several:
             page.add((document.overview, "bold"))
         for section in document.front:
@@ -293,12 +294,12 @@ def _behind(page: Page, finding: doc.Finding) -> None:
 def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
     """Each action in one paragraph; as many as there is room for on the one screen."""
     page.gap()
-    actions = block.actions if page.verbose else block.actions[: page.few]
-    for action in actions:
+    room = (_ALL,) * len(block.actions) if page.verbose else page.room
+    actions = block.actions[: len(room)]
+    for action, sentences in zip(actions, room, strict=False):
         grade = GRADES[action.severity]
         new = ("NEW ", "bold red") if action.is_new else ""
-        is_explained = page.verbose or action.number <= page.explained
-        says = " ".join(filter(None, (action.changes, action.says if is_explained else "")))
+        says = " ".join(filter(None, (action.changes, *sentences_of(action.says)[:sentences])))
         rules = (f" [{', '.join(action.rules)}]", "cyan")
         mark = (f"{grade.mark} ", grade.style)
         becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, says))

@@ -144,9 +144,13 @@ def longest_name(rows: pl.DataFrame) -> str:
 
 
 def longest_in_words(view: DeviceView, times: pl.DataFrame, between: str = ", ") -> str:
-    """`a (1.2 ms), b (0.3 ms)`: of rows with name and ns the three names with the most time per step."""
+    """`a (1.2 ms), b (0.3 ms)`: of rows with name and ns the three names with the most time per step, if it is any."""
     by_name = times.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("ns"))
-    most = by_name.sort("ns", "name", descending=[True, False]).head(_MOST_NAMES)
+    most = (
+        by_name.filter(pl.col("ns") >= _LITTLE * pl.col("ns").max())
+        .sort("ns", "name", descending=[True, False])
+        .head(_MOST_NAMES)
+    )
     return between.join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in most.rows())
 
 

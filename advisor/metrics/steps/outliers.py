@@ -129,7 +129,7 @@ def _compiling_ns(view: DeviceView) -> tuple[float, float]:
     if compiled.all() and steps.height > _FIRST_STEPS:
         return float(_compilation(view, late).sum()), float(_most_compilation(view, steps).sum())
     typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
-    return float(_excess(late, typical).sum()), late.height * float(_excess(late, short).max(initial=0.0))
+    return float(_excess(late, typical).sum()), float(_excess(late, short).sum())
 
 
 def _compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
@@ -364,8 +364,8 @@ of_compilation(
     "over them of compilation with the device idle",
 )
 of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1])).says(
-    "What the steps that compile again add to the mean step at most: had each taken as long as the longest of them.",
-    "number of them x max(0, the longest - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
+    "What the steps that compile again add to the mean step at most: had each got as short as the others get.",
+    "sum over them of max(0, step - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
     "without steps that do not compile, compilation with the device idle in all steps (without a device: the mean step "
     "less communication, waits for input and half of the ops, whose first run takes longer)",
 )

@@ -63,7 +63,7 @@ def _once(view: DeviceView) -> Intervals:
 
 
 def _work(view: DeviceView) -> str:
-    """The three ranges, calls and names of it with the most time, as far as they lie in it, and what lies in none."""
+    """The three ranges, calls and names of it with the most time, and what lies in none; the innermost owns an instant."""
     once = view.once(_once)
     calls_once, begin_ns = _done_once(view), _begin_ns(view) or 0
     early = view.host.filter(begin_ns >= END_NS)
@@ -71,13 +71,16 @@ def _work(view: DeviceView) -> str:
     calls = early.filter(pl.col("kind").is_in(DRIVER_CALLS))
     calls = calls.join(calls_once, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
     rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed")
+    rows = rows.with_columns(pl.col("name").cast(pl.String))
     start = rows["start_ns"].to_numpy()
-    spent = once.within(start, start + rows["dur_ns"].to_numpy())
-    names = rows.select(name=pl.col("name").cast(pl.String), ns=pl.Series(spent)).group_by("name").sum()
-    rest = pl.DataFrame({"name": [_NO_CALL], "ns": [(once - spans(rows)).total]}, schema=names.schema)
-    known = pl.concat([names, rest]).filter(pl.col("ns") > 0).sort("ns", "name", descending=[True, False])
-    top = known.filter(pl.col("ns") >= _LITTLE * pl.col("ns").max())
-    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.head(_MOST_NAMES).rows())
+    spent = rows.select("name", ns=pl.Series(once.within(start, start + rows["dur_ns"].to_numpy())))
+    known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
+    parts, taken = [((once - spans(rows)).total, _NO_CALL)], EMPTY
+    for name in known.sort("ns", "name")["name"]:  # the shorter lie in the longer
+        own = (spans(rows.filter(pl.col("name") == name)) & once) - taken
+        parts, taken = [*parts, (own.total, str(name))], taken | own
+    top = sorted(parts, key=lambda part: (-part[0], part[1]))[:_MOST_NAMES]
+    return ", ".join(f"{name} ({ms(ns / 1e6)})" for ns, name in top if ns > 0 and ns >= _LITTLE * top[0][0])
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -119,7 +122,7 @@ measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
 )
 measure("once_work", _work, unit="text").says(
     "What is done once.",
-    "the three names with the most time in it, which may overlap: start-up, loading, compilation; before the work also "
+    "the three names with the most time in it, the innermost at each instant: start-up, loading, compilation; before the work also "
     "the outermost ranges that end there, and CUDA calls, and what lies in none of these; without what takes under a "
     "tenth of the first",
 )
