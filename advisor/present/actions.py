@@ -9,7 +9,7 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
-from advisor.present.verdict import headline, is_open, title, until
+from advisor.present.verdict import headline, is_open, until
 from advisor.text import WIDE, count, first_sentence, interval, listing, ms, percent, percents, same_scale, sentences_of
 from advisor.vocabulary.parts import pool_short
 

@@ -160,7 +160,7 @@ def _calls(run: Run) -> str:
     ran, share = run.of_job.get("open_calls"), run.of_job.get("open_calls_part")
     if not ran or not isinstance(share, float) or share < _TELLING:
         return ""
-    return f"{percent(share)} of it are {ran}."
+    return f"{percent(share)} of it lies in {ran}."
 
 
 def busy(run: Run) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
 from advisor.render.page import Page, Part
-from advisor.text import DASH, sentences_of, percent
+from advisor.text import DASH, percent, sentences_of
 from advisor.vocabulary import parts
 from advisor.vocabulary.severities import GRADES
 

@@ -63,7 +63,7 @@ def _once(view: DeviceView) -> Intervals:
 
 
 def _work(view: DeviceView) -> str:
-    """The three ranges, calls and names of it with the most time, and what lies in none; the innermost owns an instant."""
+    """The three ranges, calls and names of it with the most time, of which the innermost count, and what lies in none."""
     once = view.once(_once)
     calls_once, begin_ns = _done_once(view), _begin_ns(view) or 0
     early = view.host.filter(begin_ns >= END_NS)
@@ -122,9 +122,9 @@ measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
 )
 measure("once_work", _work, unit="text").says(
     "What is done once.",
-    "the three names with the most time in it, the innermost at each instant: start-up, loading, compilation; before the work also "
-    "the outermost ranges that end there, and CUDA calls, and what lies in none of these; without what takes under a "
-    "tenth of the first",
+    "the three names with the most time in it, the innermost at each instant: start-up, loading, compilation; before "
+    "the work also the outermost ranges that end there, and CUDA calls, and what lies in none of these; without what "
+    "takes under a tenth of the first",
 )
 measure_start(
     "startup_copy_ms",

@@ -28,7 +28,7 @@ def becoming(low: float, high: float) -> str:
     [
         (30, 59, f"178 \N{RIGHTWARDS ARROW} 119{DASH}148 ms a step"),
         (1, 59, "178 \N{RIGHTWARDS ARROW} 119 ms a step at best"),
-        (120, 177, "178 \N{RIGHTWARDS ARROW} 58 ms a step or less"),
+        (120, 177, "178 \N{RIGHTWARDS ARROW} at most 58 ms a step"),
         (30, 30, "178 \N{RIGHTWARDS ARROW} 148 ms a step"),
     ],
 )

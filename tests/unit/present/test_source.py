@@ -71,8 +71,8 @@ def test_of_several_workers_one_gives_the_numbers(used: int):
     steps = Steps(**MARKED | {"used": used, "worker": 5})
     part = changed(EIGHT, source=changed(EIGHT.source, steps=steps, world_size=16))
     paced = changed(part, source=changed(part.source, world_size=len(part.source.workers)))
-    assert facts(paced)[-1].endswith("; numbers are those of rank 5, which sets the pace")
-    assert facts(part)[-1].endswith("; numbers are those of rank 5, which is the slowest of those recorded")
+    assert facts(paced)[-1].endswith("; numbers are those of rank 5, the slowest")
+    assert facts(part)[-1].endswith("; numbers are those of rank 5, the slowest recorded")
 
 
 def test_of_several_devices_of_a_process_one_gives_the_numbers():
