@@ -10,7 +10,7 @@ from advisor.model.source import Steps
 from advisor.present import document as doc
 from advisor.text import bytes_, count, listing, ms, percent
 
-MOST_ROWS: Final = 80
+MOST_ROWS: Final = 50
 """Rows of the tables of kernels and operators on a page: those that take most time."""
 
 _TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
@@ -51,7 +51,9 @@ def _what_tables_count(run: Run) -> str:
     )
     cut = max(len(kernels or ()), len(ops or ())) > MOST_ROWS
     most = (
-        f" The {MOST_ROWS} that take most time of each; the JSON has all, `-o kernels.csv` all kernels." if cut else ""
+        f" Behind the first {MOST_ROWS}, those of one name are one; the JSON and `-o kernels.csv` have all."
+        if cut
+        else ""
     )
     return f"{of}{f': {listing(whose)}' if whose else ''}.{most}{host if ops else ''}"
 

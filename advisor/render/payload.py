@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +24,7 @@ from advisor.vocabulary.idle_causes import IDLE_WORDS, idle_part
 Payload: TypeAlias = Mapping[str, Any]
 """What the scripts of an article draw from, by what it is."""
 
+_Sums: TypeAlias = Mapping[str, Callable[[list[float]], float]]
 _LONGEST: Final = 120  # characters of a name in a table
 _LONGEST_EVENT: Final = 80  # characters of a name in the timeline
 _ORDERING: Final = frozenset({"order", "place", "across"})
@@ -41,6 +42,12 @@ _WORK: Final = (
 _OPERATORS: Final = (
     *("name", "shapes", "types", "stack", "calls_per_step", "total_ms_per_step", "ms_per_step", "device_ms_per_step"),
 )
+_KERNEL_SUMS: Final[_Sums] = {"total_ms": sum, "calls": sum, "min_us": min, "max_us": max}
+_OPERATOR_SUMS: Final[_Sums] = dict.fromkeys(
+    ("total_ms_per_step", "calls_per_step", "ms_per_step", "device_ms_per_step"), sum
+)
+_ALIKE: Final = ("name", "family", "verdict")
+_OF_OTHERS: Final = dict.fromkeys(("op", "module", "shapes", "types", "stack"), "others")
 _NUMBER: Final = re.compile(r"_\d+$")
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
@@ -57,9 +64,9 @@ def _payload(run: Run) -> Payload:
         "charts": {chart.name: contained(partial(_of_chart, chart), lambda _: {}) for chart in charts(run)},
         "tables": {
             "kernels": _table(
-                [_kernel(row, run) for row in _longest(run.metrics.get("kernel_group", ()), "total_ms")], _KERNELS
+                [_kernel(row, run) for row in _longest(run.metrics.get("kernel_group", ()), _KERNEL_SUMS)], _KERNELS
             ),
-            "operators": _table(_longest(run.metrics.get("op", ()), "total_ms_per_step"), _OPERATORS),
+            "operators": _table(_longest(run.metrics.get("op", ()), _OPERATOR_SUMS), _OPERATORS),
         },
         "flame": _table(_merged(run.metrics.get("call_tree", ())), _FRAMES),
         "timeline": None if run.timeline is None else _timeline(run, run.timeline),
@@ -154,9 +161,22 @@ def _merged(rows: Sequence[Row]) -> list[dict[str, Value]]:
     return [*merged.values()]
 
 
-def _longest(rows: Sequence[Row], column: str) -> Sequence[Row]:
-    """The rows that take most time, the first first."""
-    return sorted(rows, key=lambda row: -number(row, column))[:MOST_ROWS]
+def _longest(rows: Sequence[Row], sums: _Sums) -> list[Mapping[str, Value]]:
+    """The rows that take most time, the first first, then the others, those of one name as one: a name's times add up.
+
+    `sums` has what becomes of each number of such rows; the first is what they are ordered by.
+    """
+    ordered = sorted(rows, key=lambda row: -number(row, next(iter(sums))))
+    alike: dict[tuple[Value, ...], list[Row]] = {}
+    for row in ordered[MOST_ROWS:]:
+        alike.setdefault(tuple(row.get(name) for name in _ALIKE), []).append(row)
+    others = [{**dict(zip(_ALIKE, key, strict=True)), **_OF_OTHERS, **_sums(of, sums)} for key, of in alike.items()]
+    return [*ordered[:MOST_ROWS], *others]
+
+
+def _sums(rows: Sequence[Row], sums: _Sums) -> dict[str, Value]:
+    known = {name: [value for row in rows if isinstance(value := row.get(name), int | float)] for name in sums}
+    return {name: of(known[name]) for name, of in sums.items() if known[name]}
 
 
 def _cell(value: Value) -> Value:

@@ -63,7 +63,7 @@ def _once(view: DeviceView) -> Intervals:
 
 
 def _work(view: DeviceView) -> str:
-    """The three ranges, calls and names of it with the most time, of which the innermost count, and what lies in none."""
+    """The three ranges, calls and names of it with the most time, of which the innermost count, and what is in none."""
     once = view.once(_once)
     calls_once, begin_ns = _done_once(view), _begin_ns(view) or 0
     early = view.host.filter(begin_ns >= END_NS)

@@ -105,8 +105,8 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
-        "62 % of each step is communication that no computation overlaps. Cause unknown: the collectives have no sizes. "
-        "Without it, a step would take 67 ms instead of 178 ms."
+        "62 % of each step is communication that no computation overlaps. "
+        "Cause unknown: the collectives have no sizes. Without it, a step would take 67 ms instead of 178 ms."
     )
     shorter = "Without it, a step would take 67 ms instead of 178 ms."
     assert verdict(losing(0.62)).endswith(f"No rule knows a cause of it. {shorter}")
