@@ -51,7 +51,7 @@ def _what_tables_count(run: Run) -> str:
     )
     cut = max(len(kernels or ()), len(ops or ())) > MOST_ROWS
     most = (
-        f" Behind the first {MOST_ROWS}, those of one name are one; the JSON and `-o kernels.csv` have all."
+        f" Behind the first {MOST_ROWS}, rows of one name are one; the JSON and `-o kernels.csv` have all."
         if cut
         else ""
     )

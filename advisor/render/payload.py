@@ -47,7 +47,7 @@ _OPERATOR_SUMS: Final[_Sums] = dict.fromkeys(
     ("total_ms_per_step", "calls_per_step", "ms_per_step", "device_ms_per_step"), sum
 )
 _ALIKE: Final = ("name", "family", "verdict")
-_OF_OTHERS: Final = dict.fromkeys(("op", "module", "shapes", "types", "stack"), "others")
+_OF_OTHERS: Final = dict.fromkeys(("name", "op", "module", "shapes", "types", "stack"), "others")
 _NUMBER: Final = re.compile(r"_\d+$")
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
@@ -162,16 +162,25 @@ def _merged(rows: Sequence[Row]) -> list[dict[str, Value]]:
 
 
 def _longest(rows: Sequence[Row], sums: _Sums) -> list[Mapping[str, Value]]:
-    """The rows that take most time, the first first, then the others, those of one name as one: a name's times add up.
+    """The rows that take most time; then the others, those of one name as one, so that its times add up, and a rest.
 
-    `sums` has what becomes of each number of such rows; the first is what they are ordered by.
+    `sums` has what becomes of each number of rows that are one; the first is what all are ordered by.
     """
-    ordered = sorted(rows, key=lambda row: -number(row, next(iter(sums))))
-    alike: dict[tuple[Value, ...], list[Row]] = {}
+
+    def order(row: Row) -> float:
+        return -number(row, next(iter(sums)))
+
+    ordered = sorted(rows, key=order)
+    first, alike = ordered[:MOST_ROWS], dict[tuple[Value, ...], list[Row]]()
     for row in ordered[MOST_ROWS:]:
         alike.setdefault(tuple(row.get(name) for name in _ALIKE), []).append(row)
-    others = [{**dict(zip(_ALIKE, key, strict=True)), **_OF_OTHERS, **_sums(of, sums)} for key, of in alike.items()]
-    return [*ordered[:MOST_ROWS], *others]
+    others: list[Row] = [
+        {**_OF_OTHERS, **dict(zip(_ALIKE, key, strict=True)), **_sums(of, sums)} for key, of in alike.items()
+    ]
+    names = {row.get("name") for row in first}
+    others.sort(key=lambda row: (row.get("name") not in names, order(row)))
+    rest = others[MOST_ROWS:]
+    return [*first, *others[:MOST_ROWS], *([{**_OF_OTHERS, **_sums(rest, sums)}] if rest else [])]
 
 
 def _sums(rows: Sequence[Row], sums: _Sums) -> dict[str, Value]:

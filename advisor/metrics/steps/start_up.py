@@ -75,10 +75,10 @@ def _work(view: DeviceView) -> str:
     start = rows["start_ns"].to_numpy()
     spent = rows.select("name", ns=pl.Series(once.within(start, start + rows["dur_ns"].to_numpy())))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
-    parts, taken = [((once - spans(rows)).total, _NO_CALL)], EMPTY
+    parts, owned = [((once - spans(rows)).total, _NO_CALL)], EMPTY
     for name in known.sort("ns", "name")["name"]:  # the shorter lie in the longer
-        own = (spans(rows.filter(pl.col("name") == name)) & once) - taken
-        parts, taken = [*parts, (own.total, str(name))], taken | own
+        own = (spans(rows.filter(pl.col("name") == name)) & once) - owned
+        parts, owned = [*parts, (own.total, str(name))], owned | own
     top = sorted(parts, key=lambda part: (-part[0], part[1]))[:_MOST_NAMES]
     return ", ".join(f"{name} ({ms(ns / 1e6)})" for ns, name in top if ns > 0 and ns >= _LITTLE * top[0][0])
 

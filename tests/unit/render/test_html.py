@@ -311,3 +311,16 @@ def test_equal_siblings_of_a_flame_graph_are_one_frame():
         ("aten::mm", 20),
         ("aten::mm", 5),
     ]
+
+
+def test_times_of_an_operator_add_up_over_all_its_rows():
+    # 120 shapes of `a`, from 1 ms to 120 ms, and 60 other ops of 0.5 ms
+    rows = [{"name": "a", "shapes": f"[{n}]", "total_ms_per_step": float(n)} for n in range(1, 121)]
+    rows += [{"name": f"b{n}", "total_ms_per_step": 0.5} for n in range(60)]
+    run = changed(RESNET, metrics={**RESNET.metrics, "op": tuple(rows)})
+    table = payloads(Report(advisor_version="1", runs=(run,)))["run-1"]["tables"]["operators"]
+    time = table["columns"].index("total_ms_per_step")
+    assert sum(row[time] for row in table["rows"] if row[0] == "a") == 7260
+    assert sum(row[time] for row in table["rows"]) == 7290
+    assert len(table["rows"]) == 101
+    assert table["rows"][-1][0] == "others"
