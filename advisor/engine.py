@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from advisor import __version__, excerpts, metrics
 from advisor.analysis.device.selection import select_steps
+from advisor.analysis.job.job import job_of
 from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
 from advisor.inputs import ncu
 from advisor.inputs.discover import Recording, Rejected, discover, is_report
@@ -206,13 +207,14 @@ def _steps(ranks: Sequence[Profile], broken: Sequence[Unreadable]) -> int | None
     return max(steps, default=0) if all(steps) and all(file.is_empty for file in broken) else None
 
 
-def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, Any]:
-    """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding.
+def excerpt(path: str, key: str, options: Options | None = None, *, all_ranks: bool = False) -> dict[str, Any]:
+    """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding, on its ranks.
 
     Args:
         path: A file, a folder or a URL.
         key: The finding, by its rule's name.
         options: As for `check`.
+        all_ranks: Whether to show all ranks of the job, and not only those of the finding.
 
     Raises:
         ReadError: there is no readable run, or more than one.
@@ -220,6 +222,8 @@ def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, An
     """
     options = options or Options()
     profile = read(path, options)
+    if not (profile.device_ops.height or profile.host_ops.height):
+        raise UsageError(f"{path}: a log of collectives has no timeline; give a profile of the job")
     book = rule_book(options.config)
     measurements = metrics.measure(select_steps(profile, options.steps), selected(book.values()))
     findings = judge(measured_run(measurements.of_kind(options.workload)), book, {}).findings
@@ -229,7 +233,11 @@ def excerpt(path: str, key: str, options: Options | None = None) -> dict[str, An
         hint = did_you_mean(key, keys)
         raise UsageError(f"--finding {key}: no such finding in {path}, which has {', '.join(keys) or 'none'}{hint}")
     worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
-    return excerpts.excerpt(profile, measurements.selection.of(worker), findings, finding)
+    others = measurements.workers if all_ranks else finding.scope.workers
+    job = job_of([rank for part in measurements.parts for rank in part.ranks])
+    ahead_ns = {rank.worker: int(ns) for rank, ns in zip(job.ranks, job.clock.offsets_ns, strict=True)}
+    views = [measurements.selection.of(each) for each in dict.fromkeys([worker, *others])]
+    return excerpts.excerpt(profile, views, findings, finding, ahead_ns)
 
 
 def _failed(recording: Recording, kind: str) -> tuple[list[Run], list[Unreadable]]:

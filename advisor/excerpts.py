@@ -1,7 +1,7 @@
-"""A small Chrome trace of the part of a recording that shows a finding, for Perfetto and chrome://tracing."""
+"""A small Chrome trace of the part of a recording that shows a finding, of one rank or of many on one clock."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -11,46 +11,78 @@ from advisor.inputs.secrets import masked_text
 from advisor.model.finding import Finding
 from advisor.model.profile import END_NS, Profile
 from advisor.text import one_line
+from advisor.text import rank as rank_name
 
 MOST_EVENTS: Final = 100_000  # the longest; what opens quickly in a viewer
 _AROUND: Final = 2  # lengths of a place to show on both sides of it where no step encloses it
 _LEAST_NS: Final = 1_000_000
 _LONGEST: Final = 1000  # characters of a text
-_FINDINGS_PID: Final = 1_000_000  # a number that no device and no host process of the excerpt bears
 _HOST_PID: Final = 1000
+_PIDS: Final = 2000  # of one rank: its devices, and its host
+_FINDINGS_PID: Final = 1 << 30  # a number that no device and no host process of the excerpt has
 _MOST_TID: Final = 1 << 31
 
 Event = Mapping[str, Any]
 
 
-def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], subject: Finding) -> dict[str, Any]:
+class _Rank(NamedTuple):
+    """What one rank did in the window, on the clock of the one that the finding speaks of."""
+
+    worker: int
+    label: str  # before the names of its processes; empty where there is one rank
+    first_pid: int
+    ahead_ns: int  # of that clock is its own
+    device: pl.DataFrame
+    host: pl.DataFrame
+    tids: Mapping[int, int]
+
+    @property
+    def host_pid(self) -> int:
+        return self.first_pid + _HOST_PID
+
+
+def excerpt(
+    profile: Profile,
+    views: Sequence[DeviceView],
+    findings: Iterable[Finding],
+    subject: Finding,
+    ahead_ns: Mapping[int, int] | None = None,
+) -> dict[str, Any]:
     """The trace as a JSON object.
 
     The window is the step that holds the first place of the finding; where it names none, the longest used step; where
-    no steps are marked, the place and as much again on both sides. `advisor.note` says where it names no place.
+    no steps are marked, the place and as much again on both sides. `advisor.note` says where it names no place. Other
+    ranks are shown in the same window, on the first one's clock.
 
     Args:
         profile: What was read, with its events.
-        view: The worker and device that the finding speaks of.
+        views: The worker and device that the finding speaks of, and one of each other rank to show.
         findings: All findings of the run: those with a place in the window get a track of their own.
         subject: The finding to show, one of them; the window as a whole where it names no place.
+        ahead_ns: How far each worker's clock is ahead of one that all share; by default they are one.
     """
+    view = views[0]
     start, end = window(view, subject)
-    inside = (pl.col("start_ns") < end) & (start < END_NS)
-    of_worker = pl.col("worker") == view.worker
-    device = profile.device_ops.filter(of_worker, inside)
-    host = profile.host_ops.filter(of_worker, inside)
-    tids = _tids(host)
-    # Perfetto drops what begins before 0, as what runs on from before the window would
-    zero = min([start, *(int(ops["start_ns"].to_numpy().min()) for ops in (device, host) if ops.height)])
-    events = [
-        *_names(device, tids, thread_names(profile.threads.filter(of_worker))),
-        *_findings(findings, subject, view.worker, (start, end), zero),
+    of = ahead_ns or {}
+    ahead = {each.worker: of.get(each.worker, 0) - of.get(view.worker, 0) for each in views}
+    ranks = [
+        _rank(profile, worker, ns, (start, end), at if len(ahead) > 1 else None)
+        for at, (worker, ns) in enumerate(ahead.items())
     ]
-    room = max(0, MOST_EVENTS - device.height)
-    events += _device(device.top_k(MOST_EVENTS, by="dur_ns").sort("start_ns"), zero)
-    events += _host(host.top_k(room, by="dur_ns").sort("start_ns"), tids, zero)
-    events += _flows(device, host, tids, zero)
+    # Perfetto drops what begins before 0, as what runs on from before the window would
+    opened = (int(ops["start_ns"].to_numpy().min()) for rank in ranks for ops in (rank.device, rank.host) if ops.height)
+    zero = min([start, *opened])
+    events = [
+        _meta("process_name", _FINDINGS_PID, "Findings of gpu-advisor"),
+        {"ph": "M", "name": "process_sort_index", "pid": _FINDINGS_PID, "args": {"sort_index": -1}},
+        *_findings(findings, subject, ahead, (start, end), zero),
+    ]
+    for rank in ranks:
+        most = MOST_EVENTS // len(ranks)
+        events += _names(rank, thread_names(profile.threads.filter(pl.col("worker") == rank.worker)))
+        events += _device(rank, most, zero)
+        events += _host(rank, max(0, most - rank.device.height), zero)
+        events += _flows(rank, zero)
     about = {
         "finding": subject.key,
         "worker": view.worker,
@@ -58,9 +90,24 @@ def excerpt(profile: Profile, view: DeviceView, findings: Iterable[Finding], sub
         "dur_ns": end - start,
         "ts": _us(start - zero),
     }
+    if len(ranks) > 1:
+        about["workers"] = [*ahead]
     if not any(place.worker == view.worker for place in subject.where):
         about["note"] = f"{subject.key} names no place in the recording; shown is {_instead(view)}"
     return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": about}
+
+
+def _rank(profile: Profile, worker: int, ahead_ns: int, span: tuple[int, int], place: int | None) -> _Rank:
+    """What a rank did in the window; `place` is its place among several, None where it is alone."""
+    start, end = span
+    device, host = (
+        ops.filter(pl.col("worker") == worker)
+        .with_columns(pl.col("start_ns") - ahead_ns)
+        .filter(pl.col("start_ns") < end, start < END_NS)
+        for ops in (profile.device_ops, profile.host_ops)
+    )
+    label = "" if place is None else f"{rank_name(worker)}, "
+    return _Rank(worker, label, (place or 0) * _PIDS, ahead_ns, device, host, _tids(host))
 
 
 def _instead(view: DeviceView) -> str:
@@ -107,28 +154,23 @@ def _tids(host: pl.DataFrame) -> dict[int, int]:
     return {thread: thread if 0 <= thread < _MOST_TID else place for place, thread in enumerate(threads, 1)}
 
 
-def _names(device: pl.DataFrame, tids: Mapping[int, int], titles: Mapping[int, str]) -> Iterator[Event]:
-    yield _meta("process_name", _FINDINGS_PID, "Findings of gpu-advisor")
-    yield {"ph": "M", "name": "process_sort_index", "pid": _FINDINGS_PID, "args": {"sort_index": -1}}
-    for gpu, stream in device.select("device", "stream").unique().sort("device", "stream").rows():
-        yield _meta("process_name", gpu, f"GPU {gpu}")
-        yield _meta("thread_name", gpu, f"stream {stream}", stream or 0)
-    yield _meta("process_name", _HOST_PID, "host")
-    for thread, tid in tids.items():
-        yield _meta("thread_name", _HOST_PID, _safe(titles.get(thread, f"thread {thread}")), tid)
+def _names(rank: _Rank, titles: Mapping[int, str]) -> Iterator[Event]:
+    for gpu, stream in rank.device.select("device", "stream").unique().sort("device", "stream").rows():
+        yield _meta("process_name", rank.first_pid + gpu, f"{rank.label}GPU {gpu}")
+        yield _meta("thread_name", rank.first_pid + gpu, f"stream {stream}", stream or 0)
+    yield _meta("process_name", rank.host_pid, f"{rank.label}host")
+    for thread, tid in rank.tids.items():
+        yield _meta("thread_name", rank.host_pid, _safe(titles.get(thread, f"thread {thread}")), tid)
 
 
 def _findings(
-    findings: Iterable[Finding], subject: Finding, worker: int, span: tuple[int, int], zero: int
+    findings: Iterable[Finding], subject: Finding, ahead_ns: Mapping[int, int], span: tuple[int, int], zero: int
 ) -> Iterator[Event]:
     """A track for each finding with a place in the window; one that names none is drawn over the whole of it."""
     start, end = span
     for row, finding in enumerate(findings):
-        places = [
-            (p.start_ns, p.dur_ns)
-            for p in finding.where
-            if p.worker == worker and p.start_ns < end and p.start_ns + p.dur_ns > start
-        ]
+        times = ((p.start_ns - ahead_ns[p.worker], p.dur_ns) for p in finding.where if p.worker in ahead_ns)
+        places = [(at, dur) for at, dur in times if at < end and at + dur > start]
         if not places and finding.key == subject.key:
             places = [(start, end - start)]
         if places:
@@ -146,20 +188,22 @@ def _findings(
             }
 
 
-def _device(ops: pl.DataFrame, zero: int) -> Iterator[Event]:
+def _device(rank: _Rank, most: int, zero: int) -> Iterator[Event]:
+    ops = rank.device.top_k(most, by="dur_ns").sort("start_ns")
     columns = ("device", "stream", "kind", "name", "start_ns", "dur_ns", "bytes", "grid", "block")
     for gpu, stream, kind, name, at, dur, size, grid, block in ops.select(columns).iter_rows():
         facts = {"bytes": size, "grid": grid, "block": block}
         args = {key: value for key, value in facts.items() if value is not None}
-        yield _complete(gpu, stream or 0, kind, name, at - zero, dur, args)
+        yield _complete(rank.first_pid + gpu, stream or 0, kind, name, at - zero, dur, args)
 
 
-def _host(ops: pl.DataFrame, tids: Mapping[int, int], zero: int) -> Iterator[Event]:
+def _host(rank: _Rank, most: int, zero: int) -> Iterator[Event]:
+    ops = rank.host.top_k(most, by="dur_ns").sort("start_ns")
     for thread, kind, name, at, dur, shapes in ops.select(
         "thread", "kind", "name", "start_ns", "dur_ns", "shapes"
     ).iter_rows():
         args = {} if shapes is None else {"Input Dims": _safe(shapes)}
-        yield _complete(_HOST_PID, tids.get(thread, 0), kind, name, at - zero, dur, args)
+        yield _complete(rank.host_pid, rank.tids.get(thread, 0), kind, name, at - zero, dur, args)
 
 
 def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
@@ -169,13 +213,13 @@ def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
     return {"ph": "X", "cat": kind, "name": text, "pid": pid, "tid": tid, "ts": _us(at), "dur": _us(dur), "args": args}
 
 
-def _flows(device: pl.DataFrame, host: pl.DataFrame, tids: Mapping[int, int], zero: int) -> Iterator[Event]:
+def _flows(rank: _Rank, zero: int) -> Iterator[Event]:
     """An arrow from each launch to what it launched."""
-    calls = host.select(launch="id", thread="thread", called_ns="start_ns")
-    launched = device.drop_nulls("launch").join(calls, on="launch")
+    calls = rank.host.select(launch="id", thread="thread", called_ns="start_ns")
+    launched = rank.device.drop_nulls("launch").join(calls, on="launch")
     for number, thread, called, gpu, stream, at in launched.select(
         "id", "thread", "called_ns", "device", "stream", "start_ns"
     ).iter_rows():
         flow = {"cat": "launch", "name": "launch", "id": number}
-        yield {"ph": "s", **flow, "pid": _HOST_PID, "tid": tids.get(thread, 0), "ts": _us(called - zero)}
-        yield {"ph": "f", "bp": "e", **flow, "pid": gpu, "tid": stream or 0, "ts": _us(at - zero)}
+        yield {"ph": "s", **flow, "pid": rank.host_pid, "tid": rank.tids.get(thread, 0), "ts": _us(called - zero)}
+        yield {"ph": "f", "bp": "e", **flow, "pid": rank.first_pid + gpu, "tid": stream or 0, "ts": _us(at - zero)}

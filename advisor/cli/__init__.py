@@ -185,6 +185,9 @@ def excerpt(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
     finding: Annotated[str, typer.Option("--finding", metavar="KEY", help="The finding to show, as `check` names it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
+    all_ranks: Annotated[
+        bool, typer.Option("--all-ranks", help="Show all ranks of the job, and not only those of the finding.")
+    ] = False,
     steps: Steps = "steady",
     step_range: StepRange = None,
     config: ConfigPath = None,
@@ -192,7 +195,7 @@ def excerpt(
 ) -> None:
     """Cut the place of a finding out of a recording.
 
-    Perfetto and chrome://tracing show what it writes.
+    Perfetto and chrome://tracing show what it writes. The ranks of a job are on one clock.
     """
     import gzip
     import json
@@ -204,7 +207,7 @@ def excerpt(
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
     options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
-    content = cut(path, finding, options)
+    content = cut(path, finding, options, all_ranks=all_ranks)
     trace = json.dumps(content, separators=(",", ":")).encode()
     write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
     if note := content["advisor"].get("note"):

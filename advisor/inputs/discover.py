@@ -37,7 +37,9 @@ class Rejected:
     others: tuple[str, ...] = ()
 
 
-_READABLE: Final = dict.fromkeys(kind.reads for kind in sorted(FORMATS, key=lambda kind: kind.name) if kind.reads)
+_READABLE: Final = dict.fromkeys(
+    kind.reads for kind in sorted(FORMATS, key=lambda kind: (not kind.own, kind.name)) if kind.reads
+)
 _READS: Final = f"this version reads {', '.join([*_READABLE][:-1])} and {[*_READABLE][-1]}"
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _EXPORTED: Final = "its export beside it is read instead"

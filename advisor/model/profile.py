@@ -103,6 +103,7 @@ class Profile:
     device_ops: pl.DataFrame
     host_ops: pl.DataFrame
     collectives: pl.DataFrame
+    collective_log: pl.DataFrame
     allocations: pl.DataFrame
     threads: pl.DataFrame
     os_calls: pl.DataFrame

@@ -12,6 +12,7 @@ from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
 from advisor.present.actions import MOST, actions
 from advisor.present.charts import charts
+from advisor.present.communicators import communicators
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
 from advisor.present.next_recording import answered, recording
@@ -122,6 +123,7 @@ def _article(run: Run, number: int) -> doc.Article:
         _parts(run),
         phases(run),
         _ranks(run),
+        communicators(run),
         _timeline(run),
         *_charts(run),
         loading(run, _widgets(run, ("loading",))),

@@ -68,7 +68,7 @@ def test_the_excerpt_holds_what_ran_the_launches_and_the_findings(findings):
 
 def test_a_finding_without_places_is_drawn_over_the_whole_window(findings, view):
     shown = findings[0].model_copy(update={"where": ()})
-    trace = cut(read(str(FIXTURE)), view, [shown, *findings[1:]], shown)
+    trace = cut(read(str(FIXTURE)), [view], [shown, *findings[1:]], shown)
     drawn = [(e["ts"], e["dur"]) for e in trace["traceEvents"] if e.get("cat") == "finding" and e["tid"] == 0]
     assert drawn == [(trace["advisor"]["ts"], trace["advisor"]["dur_ns"] / 1e3)]
     assert trace["advisor"]["note"].startswith(f"{shown.key} names no place in the recording")
@@ -86,7 +86,7 @@ def test_threads_bear_their_names_and_numbers_that_viewers_can_tell(findings, vi
         host_ops=profile.host_ops.with_columns(thread=pl.lit(-(2**62), pl.Int64)),
         threads=table("threads", {"worker": [0], "thread": [-(2**62)], "name": ["tf_Compute"]}),
     )
-    names = [threads(cut(made, view, findings, findings[0])) for made in (profile, hashed)]
+    names = [threads(cut(made, [view], findings, findings[0])) for made in (profile, hashed)]
     assert names[0]
     assert names == [{thread: f"thread {thread}" for thread in names[0]}, {1: "tf_Compute"}]
 
@@ -96,3 +96,53 @@ def threads(trace: dict[str, Any]) -> dict[int, str]:
     ran = {e["tid"] for e in trace["traceEvents"] if e["pid"] == 1000 and e["ph"] == "X"}
     assert ran <= {e["tid"] for e in named}
     return {e["tid"]: e["args"]["name"] for e in named}
+
+
+RANKS = Path(__file__).parents[2] / "fixtures" / "simulated-ranks-slow-rank-a100"
+
+
+@pytest.fixture(scope="module")
+def job():
+    return read(str(RANKS))
+
+
+def names_of(trace: dict[str, Any]) -> dict[int, str]:
+    return {event["pid"]: event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"}
+
+
+def test_all_ranks_of_a_job_are_processes_of_one_timeline():
+    (run,) = check([str(RANKS)]).runs
+    key = run.findings[0].key
+    ranks = [worker.worker for worker in run.source.workers]
+    trace = excerpt(str(RANKS), key, all_ranks=True)
+    assert sorted(trace["advisor"]["workers"]) == ranks
+    hosts = sorted(name for name in names_of(trace).values() if name.endswith("host"))
+    assert hosts == [f"rank {rank}, host" for rank in ranks]
+    drawn = {event["pid"] for event in trace["traceEvents"] if event["ph"] == "X"}
+    assert drawn == {*names_of(trace)}
+
+
+def test_ranks_whose_clocks_differ_are_shown_on_the_first_ones(job, findings):
+    of_all = [view for view in select_steps(job).views if view.device is not None]
+    subject = findings[0].model_copy(update={"where": ()})
+    late = {name: getattr(job, name) for name in ("device_ops", "host_ops")}
+    shifted = {
+        name: rows.with_columns(pl.col("start_ns") + pl.when(pl.col("worker") == 1).then(10**9).otherwise(0))
+        for name, rows in late.items()
+    }
+    together = cut(job, of_all, [subject], subject)
+    apart = cut(replace(job, **shifted), of_all, [subject], subject, {1: 10**9})
+    assert apart == together
+
+
+def test_each_rank_has_its_share_of_the_events(job, findings, monkeypatch):
+    views = [view for view in select_steps(job).views if view.device is not None]
+    subject = findings[0].model_copy(update={"where": ()})
+    monkeypatch.setattr("advisor.excerpts.MOST_EVENTS", 10 * len(views))
+    counted = [event["pid"] for event in cut(job, views, [subject], subject)["traceEvents"] if "dur" in event]
+    assert all(counted.count(pid) <= 10 for pid in {*counted})
+
+
+def test_a_log_of_collectives_has_no_timeline():
+    with pytest.raises(UsageError, match="has no timeline"):
+        excerpt(str(RANKS.parent / "nccl-inspector"), "late-rank-in-log")

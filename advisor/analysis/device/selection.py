@@ -18,7 +18,7 @@ from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEV
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, Profile, matches, rows_where
+from advisor.model.profile import END_NS, Profile, matches, rows_where, table
 from advisor.vocabulary.limits import BACKLOG_NS, THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
@@ -70,7 +70,24 @@ def _steps_or_recordings(profile: Profile) -> pl.DataFrame:
     steps = profile.steps
     if not at_work <= {*steps["worker"].unique()}:
         steps = pl.concat([steps, _recordings(profile).join(steps, on="worker", how="anti")])
-    return _on_launched_devices(steps, profile)
+    steps = _on_launched_devices(steps, profile)
+    return pl.concat([steps, _logs(profile).join(steps, on="worker", how="anti")])
+
+
+def _logs(profile: Profile) -> pl.DataFrame:
+    """The length of each worker's log of collectives: no step that can be used, for nothing else is known."""
+    first, last = pl.min("called_ns").fill_null(0), pl.max("called_ns").fill_null(0)
+    windows = profile.collective_log.group_by("worker", maintain_order=True).agg(start_ns=first, dur_ns=last - first)
+    return table(
+        "steps",
+        windows.with_columns(
+            step=0,
+            name=pl.lit("whole log"),
+            host_start_ns="start_ns",
+            host_dur_ns="dur_ns",
+            incomplete=pl.lit("only_collectives"),
+        ),
+    )
 
 
 def _on_launched_devices(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
@@ -124,6 +141,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         host=rows_where(profile.host_ops, pl.col("worker") == worker),
         allocations=profile.allocations.filter(of_device),
         collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),
+        collective_log=rows_where(profile.collective_log, pl.col("worker") == worker),
         threads=rows_where(profile.threads, possibly),
         os_calls=rows_where(profile.os_calls, possibly),
         off_cpu=rows_where(profile.off_cpu, possibly),

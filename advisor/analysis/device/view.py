@@ -70,6 +70,7 @@ class DeviceView:
     host: pl.DataFrame
     allocations: pl.DataFrame
     collectives: pl.DataFrame
+    collective_log: pl.DataFrame
     threads: pl.DataFrame
     os_calls: pl.DataFrame
     off_cpu: pl.DataFrame

@@ -1,4 +1,4 @@
-"""What kind of work a recording shows: training, inference, serving, the capture of graphs, or one kernel repeated."""
+"""What kind of work a recording shows: training, inference, serving, capture of graphs, one kernel repeated, a log."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ _ONE_KERNEL: Final = 0.95  # of the kernel time
 _FEWEST_RUNS: Final = 3
 _MOST_KERNELS: Final = 3
 _CAPTURING: Final = 0.5  # of the host's time
-_ALONE: Final = ("capture", "benchmark", "inference")
+_ALONE: Final = ("capture", "benchmark", "inference", "collectives")
 """Kinds that are named only where no sign of training or serving is; capture hides even those."""
 
 
@@ -36,7 +36,7 @@ class Sign(NamedTuple):
 def signs(view: DeviceView) -> list[Sign]:
     """Every sign of a kind of work in the recording, those of the likeliest kind first."""
     by_name = list(_by_name(view))
-    kinds = _kinds([*_captures(view), *by_name, *_repetitions(view), *_forward_only(view)])
+    kinds = _kinds([*_logged(view), *_captures(view), *by_name, *_repetitions(view), *_forward_only(view)])
     return [sign for kind in dict.fromkeys(sign.kind for sign in kinds) for sign in kinds if sign.kind == kind]
 
 
@@ -65,6 +65,12 @@ def _by_name(view: DeviceView) -> Iterator[Sign]:
         names = names_of[whose]
         if (example := names.filter(names.str.contains(pattern)).min()) is not None:
             yield Sign(kind, code, str(example))
+
+
+def _logged(view: DeviceView) -> Iterator[Sign]:
+    """Where collectives were logged, and nothing else was recorded."""
+    if view.collective_log.height and not (view.host.height or view.ops.height):
+        yield Sign("collectives", "collective_log", str(view.collective_log["op"].drop_nulls().first() or ""))
 
 
 def _captures(view: DeviceView) -> Iterator[Sign]:

@@ -1,7 +1,7 @@
 """What the other ranks of a job need to know of one: small tables that stay when a rank's own events are let go."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -64,6 +64,9 @@ class Rank:
     peer_waits: Intervals = EMPTY  # when its device waits for another of its process
     used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
     workless: Workless = NO_SAMPLE  # ops that show whether its threads had a CPU
+    log: pl.DataFrame = field(
+        default_factory=pl.DataFrame
+    )  # its collectives, as `collective_log` of a profile has them
     trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
 
     @property
@@ -90,6 +93,7 @@ def rank_of(view: DeviceView) -> Rank:
         kernels=_kernels(view),
         peer_waits=_peer_waits(view),
         workless=view.once(workless),
+        log=view.collective_log.with_columns(pl.col("op").cast(pl.String)),
         trains=trains(view),
     )
 

@@ -77,9 +77,26 @@ _KINETO: Final = Format(
     splits=True,
     tells_ranks=True,
 )
+_FLIGHT_RECORDER: Final = Format(
+    "flight_recorder",
+    "a dump of PyTorch's Flight Recorder",
+    shared=(*"0123456789", ".pkl", ".pickle", ".json"),  # `nccl_trace_rank_7`
+    sign=rb'\A(?:\x80.\}(?s:.){1,9}(?:version|entries|pg_config)|\s*\{(?s:.)*"(?:comm_lib_version|collective_seq_id)"\s*:)',
+    reads="dumps of PyTorch's Flight Recorder (nccl_trace_rank_*, as pickle or JSON)",
+    memory_per_byte=12.0,
+)
+_NCCL_INSPECTOR: Final = Format(
+    "nccl_inspector",
+    "a log of NCCL's Inspector",
+    shared=(".log",),
+    sign=rb'"inspector_output_format_version"',
+    reads="logs of NCCL's Inspector (HOST-pid*.log)",
+    memory_per_byte=6.0,
+    any_program=True,
+)
 _MEMORY: Final = Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"))
 
-FORMATS: Final = (_VIEWER, _KINETO, _XPLANE, _NSYS, _MEMORY)
+FORMATS: Final = (_VIEWER, _KINETO, _XPLANE, _NSYS, _FLIGHT_RECORDER, _NCCL_INSPECTOR, _MEMORY)
 """The first whose sign matches wins: the viewer data of TensorFlow and JAX are Chrome traces too."""
 
 

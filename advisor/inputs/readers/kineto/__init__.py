@@ -20,13 +20,14 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.names.dtypes import DTYPE_BYTES
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers import lacks
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header, is_on, options, software
 from advisor.inputs.readers.kineto.host import checked, outsiders, with_file_reads
-from advisor.inputs.readers.kineto.names import DTYPE_BYTES, FETCH, NEXT_DATA, copy_kind, copy_memory
+from advisor.inputs.readers.kineto.names import FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import LAUNCHING, notes, with_requests

@@ -11,7 +11,6 @@ _WRITTEN: Final = table(__file__, "names")
 DEVICE_CATEGORIES: Final[dict[str, str]] = _WRITTEN["device"]
 HOST_CATEGORIES: Final[dict[str, str]] = _WRITTEN["host"]
 LEFT_OUT_CATEGORIES: Final[frozenset[str]] = frozenset(_WRITTEN["left_out"])
-DTYPE_BYTES: Final[dict[str, int]] = _WRITTEN["dtype_bytes"]
 NEXT_DATA: Final = r"(?:^|/)torch/utils/data/dataloader\.py\(\d+\): _next_data$"
 FETCH: Final = r"(?:^|/)torch/utils/data/_utils/fetch\.py\(\d+\): fetch$"
 """Functions of PyTorch's DataLoader: asked for a batch; loads it in the same process, where there are no workers."""

@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 from advisor.inputs.names.calls import host_kinds
-from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, DTYPE_BYTES, HOST_CATEGORIES, copy_kind, copy_memory
+from advisor.inputs.names.dtypes import DTYPE_BYTES
+from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, copy_kind, copy_memory
 
 
 def refined(started_as: str, name: str) -> str:

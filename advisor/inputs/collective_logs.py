@@ -1,0 +1,42 @@
+"""What the logs of collectives that run beside a job, without a profiler, have in common."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import IO, Annotated, Any, Final, TypeAlias
+
+import msgspec
+import polars as pl
+
+from advisor.inputs.names.kernels import collective_op
+from advisor.model.missing import Missing
+from advisor.model.profile import Profile
+from advisor.model.schemas import SCHEMAS
+from advisor.system.file_size import too_large
+from advisor.text import one_line
+
+RankNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 24)]
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]  # of microseconds or bytes, or in a sequence
+Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # in ns since 1970: up to 2116
+_ABSENT: Final = ("steps", "device_ops", "host_ops")
+
+
+def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
+    """All that a file holds.
+
+    Raises:
+        ReadError: It has more than `max_bytes`.
+    """
+    text = source.read(-1 if max_bytes is None else max_bytes + 1)
+    if max_bytes is not None and len(text) > max_bytes:
+        raise too_large(name, max_bytes)
+    return text
+
+
+def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]], profile_format: str) -> Profile:
+    """The profile of a log: rows of the tables `workers` and `collective_log`, the op of each by any name of it."""
+    schema = SCHEMAS["collective_log"] | {"op": pl.String()}
+    safe = [{name: one_line(of) if isinstance(of, str) else of for name, of in call.items()} for call in calls]
+    log = pl.DataFrame(safe, schema=schema, orient="row").with_columns(op=pl.col("op").map_batches(collective_op))
+    tables = {"workers": pl.DataFrame(workers, infer_schema_length=None), "collective_log": log}
+    profile = Profile.of(tables, format=profile_format)
+    return replace(profile, lacks=dict.fromkeys(_ABSENT, Missing("log_of_collectives")))

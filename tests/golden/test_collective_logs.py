@@ -1,0 +1,48 @@
+"""Logs of collectives through a whole check: a real hang of gloo, and made-up lines of NCCL's Inspector."""
+
+import shutil
+
+import pytest
+
+import advisor
+from tests import profiles
+
+FIXTURES = profiles.ROOT / "fixtures"
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_the_report_names_the_rank_that_evaluates_alone(form):
+    (run,) = advisor.check(FIXTURES / "flight-recorder" / form).runs
+    (finding,) = run.findings
+    assert finding.rule == "ranks-missing-in-collective"
+    assert "others wait for rank 2 in broadcast 11 of default_pg" in finding.says
+    assert "3 ranks cannot go on" in finding.says
+    assert ("called at record_hang.py:24" in finding.says) == (form == "pickle")
+
+
+def test_the_report_names_the_rank_that_is_late_and_the_bandwidth_of_each_communicator():
+    (run,) = advisor.check(FIXTURES / "nccl-inspector").runs
+    (finding,) = run.findings
+    assert (finding.rule, finding.scope.workers) == ("late-rank-in-log", (3,))
+    speeds = {(row["group"], row["op"]): row["bus_gbs"] for row in run.metrics["communicator"]}
+    assert speeds == {
+        ("0x7f8c496ae9f661", "all_reduce"): pytest.approx(180, rel=0.01),
+        ("0xe62dedaa97644a", "reduce_scatter"): pytest.approx(160, rel=0.01),
+        ("0x5a1be0c2d3f417", "reduce_scatter"): pytest.approx(160, rel=0.01),
+    }
+
+
+def test_ranks_that_arrive_together_are_no_finding(tmp_path):
+    for log in (FIXTURES / "nccl-inspector").glob("host0-*.log"):
+        shutil.copy(log, tmp_path)
+    (run,) = advisor.check(tmp_path).runs
+    assert not run.findings
+    assert run.verdict == "No problem found."
+
+
+def test_a_log_beside_traces_is_a_run_of_its_own(tmp_path):
+    for path in [*(FIXTURES / "nccl-inspector").iterdir(), *(FIXTURES / "simulated-healthy-a100").glob("*.json*")]:
+        shutil.copy(path, tmp_path)
+    runs = {run.source.format: run for run in advisor.check(tmp_path).runs}
+    assert {*runs} == {"nccl_inspector", "kineto"}
+    assert "several_formats" in {note.code for note in runs["nccl_inspector"].source.notes}

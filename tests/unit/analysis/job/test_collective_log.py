@@ -1,0 +1,84 @@
+"""Whom a hang waits for, and who arrives last, by logs of collectives whose numbers are worked out by hand."""
+
+import pytest
+
+from advisor import metrics
+from advisor.analysis.device.selection import select_steps
+from advisor.analysis.job.collective_log import communicators, hang
+from advisor.analysis.job.job import job_of
+from advisor.inputs.collective_logs import profile_of
+from advisor.model.missing import Missing
+
+WORLD = {"group": "0", "group_name": "default_pg", "ranks": "0,1,2,3", "group_size": 4, "op": "all_reduce"}
+
+
+def job(*calls):
+    """The job of the ranks that made these calls, each as (rank, changed columns)."""
+    ranks = sorted({rank for rank, _ in calls})
+    parts = []
+    for rank in ranks:
+        rows = [{"worker": rank, "sequence": 1, **WORLD, "completed": True} | more for of, more in calls if of == rank]
+        process = {"worker": rank, "rank": rank, "name": f"rank {rank}", "file": f"{rank}"}
+        parts.append(metrics.measure_part(select_steps(profile_of([process], rows, "flight_recorder"))))
+    return job_of([rank for part in parts for rank in part.ranks])
+
+
+def all_of(ranks=range(4), **columns):
+    return [(rank, columns) for rank in ranks]
+
+
+def test_the_rank_that_has_not_called_what_the_others_are_in():
+    stuck = hang(job(*all_of(line="train.py:3"), *all_of([0, 1, 3], sequence=2, completed=False, line="train.py:9")))
+    assert (stuck.op, stuck.sequence, stuck.group_name, stuck.line) == ("all_reduce", 2, "default_pg", "train.py:9")
+    assert (stuck.waiting, stuck.absent, stuck.elsewhere, stuck.unlogged) == ([0, 1, 3], [2], [], [])
+    assert stuck.last_calls == ["rank 2 has left all_reduce 1 of default_pg (train.py:3)"]
+
+
+def test_a_rank_that_calls_another_collective_in_its_place():
+    calls = [*all_of([0, 1, 3], completed=False), (2, {"op": "broadcast", "completed": False})]
+    stuck = hang(job(*calls))
+    assert (stuck.waiting, stuck.missing, stuck.elsewhere) == ([0, 1, 3], [2], [2])
+    assert stuck.last_calls == ["rank 2 is in broadcast 1 of default_pg"]
+
+
+def test_a_rank_without_a_log_is_missing_where_most_wait_and_not_where_one_log_is_all_there_is():
+    assert hang(job(*all_of([0, 1, 3], completed=False))).unlogged == [2]
+    assert hang(job(*all_of([0], completed=False))) == Missing("no_rank_missing")
+
+
+def test_of_hangs_that_wait_for_each_other_the_first_cause_counts():
+    pair = {"group": "1", "group_name": "tp", "ranks": "2,3", "group_size": 2}
+    calls = [*all_of(), *all_of([0, 1], sequence=2, completed=False), (2, pair), (3, pair)]
+    calls += [(2, pair | {"sequence": 2, "completed": False})]  # rank 2 waits for rank 3, the others for both
+    stuck = hang(job(*calls))
+    assert (stuck.group_name, stuck.missing, stuck.waiting) == ("default_pg", [2, 3], [0, 1, 2])
+    calls += [(3, {"sequence": 2, "completed": False})]  # rank 3 waits for rank 2, which waits for it: a cycle
+    assert hang(job(*calls)).waiting == [0, 1, 2, 3]
+
+
+def test_a_job_that_goes_on_hangs_nowhere():
+    started = all_of(sequence=2, completed=False)  # the devices are at it; rank 1's host is ahead
+    assert hang(job(*all_of(), *started, (1, {"sequence": 3, "completed": False}))) == Missing("no_rank_missing")
+    assert hang(job(*all_of(completed=None))) == Missing("progress_not_logged")
+
+
+def test_the_shortest_member_came_last_and_the_rest_is_waiting():
+    took = [
+        (rank, {"sequence": n, "bytes": 1 << 20, "dur_ns": ns}) for n in (1, 2) for rank, ns in ((0, 900), (1, 300))
+    ]
+    (row,) = communicators(job(*took)).to_dicts()
+    assert row == {
+        "group": "default_pg",
+        "op": "all_reduce",
+        "group_size": 4,
+        "calls": 2,
+        "bytes": 1 << 20,
+        "bus_gbs": pytest.approx((1 << 20) * 2 * 3 / 4 / 300),
+        "wait_share": pytest.approx(600 / 1200),
+        "last": 1,
+        "last_share": 1.0,
+    }
+
+
+def test_what_members_leave_one_by_one_and_what_one_rank_logged_shows_no_waiting():
+    assert not communicators(job(*all_of(op="broadcast", dur_ns=5), (0, {"sequence": 2, "dur_ns": 5}))).height

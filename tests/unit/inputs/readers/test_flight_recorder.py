@@ -1,0 +1,133 @@
+"""Dumps of PyTorch's Flight Recorder: real ones of gloo, and ones by hand with the fields of FlightRecorder.hpp."""
+
+import io
+import json
+import os
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.errors import NothingRecorded, ReadError
+from advisor.inputs.readers.flight_recorder import read
+from tests import hostile, profiles
+
+FIXTURE = profiles.ROOT / "fixtures/flight-recorder"
+REAL = (FIXTURE / "pickle/nccl_trace_rank_2").read_bytes()
+LIBRARY = {
+    "filename": "/opt/env/site-packages/torch/distributed/distributed_c10d.py",
+    "line": 3245,
+    "name": "all_reduce",
+}
+OWN = {"filename": "/home/me/train.py", "line": 41, "name": "train_step"}
+
+
+def entry(**fields):
+    plain = {"process_group": ("0", "default_pg"), "collective_seq_id": 1, "profiling_name": "nccl:all_reduce"}
+    return plain | {"state": "completed"} | fields
+
+
+def dump(*entries, **fields):
+    return {
+        "version": "2.10",
+        "pg_config": {"0": {"name": "0", "desc": "", "ranks": "[0, 1]"}},
+        "entries": [*entries],
+    } | fields
+
+
+def log(document, worker=0):
+    return read(io.BytesIO(pickle.dumps(document, protocol=2)), "dump", worker).collective_log
+
+
+def test_a_call_with_its_group_its_size_its_time_and_the_line_of_the_program():
+    call = entry(
+        time_created_ns=10**18,
+        duration_ms=1.5,
+        input_sizes=[[4, 8]],
+        input_dtypes=["Float"],
+        output_sizes=[[4, 16]],
+        output_dtypes=["Float"],
+        frames=[LIBRARY, OWN],
+    )
+    (row,) = log(dump(call), worker=1).to_dicts()
+    assert row == {
+        "worker": 1,
+        "group": "0",
+        "group_name": "default_pg",
+        "ranks": "0,1",
+        "group_size": 2,
+        "sequence": 1,
+        "op": "all_reduce",
+        "peer": None,
+        "bytes": 4 * 16 * 4,
+        "completed": True,
+        "called_ns": 10**18,
+        "dur_ns": 1_500_000,
+        "line": "train.py:41",
+    }
+
+
+def test_a_message_has_the_number_of_its_kind_and_the_global_rank_at_its_other_end():
+    config = {"5": {"ranks": "[4, 6, 9]", "name": "5", "desc": "pipe"}}
+    sent = entry(process_group=("5", "pipe"), is_p2p=True, p2p_seq_id=7, profiling_name="nccl:send 0->2")
+    (row,) = log(dump(sent, pg_config=config)).to_dicts()
+    assert (row["op"], row["sequence"], row["peer"]) == ("send", 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "completed"),
+    [("started", {}, False), ("scheduled", {}, None), ("scheduled", {"0": {"last_completed_collective": 1}}, True)],
+)
+def test_a_group_that_nobody_watches_is_asked_how_many_it_completed(state, status, completed):
+    assert log(dump(entry(state=state), pg_status=status))["completed"].to_list() == [completed]
+
+
+def test_json_says_the_same_as_the_pickle_but_for_the_lines():
+    forms = [
+        read(io.BytesIO(path.read_bytes()), path.name, 3).collective_log.drop("line")
+        for path in (FIXTURE / "json/nccl_trace_rank_3.json", FIXTURE / "pickle/nccl_trace_rank_3")
+    ]
+    assert forms[0].equals(forms[1])
+
+
+class Command:
+    def __reduce__(self):
+        return os.system, ("touch pwned",)
+
+
+def test_a_pickle_that_would_run_something_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ReadError, match="cannot be read safely: it refers to posix"):
+        log(dump(Command()))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "broken or cut off"),
+        (REAL[:-20], "broken or cut off"),
+        (pickle.dumps([1, 2]), "no dump of PyTorch's Flight Recorder"),
+        (pickle.dumps(dump(entry(collective_seq_id=-1))), "collective_seq_id"),
+        (json.dumps({"traceEvents": []}).encode(), "missing required field"),
+    ],
+)
+def test_what_is_no_dump_is_refused_with_what_is_wrong(data, says):
+    with pytest.raises(ReadError, match=says):
+        read(io.BytesIO(data), "dump")
+
+
+def test_a_dump_without_collectives_says_how_to_have_them():
+    with pytest.raises(NothingRecorded, match="TORCH_FR_BUFFER_SIZE=2000"):
+        log(dump())
+
+
+@given(hostile.places, st.floats(0, 1))
+def test_changed_bytes_are_read_or_refused_in_one_line(places, kept):
+    data = hostile.flipped(REAL, places)[: round(kept * len(REAL))]
+    try:
+        read(io.BytesIO(data), "dump")
+    except ReadError as error:
+        assert str(error).startswith("dump: ")
+        assert "\n" not in str(error)
