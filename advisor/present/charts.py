@@ -13,10 +13,12 @@ from advisor.present.actions import sequence
 from advisor.present.annotated_step import annotated_step
 from advisor.present.ranks import most_awaited, slowest_link
 from advisor.present.source import owner, place_name, rank_name, whose
-from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
+from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, us
 from advisor.vocabulary.parts import PARTS, part_short
 
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
+_MOST_ROWS: Final = 64  # ranks of a heat map: of more, their nodes are shown
+_SLOW_NODES: Final = 4
 _LONGEST: Final = 40  # characters of a rank's name
 _WHY: Final = 200  # characters of a reason
 _CROSS: Final = "\N{MULTIPLICATION X}"
@@ -151,18 +153,57 @@ def _heat(run: Run) -> Chart | None:
     if not rows or len({row["step"] for row in rows}) < 2:  # noqa: PLR2004 - one column is a bar chart
         return None
     column = "own_ms" if all(row.get("own_ms") is not None for row in rows) else "step_ms"
-    labels = _labels(run, {row["rank"]: row["name"] for row in rows})
-    cells = [
-        {"rank": labels[row["rank"]], "place": row["rank"], "step": row["step"], "ms": row[column]} for row in rows
-    ]
     meaning = "time of the rank without its waits" if column == "own_ms" else "length of the step"
-    many = whose(run.source)
+    unit, many = column.replace("_ms", " ms"), whose(run.source)
+    if nodes := _nodes(rows):
+        says = f"Darker is longer: {meaning}, of the {many} of a node that takes longest. A dark row is a slow node."
+        return Chart("heat", "Nodes over the steps", says, {"cells": _by_node(nodes, column), "unit": unit})
     says = (
         f"Darker is longer: {meaning}. A dark row is a slow {many}, a dark column a slow step. The {many} that sets the"
         " pace and the one that the others wait for most are marked: pace, awaited."
     )
-    title = f"{capital(many)}s over the steps"
-    return Chart("heat", title, says, {"cells": cells, "unit": column.replace("_ms", " ms")})
+    return Chart("heat", f"{capital(many)}s over the steps", says, {"cells": _by_rank(run, rows, column), "unit": unit})
+
+
+def _slow_nodes(run: Run) -> Chart | None:
+    """The ranks of the nodes that take longest, where the heat map shows nodes."""
+    if not (heat := _heat(run)) or not (nodes := _nodes(run.metrics["pace"])):
+        return None
+    column = heat.data["unit"].replace(" ms", "_ms")
+    longest = sorted(nodes, key=lambda node: -sum(number(row, column) for row in nodes[node]) / len(nodes[node]))
+    slow = sorted(longest[:_SLOW_NODES], key=[*nodes].index)
+    cells = _by_rank(run, [row for node in slow for row in nodes[node]], column)
+    says = (
+        f"The same of each {whose(run.source)} of the nodes that take longest on average: {listing([*map(str, slow)])}."
+    )
+    return Chart("slow_nodes", "The slowest nodes, rank by rank", says, {"cells": cells, "unit": heat.data["unit"]})
+
+
+def _nodes(rows: Sequence[Row]) -> dict[Value, list[Row]]:
+    """The rows of each node, where there are so many ranks that a map of nodes says more; else none."""
+    if any(row.get("node") is None for row in rows) or len({row["rank"] for row in rows}) <= _MOST_ROWS:
+        return {}
+    return {node: of_node for (node,), of_node in _grouped(rows, "node").items()}
+
+
+def _by_node(nodes: Mapping[Value, list[Row]], column: str) -> list[dict[str, Any]]:
+    """A cell per node and step: its longest rank's."""
+    return [
+        {
+            "rank": one_line(f"node {node}", _LONGEST),
+            "place": place,
+            "step": step,
+            "ms": max(number(row, column) for row in rows),
+        }
+        for place, (node, of_node) in enumerate(nodes.items())
+        for (step,), rows in _grouped(of_node, "step").items()
+    ]
+
+
+def _by_rank(run: Run, rows: Sequence[Row], column: str) -> list[dict[str, Any]]:
+    """A cell per rank and step."""
+    labels = _labels(run, {row["rank"]: row["name"] for row in rows})
+    return [{"rank": labels[row["rank"]], "place": row["rank"], "step": row["step"], "ms": row[column]} for row in rows]
 
 
 def _waits(run: Run) -> Chart | None:
@@ -360,6 +401,7 @@ _CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (
     _steps,
     _ranks,
     _heat,
+    _slow_nodes,
     _waits,
     _bandwidth,
     _loading,

@@ -238,7 +238,7 @@ def track_label(track: Track) -> str:
 def _charts(run: Run) -> Iterator[doc.Section]:
     """The charts of ranks, communication and memory, with what memory was in use for."""
     many = f"{whose(run.source)}s"
-    about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication"}
+    about = {"ranks": many, "heat": many, "slow_nodes": many, "waits": "communication", "bandwidth": "communication"}
     about |= {"roof": "kernels", "use": "use over time", "memory": "memory"}
     widgets = _widgets(run, about)
     if not widgets:

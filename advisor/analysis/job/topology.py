@@ -127,6 +127,13 @@ def coordinates(job: Job) -> Coordinates:
     return {dimension: of_rank for dimension, of_rank in known.items() if len(set(of_rank.values())) > 1}
 
 
+def node_names(job: Job) -> list[str | None]:
+    """By position, the number of each rank's node or its host's name; None where all are on one, or none is known."""
+    known = job.once(coordinates)
+    nodes = known.get("host") or known.get("node", {})
+    return [str(nodes[rank.worker]) if rank.worker in nodes else None for rank in job.ranks]
+
+
 def _nodes(job: Job) -> _Of:
     """The node of each rank's number: by its host's name, or its number."""
     known = job.once(_machines)

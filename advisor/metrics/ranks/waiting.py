@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import outstanding, typical
-from advisor.analysis.job.topology import pipelines, words
+from advisor.analysis.job.topology import node_names, pipelines, words
 from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -95,14 +95,16 @@ rank("outlier_awaited_ms", _awaited_ms).says(
 def paces(job: Job) -> pl.DataFrame:
     """A row per rank and common step, where there are several ranks.
 
-    Columns: rank (position), name, step, step_ms, own_ms, wait_ms; the last two null where waiting cannot be told.
+    Columns: rank (position), name, node (its number or its host's name, null where all are on one or it is unknown),
+    step, step_ms, own_ms, wait_ms; the last two null where waiting cannot be told.
     """
-    names = pl.Series(job.names, dtype=pl.String)
+    names, nodes = pl.Series(job.names, dtype=pl.String), pl.Series(node_names(job), dtype=pl.String)
     known = pl.lit(len(job.ranks) > 1 and job.missing is None)
     rows = job.pace if len(job.ranks) > 1 else job.pace.clear()
     return rows.select(
         rank="rank",
         name=names.gather(rows["rank"]),
+        node=nodes.gather(rows["rank"]),
         step="step",
         step_ms=pl.col("dur_ns") / 1e6,
         own_ms=pl.when(known).then(pl.col("own_ns") / 1e6),

@@ -67,6 +67,23 @@ def test_the_charts_are_called_after_what_they_show():
     assert {row["rank"] for row in heat.data["cells"]} == {*names[:1], "rank1: awaited", *names[2:]}
 
 
+def test_a_heat_map_of_many_ranks_is_of_nodes_and_the_slowest_show_their_ranks():
+    rows = [
+        {"rank": rank, "name": f"rank {rank}", "node": str(rank // 8), "step": step, "own_ms": 10.0 + (rank == 42)}
+        for rank in range(72)
+        for step in range(2)
+    ]
+    few = [row for row in rows if row["rank"] < 64]
+    known = {chart.name: chart for chart in charts(changed(EIGHT, metrics={**EIGHT.metrics, "pace": rows}))}
+    cells = known["heat"].data["cells"]
+    assert [(cell["rank"], cell["step"]) for cell in cells] == [(f"node {n}", s) for n in range(9) for s in range(2)]
+    assert {cell["rank"] for cell in cells if cell["ms"] == 11} == {"node 5"}
+    assert {cell["place"] for cell in known["slow_nodes"].data["cells"]} == {*range(24), *range(40, 48)}
+    assert known["slow_nodes"].says.endswith("of the nodes that take longest on average: 0, 1, 2 and 5.")
+    named = {chart.name: chart for chart in charts(changed(EIGHT, metrics={**EIGHT.metrics, "pace": few}))}
+    assert len(named["heat"].data["cells"]) == len(few) and "slow_nodes" not in named
+
+
 def test_several_articles_have_an_overview_and_one_stands_for_itself():
     assert document(SAMPLES["several"]).is_several
     assert document(SAMPLES["resnet"]).title == document(SAMPLES["resnet"]).articles[0].headline
