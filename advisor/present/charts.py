@@ -173,9 +173,8 @@ def _slow_nodes(run: Run) -> Chart | None:
     longest = sorted(nodes, key=lambda node: -sum(number(row, column) for row in nodes[node]) / len(nodes[node]))
     slow = sorted(longest[:_SLOW_NODES], key=[*nodes].index)
     cells = _by_rank(run, [row for node in slow for row in nodes[node]], column)
-    says = (
-        f"The same of each {whose(run.source)} of the nodes that take longest on average: {listing([*map(str, slow)])}."
-    )
+    names = listing([*map(str, slow)])
+    says = f"The same of each {whose(run.source)} of the nodes that take longest on average: {names}."
     return Chart("slow_nodes", "The slowest nodes, rank by rank", says, {"cells": cells, "unit": heat.data["unit"]})
 
 
