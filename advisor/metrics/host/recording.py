@@ -98,8 +98,8 @@ _MOST_LINES: Final = 3
 _LITTLE: Final = 0.02
 _RECORDED: Final = 0.5
 _BLOCKS: Final = 4
-_OF_WAITS: Final = 1 / 3
-_WITH_CACHES: Final = 1.2
+_REPAIR: Final = 0.2  # of the line: what its repair may need in another way
+_WITH_CACHES: Final = 0.15  # of the rest of the step on a CPU: what that gets shorter with caches for itself
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -138,26 +138,24 @@ def _fix(view: DeviceView) -> str:
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
     """What is saved without the line, in ms: less and more twice the error; of recorded calls half, or all.
 
-    The error has that of the samples, and what another hour may bring. The line takes room in caches from the
-    rest of the step, which is shorter without it. To record Python's calls makes them longer.
+    The error has that of the samples, and how the step differs between blocks of steps. On a CPU the line takes room in
+    caches from the rest of the step. To record Python's calls makes them longer.
     """
     share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * long_factor(view)
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms
     error = _SIGMAS * hypot(sqrt(share * (1 - share) / samples), share * view.once(_unsteadiness))
-    return max(0.0, share - error) * step_ms, min(1.0, _WITH_CACHES * share + error) * step_ms
+    rest = _WITH_CACHES * (1 - share) if view.device is None else 0.0
+    return max(0.0, (1 - _REPAIR) * share - error) * step_ms, min(1.0, share + rest + error) * step_ms
 
 
 def _unsteadiness(view: DeviceView) -> float:
-    """The relative error of a line's time from one hour to another, as far as blocks of steps and waits show it."""
-    delay_ms, pace_ms = view.process.get("unprofiled_delay_ms") or 0.0, view.process.get("pace_ms") or ()
+    """How blocks of steps differ: the standard deviation of their medians / the mean; 0 where that is unknown."""
+    pace_ms = view.process.get("pace_ms") or ()
     ends_ms = [ms for ms in (view.process.get("before_ms"), view.process.get("after_ms")) if ms]
     blocks_ms = [*ends_ms, *(float(np.median(block)) for block in np.array_split(pace_ms, _BLOCKS) if len(block))]
-    if not ends_ms:
-        return 0.0
-    waits = delay_ms / (delay_ms + float(np.mean(ends_ms)))
-    return hypot(float(np.std(blocks_ms) / np.mean(blocks_ms)), _OF_WAITS * waits)
+    return float(np.std(blocks_ms) / np.mean(blocks_ms)) if blocks_ms else 0.0
 
 
 def _others(view: DeviceView) -> str:
