@@ -320,8 +320,10 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
     """The store at a path or URL, with options as `key=value`.
 
     Raises:
-        UsageError: an option has no value, or the package for stores is missing.
+        UsageError: the path is no UTF-8, an option has no value, or the package for stores is missing.
     """
+    if uri.encode(errors="replace").decode() != uri:
+        raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")
     try:
         import deltalake  # noqa: F401 - whether it is there
     except ImportError:

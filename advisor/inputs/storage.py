@@ -133,14 +133,14 @@ def tidy(path: str) -> str:
     Raises:
         UsageError: It is empty, or no path.
     """
+    if path.startswith("file://"):
+        path = unquote(path.removeprefix("file://"))
     if not path:
         raise UsageError("an empty path was given; name a file, a folder or a URL")
     if len(path) > _LONGEST_PATH:
         raise UsageError(f"a path of {len(path):,} characters was given; no file has such a name")
     if "\0" in path:
         raise UsageError("a path with a zero byte was given; no file has such a name")
-    if path.startswith("file://"):
-        path = unquote(path.removeprefix("file://"))
     protocol, sign, rest = path.rpartition("://")
     return protocol + sign + (rest.rstrip("/") or rest[:1])
 

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from advisor.cli import app
 from advisor.config import Config
-from advisor.errors import ReadError, StoreError
+from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet import ingest as room
 from advisor.fleet import verify as verifying
 from advisor.fleet.columns import TABLES
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
 from advisor.fleet.show import runs_of
-from advisor.fleet.store import Store, existing
+from advisor.fleet.store import Store, existing, opened
 from advisor.fleet.verify import verify
 from advisor.fleet.weekly import weekly
 from advisor.system import engines
@@ -214,6 +214,11 @@ def test_the_command_says_all_problems_and_ends_with_three(store):
     bad = CliRunner().invoke(app, ["fleet", "verify", store.uri])
     assert isinstance(bad.exception, StoreError)
     assert "its table reports" in bad.output
+
+
+def test_a_store_has_a_path_in_utf_8():
+    with pytest.raises(UsageError, match="must be UTF-8"):
+        opened("a\udcff")
 
 
 def test_no_store_is_no_good_news(tmp_path):

@@ -646,3 +646,8 @@ def test_a_table_that_is_written_anew_in_place_is_another_recording(tmp_path):
     before = stamp(str(table.parent))
     os.utime(table, (4e9, 4e9))  # after the folder, whose own time stays
     assert stamp(str(table.parent)) != before
+
+
+def test_a_zero_byte_may_be_spelt():
+    with pytest.raises(UsageError, match="zero byte"):
+        discover(["file:///tmp/a%00b"])
