@@ -36,6 +36,7 @@ KEPT: Final[dict[str, Callable[[Document], Document | None]]] = {
 """Changes under which a verdict stays what it is."""
 
 WITHHELD: Final[dict[str, Callable[[Document], Document | list[Document] | None]]] = {
+    "10 s of host work in front": styles.host_work_in_front,
     "no annotations": styles.without_annotations,
     "no shapes": styles.without_shapes,
     "no stacks": styles.without_stacks,

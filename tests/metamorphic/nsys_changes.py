@@ -317,6 +317,7 @@ KEPT: Final[dict[str, Callable[[Database], Database | None]]] = {
 """Changes under which a verdict stays what it is."""
 
 WITHHELD: Final[dict[str, Callable[[Database], Database | list[Database] | None]]] = {
+    "10 s of host work in front": _edited(_calls_of_cuda((-10.2, 1e-6))),
     "no annotations": _edited(_without(f"^{_MARKS}$")),
     "no stacks": _edited(_without(_STACKS)),
     "no calls of the system": _edited(_without(_OF_THE_SYSTEM)),

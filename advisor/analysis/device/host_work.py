@@ -59,6 +59,21 @@ def training_ops(view: DeviceView) -> pl.DataFrame:
     return rows_where(view.host, view.once(_trains))
 
 
+def of_process(view: DeviceView) -> pl.Expr:
+    """Whether a row of the operating system is of the worker's process."""
+    return pl.col("pid") == pl.lit(view.process.get("pid"), pl.Int64)
+
+
+def of_training(view: DeviceView) -> pl.Expr:
+    """Whether it is of a thread of `training_ops`."""
+    return of_process(view) & pl.col("thread").is_in(view.once(training_ops)["thread"].unique().implode())
+
+
+def off_cpu(view: DeviceView) -> pl.DataFrame:
+    """When such a thread was on no CPU; empty too where no scheduling was recorded."""
+    return view.off_cpu.filter(of_training(view))
+
+
 def _trains(view: DeviceView) -> pl.Expr:
     """Whether a host op is one of `training_ops`.
 

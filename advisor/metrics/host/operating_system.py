@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
-from advisor.analysis.device.host_work import training_ops
+from advisor.analysis.device.host_work import of_process, of_training, off_cpu
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
@@ -25,10 +25,6 @@ _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
 _STILL_STARVED: Final = 0.5
 
 
-def _of_process(view: DeviceView) -> pl.Expr:
-    return pl.col("pid") == pl.lit(view.process.get("pid"), pl.Int64)
-
-
 def _blocked(view: DeviceView) -> pl.DataFrame:
     """Calls of loading threads that wait for a file or a lock, with what for (`cause`).
 
@@ -43,7 +39,7 @@ def _blocked(view: DeviceView) -> pl.DataFrame:
     causes = view.os_calls.select("name").unique().with_columns(cause=cause).drop_nulls()
     calls = view.os_calls.join(causes, on="name", maintain_order="left")
     asking = view.host.filter(pl.col("kind") == "input")
-    own = calls.filter(_of_process(view), pl.col("thread").is_in(asking["thread"].unique().implode()))
+    own = calls.filter(of_process(view), pl.col("thread").is_in(asking["thread"].unique().implode()))
     loading = own.filter(spent_ns(own, spans(asking)) > 0)
     return pl.concat([calls.join(loaders, on=["pid", "thread"], how="semi"), loading]).unique(maintain_order=True)
 
@@ -93,28 +89,20 @@ of_loaders("loader_blocked_calls", _blocking_calls, unit="text").says(
 )
 
 
-def _off_cpu(view: DeviceView) -> pl.DataFrame:
-    return view.off_cpu.filter(_of_training(view))
-
-
 def _calls(view: DeviceView) -> pl.DataFrame:
-    return view.os_calls.filter(_of_training(view))
-
-
-def _of_training(view: DeviceView) -> pl.Expr:
-    return _of_process(view) & pl.col("thread").is_in(view.once(training_ops)["thread"].unique().implode())
+    return view.os_calls.filter(of_training(view))
 
 
 def _unexplained(view: DeviceView) -> Missing | None:
     """Without states and calls, a thread that waits looks the same as one that gets no CPU."""
-    away = view.once(_off_cpu)
+    away = view.once(off_cpu)
     is_known = away.is_empty() or away["state"].count() or view.once(_calls).height
     return None if is_known else Missing("waiting_unexplained")
 
 
 def _starved(view: DeviceView) -> pl.DataFrame:
     """When a training thread had work and no CPU."""
-    away = view.once(_off_cpu)
+    away = view.once(off_cpu)
     if away["state"].count():
         return away.filter(pl.col("state").cast(pl.String).str.contains(_RUNNABLE))
     waiting = spans(view.once(_calls)) | spans(view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)))

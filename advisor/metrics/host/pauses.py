@@ -8,6 +8,7 @@ from advisor.analysis.device.host_work import (
     between_ops,
     callbacks,
     logging_frames,
+    off_cpu,
     optimizer_work,
     running,
     saving_frames,
@@ -96,6 +97,11 @@ of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(opti
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
     "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
     " / all of them; 0 without such gaps",
+)
+of_stalls("stall_off_cpu_part", lambda view: _part_of_stalls(view, spans(view.once(off_cpu)))).says(
+    "How much of the idle time of over {launch_gap} on end passes while a launching thread is on no CPU.",
+    "host-bound gaps of over {launch_gap} in which a thread that launches or bears steps is off its CPU / all of them; "
+    "0 without such gaps, or where no scheduling was recorded",
 )
 of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
     "moving the host's work out of gaps of over {launch_gap}"

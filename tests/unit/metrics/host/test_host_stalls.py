@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.missing import Missing
-from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
+from tests.tables import kernel, metrics_of, on_host, profile, span, step, values_of, view
 
 host_ops = metrics_of
 stalling = metrics_of
@@ -35,6 +35,16 @@ def test_a_stall_inside_an_optimizer_s_step_is_an_update():
     host = [on_host("annotation", start, end, name=name, thread=2) for name, (start, end) in spans]
     values = metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))
     assert values["stall_update_part"] == pytest.approx(0.5, abs=0.001)
+
+
+def test_a_launching_thread_that_is_on_no_cpu_waits_and_does_not_work():
+    # Of the gaps of 2,076 us, from 25 to 2,101, the thread that launches sleeps 1,038 in one, and another thread in all.
+    worker = [{"worker": 0, "pid": 7}]
+    host = [on_host("annotation", 0, 2110, name="loop", thread=2)]
+    away = [{"worker": 0, "pid": 7, "thread": thread, **span(25, end)} for thread, end in ((2, 1063), (9, 2101))]
+    trace = profile(LATE[:2], host, LATE_STEPS[:1], workers=worker, off_cpu=away)
+    assert metrics_of(view(trace))["stall_off_cpu_part"] == pytest.approx(0.5, abs=0.001)
+    assert metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1], workers=worker)))["stall_off_cpu_part"] == 0
 
 
 def test_without_the_stall_the_next_kernel_follows():
