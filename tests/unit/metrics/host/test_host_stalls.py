@@ -38,7 +38,7 @@ def test_a_stall_inside_an_optimizer_s_step_is_an_update():
 
 
 def test_a_launching_thread_that_is_on_no_cpu_waits_and_does_not_work():
-    # Of the gaps of 2,076 us, from 25 to 2,101, the thread that launches sleeps 1,038 in one, and another thread in all.
+    # Of a gap of 2,076 us, from 25 to 2,101, the thread that launches sleeps 1,038, and another thread all.
     worker = [{"worker": 0, "pid": 7}]
     host = [on_host("annotation", 0, 2110, name="loop", thread=2)]
     away = [{"worker": 0, "pid": 7, "thread": thread, **span(25, end)} for thread, end in ((2, 1063), (9, 2101))]
