@@ -71,7 +71,10 @@ def _unhidden_ms(view: DeviceView) -> Value:
         return pinned_ms
     if is_once(view):
         return EFFICIENCY * float(pinned_ms or 0.0)
-    return view.per_step_ms(min(view.once(_exposed_ns), unhidden_ns(view, copies)))
+    # a program of its own can keep on the device what goes out and comes in again
+    is_own = view.process.get("framework") == "cuda"
+    needed = 1.0 - _round_trip_part(view) if is_own else 1.0
+    return view.per_step_ms(needed * min(view.once(_exposed_ns), unhidden_ns(view, copies)))
 
 
 def _to_host_part(view: DeviceView) -> float:
@@ -143,8 +146,8 @@ measure("pageable_copy_pinned_ms", _pinned_ms).says(
 measure("pageable_copy_unhidden_ms", _unhidden_ms).says(
     "What is left of that time if copies of both directions also run at once, and beside all kernels of other steps.",
     "max over the directions of (sum over the copies of min(copy time, bytes / (0.88 x pcie_gbs))) - time of kernels "
-    "and collectives, at least 0, at most pageable_copy_exposed_ms; of a recording without steps 0.88 x "
-    "pageable_copy_pinned_ms",
+    "and collectives, at least 0, at most pageable_copy_exposed_ms; in a program of no framework without "
+    "pageable_round_trip_part of it; of a recording without steps 0.88 x pageable_copy_pinned_ms",
     _MEASURED,
 )
 measure("pageable_to_host_part", _to_host_part).says(

@@ -36,6 +36,11 @@ _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to
 _BUSY_THREADS: Final = 1_024  # that a multiprocessor of every generation runs at once
 _BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: parts of a block meet and wait
 _SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
+_PAGES: Final = 0.05  # of a kernel's time: if pages move to it for longer, it may wait for them
+_USUAL_BLOCK: Final = 256
+_LANES_AGAIN: Final = (
+    1.75  # times what the share of the warp's lanes tells: 16 threads to 256 took 0.27 of the time, one 0.05
+)
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
 _NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
 
@@ -73,10 +78,8 @@ def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
 def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
     """Those of the program's own kernels that wait for no pages: the grids of libraries are the libraries'."""
     own = view.once(_few_blocks).filter(pl.col("library").is_null())
-    start = own["start_ns"].to_numpy()
-    return own.filter(
-        pl.Series(view.once(paging).within(start, start + own["dur_ns"].to_numpy()) == 0, dtype=pl.Boolean)
-    )
+    start, dur = own["start_ns"].to_numpy(), own["dur_ns"].to_numpy()
+    return own.filter(pl.Series(view.once(paging).within(start, start + dur) <= _PAGES * dur, dtype=pl.Boolean))
 
 
 def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
@@ -89,6 +92,21 @@ def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
         for part, shortest in zip(shares, _SHORTEST_NS, strict=True)
     )
     return slow, fast
+
+
+def _narrow(view: DeviceView) -> pl.DataFrame:
+    """The program's own kernels whose blocks have fewer threads than a warp."""
+    is_own = pl.col("library").is_null() & (pl.col("family") == "other")
+    return view.once(parts).filter(is_own, pl.col("block") < _WARP, pl.col("blocks_per_sm") > 0)
+
+
+def _in_full_warps(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
+    """Longest and shortest time of a kernel with blocks of usual size: by the lanes in use, by the threads at once."""
+    capability, threads = (view.chip.capability, view.chip.max_threads_per_sm) if view.chip else (0.0, None)
+    resident = pl.min_horizontal(pl.col("blocks_per_sm").ceil(), pl.lit(_LIMITS.get(capability, (0, 16))[1]))
+    room = pl.when(pl.col("blocks_per_sm") >= 1).then(threads or _BUSY_THREADS).otherwise(_USUAL_BLOCK)
+    slow = pl.min_horizontal(pl.lit(1.0), _LANES_AGAIN * pl.col("block") / _WARP)
+    return slow * pl.col("dur_ns"), pl.min_horizontal(slow, resident * pl.col("block") / room) * pl.col("dur_ns")
 
 
 def _tails(view: DeviceView) -> pl.DataFrame:
@@ -171,6 +189,9 @@ measure("own_few_blocks_fill", lambda view: _fill(view.once(_own_few_blocks)), u
 )
 measure.faster("more_blocks", _own_few_blocks, _split).says(
     "launching the program's own kernels with blocks for all multiprocessors"
+)
+measure.faster("full_warps", _narrow, _in_full_warps).says(
+    "launching the program's own kernels with blocks of 256 threads"
 )
 measure_waves(
     "tail_wave_share",

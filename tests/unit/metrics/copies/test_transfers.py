@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -98,6 +99,16 @@ def test_an_array_returns_where_as_many_bytes_go_the_other_way_from_and_to_pinne
     pageable_too = [copied(80, "HtoD", 3_000_000, "pageable"), copied(90, "DtoH", 3_000_000, "pageable")]
     row = values(profile([*returning, *others, *pageable_too], steps=STEP))
     assert row["returning_copy_ms"] == pytest.approx(0.015)
+
+
+def test_a_program_of_its_own_can_do_without_round_trips():
+    """Out, in, in: two of three copies of 10 us go out and in again, and the third is left of their 30 us."""
+    out = on_device("memcpy", 0, 10, copy_kind="DtoH", source_memory="device", target_memory="pageable", bytes=10**6)
+    copies = [out, pageable(20, 30, bytes=10**6), pageable(40, 50, bytes=10**6)]
+    marked = view(profile(copies, steps=[*STEP, step(2, 100, 200)]))
+    own = replace(marked, process={**marked.process, "framework": "cuda"}, _computed={})
+    left = "pageable_copy_unhidden_ms"
+    assert metrics_of(own)[left] == pytest.approx(metrics_of(marked)[left] / 3)
 
 
 def test_copies_that_overlap_count_once_and_a_memset_hides_nothing():

@@ -32,6 +32,16 @@ def test_own_kernels_of_few_blocks_could_be_split_over_all_multiprocessors():
     assert short["more_blocks_gain_ms"] == pytest.approx(0.2)  # to 2 us each
 
 
+def test_blocks_of_half_a_warp_could_have_the_threads_that_a_multiprocessor_runs():
+    """32 blocks of 16 threads fit on an A100's multiprocessor, 512 of its 2,048; half of the lanes are in use."""
+    values = metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 64, "block": 16})))
+    assert values["full_warps_least_gain_ms"] == pytest.approx(0.98 * (1 - 1.75 / 2), abs=1e-6)
+    assert values["full_warps_gain_ms"] == pytest.approx(0.98 * (1 - 1 / 4), abs=1e-6)
+    alone = metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 1 / 108, "block": 1})))
+    assert alone["full_warps_gain_ms"] == pytest.approx(0.98 * (1 - 1 / 256), abs=1e-6)
+    assert metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 64, "block": 32})))["full_warps_gain_ms"] == 0
+
+
 def test_the_optimizer_s_kernels_are_left_out_as_a_larger_batch_does_not_fill_them():
     update = on_host("annotation", 0, 9, name="Optimizer.step#SGD.step")
     assert metrics_of(queued((ADD, 980, {"blocks_per_sm": 0.25}), ranges=[update]))["few_blocks_share"] == 0
