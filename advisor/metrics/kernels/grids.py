@@ -38,7 +38,7 @@ _BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: 
 _SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
 _PAGES: Final = 0.05  # of a kernel's time: if pages move to it for longer, it may wait for them
 _USUAL_BLOCK: Final = 256
-_LANE_FACTOR: Final = (
+_WARP_FACTOR: Final = (
     1.75  # times what the share of the warp's lanes tells: 16 threads to 256 took 0.27 of the time, one 0.05
 )
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
@@ -105,7 +105,7 @@ def _in_full_warps(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
     capability, threads = (view.chip.capability, view.chip.max_threads_per_sm) if view.chip else (0.0, None)
     resident = pl.min_horizontal(pl.col("blocks_per_sm").ceil(), pl.lit(_LIMITS.get(capability, (0, 16))[1]))
     room = pl.when(pl.col("blocks_per_sm") >= 1).then(threads or _BUSY_THREADS).otherwise(_USUAL_BLOCK)
-    slow = pl.min_horizontal(pl.lit(1.0), _LANE_FACTOR * pl.col("block") / _WARP)
+    slow = pl.min_horizontal(pl.lit(1.0), _WARP_FACTOR * pl.col("block") / _WARP)
     return slow * pl.col("dur_ns"), pl.min_horizontal(slow, resident * pl.col("block") / room) * pl.col("dur_ns")
 
 
