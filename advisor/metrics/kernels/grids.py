@@ -36,7 +36,7 @@ _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to
 _BUSY_THREADS: Final = 1_024  # that a multiprocessor of every generation runs at once
 _BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: parts of a block meet and wait
 _SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
-_PAGES: Final = 0.05  # of a kernel's time: if pages move to it for longer, it may wait for them
+_PAGES: Final = 0.01  # of a kernel's time: if pages move to it for longer, it may wait for them
 _USUAL_BLOCK: Final = 256
 _WARP_FACTOR: Final = (
     1.75  # times what the share of the warp's lanes tells: 16 threads to 256 took 0.27 of the time, one 0.05
