@@ -88,17 +88,19 @@ def words(job: Job, positions: Sequence[int]) -> str:
     if job.several_devices:
         return listing([job.names[position] for position in positions])
     numbers = [job.ranks[position].worker for position in positions]
-    several = len(numbers) > 1
-    places = common_places(positions, job.once(places_of_ranks)) if several else _machine(job, numbers[0])
+    places = in_common(job, positions)
     common = ", ".join(place.words for place in places if place.dimension != "group" or len(places) == 1)
-    listed = f"rank{'s' if several else ''} {runs_of(numbers)}"
+    listed = f"rank{'s' if len(numbers) > 1 else ''} {runs_of(numbers)}"
     listed = listed if len(listed) <= _LISTED else f"{len(numbers)} ranks"
     return f"{listed} ({common})" if common else listed
 
 
-def _machine(job: Job, rank: int) -> list[Place]:
+def in_common(job: Job, positions: Sequence[int]) -> list[Place]:
+    """The places that these ranks have in common; of one rank its node."""
+    if len(positions) > 1:
+        return common_places(positions, job.once(places_of_ranks))
     machines = {kind: job.once(coordinates).get(kind) for kind in ("host", "node")}
-    return [Place(kind, [of[rank]]) for kind, of in machines.items() if of]
+    return [Place(kind, [of[job.ranks[positions[0]].worker]]) for kind, of in machines.items() if of]
 
 
 def places_of_ranks(job: Job) -> Places:

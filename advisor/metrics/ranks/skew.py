@@ -21,7 +21,7 @@ from advisor.analysis.job.own_steps import (
     unknown_loss,
     unknown_split,
 )
-from advisor.analysis.job.topology import words
+from advisor.analysis.job.topology import in_common, words
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Floats
 from advisor.model.missing import Missing
@@ -230,6 +230,14 @@ of_late("late_rank_alone", _late_alone, unit="rank").says(
 of_late("late_ranks", lambda job: words(job, _late_of(job)), unit="text").says(
     "The ranks that are late together, and the host or process group that they alone have.",
     "ranks whose mean alone time is nearer to the largest than to the typical one, if at most half of all",
+)
+of_late(
+    "late_ranks_dimension",
+    lambda job: next((place.dimension for place in in_common(job, _late_of(job))), ""),
+    unit="text",
+).says(
+    "What kind of place the late ranks have in common; empty where they have none.",
+    "of late_ranks: host, node, pipeline (the stage), expert, tensor, context, data (the replica), rail or group",
 )
 of_late(
     "late_rank_steps",
