@@ -62,6 +62,7 @@ class _Stack(_Line, kw_only=True):
     callers: Annotated[list[_Line], msgspec.Meta(max_length=64)] = []
     above: Text | None = None
     above_call: Text | None = None
+    of_fetch: Count | None = None
     below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
 
 
@@ -101,6 +102,10 @@ class _Loading(msgspec.Struct):
     files: Ns = 0
     faults: Ns = 0
     read_bytes: Ns = 0
+    alone_files: Ns = 0
+    alone_bytes: Ns = 0
+    cold_ns: Ns = 0
+    warm_ns: Ns = 0
     slow: Annotated[list[_Slow], msgspec.Meta(max_length=64)] = []
 
 

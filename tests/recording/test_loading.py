@@ -12,7 +12,7 @@ import pytest
 
 from advisor.engine import check
 from advisor.options import Options
-from advisor.recording.inside.loading import Loading
+from advisor.recording.inside.loading import Loading, read_alone
 from advisor.recording.launcher import Options as Recording
 from advisor.recording.launcher import run
 from tests.effort import soak
@@ -42,6 +42,15 @@ def test_a_process_counts_its_batches_their_samples_and_the_files_that_it_reads(
     facts = of.facts()
     assert [facts[name] for name in ("batches", "samples", "requests", "files")] == [2, 3, 1, 3]
     assert facts["fetch_ns"] > 0 <= facts["wait_ns"]
+
+
+def test_files_are_read_again_alone(tmp_path: Path):
+    paths = [tmp_path / name for name in ("a", "gone", "b")]
+    for path, size in ((paths[0], 3 << 20), (paths[2], 5)):
+        path.write_bytes(b"x" * size)
+    sums = read_alone(map(str, paths))
+    assert (sums["alone_files"], sums["alone_bytes"]) == (2, (3 << 20) + 5)
+    assert sums["cold_ns"] > 0 < sums["warm_ns"]
 
 
 def test_a_sample_takes_as_long_as_the_stacks_of_one_visit():

@@ -61,6 +61,23 @@ def test_a_stack_has_the_innermost_line_of_the_program_and_what_it_calls(
     assert named["below"][0].startswith("json/__init__.py: dumps")
 
 
+def test_lines_that_the_loader_calls_are_counted_whatever_library_is_in_between(tmp_path: Path):
+    """A loop of the program, the loader, a library's pipeline, a line of the program, and the one that it calls."""
+    seen: list[Any] = []
+    files = {
+        "site-packages/torch/utils/data/_utils/fetch.py": "def fetch(): read()",
+        "site-packages/pipeline.py": "def read(): item()",
+        "data.py": "def item(): decode()\ndef decode(): look()",
+        "train.py": "def train(): fetch()",
+    }
+    scope: dict[str, Any] = {"look": lambda: seen.append(stack_of(inspect.stack()[1].frame))}
+    for name, source in files.items():
+        exec(compile(source, str(tmp_path / name), "exec"), scope)  # noqa: S102 - a program of the test's
+    scope["train"]()
+    scope["item"]()
+    assert [described(stack)["of_fetch"] for stack in seen] == [2, None]
+
+
 SLOW = """
 def find(values, wanted):
     found = []

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from advisor.present.recorded_files import sentences
-from advisor.recording.inside.torch_steps import watch_root
+from advisor.recording.inside.torch_steps import uncounted, watch_root
 from advisor.recording.launcher import Options, Outcome, run
 from tests.command import advisor
 from tests.torch_python import torch_python
@@ -56,6 +56,8 @@ def test_each_call_of_the_first_module_ends_one_step_where_the_program_holds_on_
     for _ in range(3):
         forward()
     model()
+    assert steps == ["module"] * 4
+    uncounted(model)()  # a loader's transform
     assert steps == ["module"] * 4
 
 

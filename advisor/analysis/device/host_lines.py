@@ -89,7 +89,8 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     is_op = (pl.col("below").list.len() == 0) & _called(view.once(_ops)["name"])
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
     known = kind
-    kind = pl.when(pl.col("above").str.contains(_LOADS)).then(pl.lit("loading")).otherwise(kind)
+    loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(_LOADS)
+    kind = pl.when(loads).then(pl.lit("loading")).otherwise(kind)
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
     even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
     return stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))

@@ -25,7 +25,7 @@ _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _SLEEPS: Final = {"read": "storage", "network": "storage", "sleep": "sleep"}
 _NS: Final = 1e6
 _OF_LOADER: Final = {TRANSPORT: "copying the batch into shared memory", COLLATE: "collating samples into a batch"}
-_LOADER: Final = "the loader itself"
+_LOADER: Final = "the loader, with its libraries,"
 _LEAST: Final = 0.05
 
 
@@ -39,6 +39,7 @@ class Batch:
     fetch_ms: float  # all of it
     run_ms: float  # of that, the thread runs
     delay_ms: float  # of that, it waits for a core
+    others_ms: float  # of that, because of other programs, where the step is as long as it is with these waits
     send_ms: float  # threads of the worker run to hand the batch over
     receive_ms: float  # the process of the steps takes it over
     pin_ms: float  # it, or a thread of it, pins
@@ -51,6 +52,9 @@ class Batch:
     locked_ms: float
     files: float  # opened for it
     bytes: float  # read for it, of files and pipes
+    file_bytes: float  # of its files; they take `cold_ms` read alone from the disk, and `warm_ms` from memory
+    cold_ms: float
+    warm_ms: float
     faults: float  # waits for a page of a disk
     samples: float  # in it
     slow: tuple[tuple[int, float], ...]  # samples that took longest: index and ms
@@ -59,6 +63,11 @@ class Batch:
     def alone_ms(self) -> float:
         """What loading it takes of a process that always has a core."""
         return max(0.0, self.fetch_ms - self.delay_ms)
+
+    @property
+    def load_ms(self) -> float:
+        """The same on the machine as it is: other programs keep a worker from its core, however many there are."""
+        return self.alone_ms + self.others_ms
 
     @property
     def sleep_ms(self) -> float:
@@ -86,8 +95,10 @@ def with_stages(view: DeviceView, *, of_loader: bool) -> pl.DataFrame:
     stacks = sampled(view, of_loader=of_loader)
     if "above" not in stacks.columns:  # recorded functions, not samples
         return stacks.clear()
-    is_called = pl.col("above").str.contains(_FETCHES).fill_null(value=False)
-    fetches = is_called | pl.col("below").list.join("\n").str.contains(r"(?m)" + _FETCHES)
+    is_called = ((pl.col("of_fetch") > 0) | pl.col("above").str.contains(_FETCHES)).fill_null(value=False)
+    fetches = (
+        is_called | pl.col("of_fetch").is_not_null() | pl.col("below").list.join("\n").str.contains(r"(?m)" + _FETCHES)
+    )
     return _staged(stacks.filter(pl.col("line").is_not_null(), fetches).with_columns(is_called=is_called))
 
 
@@ -111,36 +122,50 @@ def batch(view: DeviceView) -> Batch | None:
     rows = with_stages(view, of_loader=workers > 0)
     in_stages, names, fetch_ms = _sums(rows), _names(rows), each("fetch_ns") / _NS
     run_ms = min(fetch_ms, each("run_ns") / _NS)
+    delay_ms = min(fetch_ms - run_ms, each("wait_ns") * run_ms / max(1.0, _NS * run_ms, each("awake_ns")))
     all_ns = sum(in_stages.values())
     request_ms, received = main["request_ns"] / main["requests"] / _NS, _received(view) if workers else {}
-    scale = main["span_ns"] / main["requests"] / _NS
+    period_ms = main["span_ns"] / main["requests"] / _NS
+    awake_ms = max(0.0, period_ms - main["wait_ns"] / main["requests"] / _NS)  # what the samples stand for
     of = Batch(
         workers=workers,
         stages={name: fetch_ms * ns / all_ns for name, ns in in_stages.most_common()} if all_ns else {},
         names={name: fetch_ms * ns / all_ns for name, ns in names.most_common()},
         fetch_ms=fetch_ms,
         run_ms=run_ms,
-        delay_ms=min(fetch_ms - run_ms, each("wait_ns") * run_ms / max(_NS * run_ms, each("awake_ns"))),
+        delay_ms=delay_ms,
+        others_ms=delay_ms * others_part(view) if workers else 0.0,
         send_ms=each("send_ns") / _NS if workers else 0.0,
-        receive_ms=min(request_ms, received.get(TRANSPORT, 0.0) * scale),
-        pin_ms=received.get(PIN, 0.0) * scale + main["pin_ns"] / main["requests"] / _NS,
+        receive_ms=min(request_ms, received.get(TRANSPORT, 0.0) * awake_ms),
+        pin_ms=received.get(PIN, 0.0) * awake_ms + main["pin_ns"] / main["requests"] / _NS,
         request_ms=request_ms,
-        period_ms=scale,
+        period_ms=period_ms,
         cpu_ms=(each("cpu_ns") * bool(workers) + main["cpu_ns"] / main["requests"]) / _NS,
         per_step=main["requests"] / max(1, main["steps"]),
         locked_ms=0.0,
         files=each("files"),
         bytes=each("read_bytes"),
+        file_bytes=each("files") * main["alone_bytes"] / max(1, main["alone_files"]),
+        cold_ms=each("files") * main["cold_ns"] / max(1, main["alone_files"]) / _NS,
+        warm_ms=each("files") * main["warm_ns"] / max(1, main["alone_files"]) / _NS,
         faults=each("faults"),
         samples=each("samples"),
         slow=_slow(loads),
     )
     slept_ms = sum(of.stages.get(stage.name, 0.0) for stage in stages() if stage.waits and stage.name != "wait")
-    locked_ms = min(of.sleep_ms - slept_ms, each("threads_ns") / _NS)
+    asleep_ms = of.sleep_ms if workers else _asleep_ms(main)
+    locked_ms = min(asleep_ms - slept_ms, each("threads_ns") / _NS)
     if workers:
         receives_ms = of.receive_ms - main["request_run_ns"] / main["requests"] / _NS
         locked_ms = max(locked_ms, min(receives_ms, main["threads_ns"] / main["requests"] / _NS))
     return replace(of, locked_ms=locked_ms)
+
+
+def _asleep_ms(main: Mapping[str, int]) -> float:
+    """What a request of the process that loads itself sleeps: what surrounds `fetch` gives Python's lock up as well."""
+    run_ns = main["request_run_ns"]
+    delay_ns = main["wait_ns"] * run_ns / max(1, run_ns, main["awake_ns"])
+    return max(0.0, (main["request_ns"] - run_ns - delay_ns) / main["requests"] / _NS)
 
 
 def limit(of: Batch) -> str:
@@ -150,7 +175,7 @@ def limit(of: Batch) -> str:
     """
     if of.workers and of.request_ms < _LITTLE * of.period_ms:
         return "ready"
-    if of.locked_ms > _PART * (of.request_ms if of.workers else of.alone_ms):
+    if of.locked_ms > _PART * of.request_ms:
         return "lock"
     if of.hand_over_ms > max(of.fetch_ms / max(1, of.workers), _PART * of.request_ms):
         return "transport"
@@ -168,9 +193,10 @@ def largest(of: Batch) -> Stage | None:
     return stage_of(longest) if longest else None
 
 
-def delayed_by_others(view: DeviceView) -> bool:
-    """Whether other programs, and not the job, have the cores that the job waits for."""
-    return noted_ms(view, "run_delay_ms") > noted_ms(view, "own_delay_ms")
+def others_part(view: DeviceView) -> float:
+    """Which part of the waits for a core is because of other programs, and not of the job itself; 0 where unknown."""
+    others_ms, own_ms = noted_ms(view, "run_delay_ms"), noted_ms(view, "own_delay_ms")
+    return others_ms / max(1e-9, others_ms + own_ms)
 
 
 def cores(view: DeviceView) -> int:
@@ -242,7 +268,7 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     outside = {key for row in main.filter(pl.col("kind") != "loading").to_dicts() for key in map(_key, _frames(row))}
     tree, own = Node(""), dict.fromkeys([*_OF_LOADER.values(), _LOADER], 0)
     for row in rows.to_dicts():
-        frames = [frame for frame in _frames(row) if _key(frame) not in outside]
+        frames = [frame for frame in _frames(row)[-(row["of_fetch"] or 0) :] if _key(frame) not in outside]
         if frames and row["is_called"]:
             tree.add(frames, row["ns"], row["kind"], counts=True, is_own=False)
         else:
@@ -250,7 +276,7 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     entry = tree
     while len(entry.below) == 1:  # what the loader calls, `__getitem__`, and what alone that calls
         (entry,) = entry.below.values()
-    each = [(place_of_node(node.place()), node.ns) for node in entry.below.values() or [entry]]
+    each = [(place_of_node(node.place()), node.ns) for node in entry.below.values() or [entry] if node.ns]
     parts = [(name, ns / total) for name, ns in (*each, *own.items()) if ns >= _LEAST * total]
     return sorted(parts, key=lambda part: -part[1])
 
@@ -262,12 +288,17 @@ def own_part(view: DeviceView) -> float:
 
 
 def once(view: DeviceView) -> tuple[str, float]:
-    """The advice for what need not be done for each sample anew, and what part of the loading it takes."""
+    """The advice for what need not be done for each sample anew, and what part of the loading it takes.
+
+    A `collate_fn` of the program that takes most of the loading is of this sort: the loader's own takes little.
+    """
     rows = with_stages(view, of_loader=sampled(view, of_loader=True).height > 0)
     if not rows.height:
         return "", 0.0
     spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))
     parts_of = [(kind.once, spent[kind.name] / spent.total()) for kind in kinds() if kind.once]
+    collates_ns = int(rows.filter(pl.col("is_called"), stage=COLLATE)["ns"].sum())
+    parts_of.append((stage_of(COLLATE).fix, collates_ns / spent.total()))
     return max(parts_of, key=lambda part: part[1])
 
 

@@ -18,7 +18,7 @@ from advisor.analysis.device.iterators import (
     requests_at_once,
     waits,
 )
-from advisor.analysis.device.loading_stages import batch, cores, largest, loading_lines
+from advisor.analysis.device.loading_stages import batch, cores, largest, limit, loading_lines
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
@@ -77,7 +77,7 @@ def _loading_ms(view: DeviceView) -> float | Missing:
     if not view.once(_workers_share):
         return view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
     of, workers = view.once(batch), view.once(_workers)
-    busy_part = of.busy_part * of.alone_ms / of.fetch_ms if of and of.workers else 1.0
+    busy_part = of.busy_part * of.load_ms / of.fetch_ms if of and of.workers else 1.0
     return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns) * busy_part
 
 
@@ -124,11 +124,14 @@ def _line(view: DeviceView) -> str:
 
     Where handing over sets the pace, what that takes; empty where no stacks were sampled.
     """
-    batch_ms, of = view.once(_loading_ms), view.once(batch)
+    of = view.once(batch)
     stage = largest(of) if of else None
+    batch_ms = of.load_ms if of else view.once(_loading_ms)
     if of and stage and stage.name == TRANSPORT:
         return f"handing a batch over takes {ms(of.hand_over_ms)}, loading it {ms(of.alone_ms)}"
     most = f", most of it {stage.words}" if stage else ""
+    if of and of.workers and limit(of) == "delay":
+        most += f"; {percent(of.delay_ms / of.fetch_ms)} of the loading waits for a core"
     for place, part in view.once(loading_lines)[:1]:
         if isinstance(batch_ms, Missing):
             return f"{place} takes {percent(part)} of the time of a batch{most}"
@@ -197,9 +200,11 @@ def _factor(view: DeviceView) -> float | Missing | None:
 
 
 def _advised(view: DeviceView) -> int | Missing | None:
-    advised = view.once(_needed)
+    advised, loading_ms = view.once(_needed), view.once(_loading_ms)
     if view.process.get("cpus") and advised and not view.once(_is_ready):
-        advised = _processes(view.once(_loading_ms), max(view.once(_rest_ms), view.once(_cores_ms)))
+        if (of := view.once(batch)) and not isinstance(loading_ms, Missing):
+            loading_ms *= of.alone_ms / max(of.load_ms, 1e-9)  # no worker brings the cores that other programs keep
+        advised = _processes(loading_ms, max(view.once(_rest_ms), view.once(_cores_ms)))
     return min(MOST_WORKERS, advised) if isinstance(advised, int) else advised
 
 
@@ -264,8 +269,8 @@ measure("loading_ms", lambda view: view.once(_loading_ms)).says(
     "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
     "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
-    "workers, loader_workers x step time x the part of it in which they load and wait for no core: 1 where `advisor "
-    "record` did not count it",
+    "workers, loader_workers x step time x the part of it in which they load and wait for no core that the job itself "
+    "has: 1 where `advisor record` did not count it",
     "n workers that are waited for deliver a batch per step: each takes n steps for one",
 )
 measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_once)) > 1 else 0, unit="count").says(
@@ -299,7 +304,8 @@ measure("first_requests_only", _first_requests, unit="count").says(
 measure("workers_advised", lambda view: view.once(_advised), unit="count").says(
     "Loader processes that the advice names.",
     "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
-    "can run all work of a step: loading_ms / (that work / cpus), rounded up, with the work as in workers_pace_ms",
+    "can run all work of a step: loading_ms, without what other programs take of it, / (that work / cpus), rounded up, "
+    "with the work as in workers_pace_ms",
     "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
 )
 measure("workers_pace_ms", _pace_ms).says(

@@ -4,14 +4,16 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.loading_stages import Batch, batch, cores, delayed_by_others, largest, limit, once, parts
+from advisor.analysis.device.loading_stages import Batch, batch, cores, largest, limit, once, others_part, parts
+from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import TRANSPORT, stage_of
 from advisor.metrics.metric import of_devices, tabulates
+from advisor.model.missing import Missing
 from advisor.text import bytes_, ms
 
 _LITTLE: Final = 0.05
-_MOSTLY: Final = 0.5  # of the loading
+_HALF: Final = 0.5
 _MOST_NAMES: Final = 3
 _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
@@ -33,7 +35,7 @@ measure = of_devices(__name__, source=_SOURCE)
 
 def _stage_fix(view: DeviceView) -> str:
     of, (advice, part) = view.once(batch), view.once(once)
-    if of and limit(of) != TRANSPORT and part >= _MOSTLY:
+    if of and limit(of) != TRANSPORT and part >= _HALF:
         return advice
     return stage.fix if of and (stage := largest(of)) else ""
 
@@ -58,7 +60,7 @@ def _limit_words(view: DeviceView) -> str:
     if of is None:
         return ""
     if (code := limit(of)) == "delay":
-        return f"the cores, which {'other programs keep' if delayed_by_others(view) else 'the job itself keeps'} busy"
+        return f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
     return _LIMITS.get(code, "")
 
 
@@ -67,6 +69,14 @@ def _small_files(view: DeviceView) -> str:
     if of is None or of.files < _FEWEST * of.samples or of.bytes / max(1, of.files) > _SMALL_BYTES:
         return ""
     return f"{of.files:,.0f} files of {bytes_(of.bytes / of.files)}"
+
+
+def _read_alone(view: DeviceView) -> str:
+    of = view.once(batch)
+    if of is None or not of.cold_ms or of.stages.get("read", 0.0) < _LITTLE * of.fetch_ms:
+        return ""
+    rates = f"{bytes_(1e3 * of.file_bytes / of.cold_ms)}/s, {1e3 * of.files / of.cold_ms:,.0f} files/s"
+    return f"{ms(of.cold_ms)} from the disk ({rates}) and {ms(of.warm_ms)} from memory"
 
 
 def _slow_samples(view: DeviceView) -> str:
@@ -83,7 +93,7 @@ def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.
     `without_ms` is what loading takes less. Processes load beside the step; one of none takes turns with it. `floor_ms`
     is what the cores together take for all that they run for a batch.
     """
-    load_ms = max(0.0, of.alone_ms - without_ms)
+    load_ms = max(0.0, of.load_ms - without_ms)
     if processes == 0:
         return of.rest_ms + of.pin_ms + load_ms, "loading" if load_ms > of.rest_ms else "step"
     receive_ms = of.receive_ms if of.workers else min(_HANDED_MS, of.alone_ms)
@@ -101,6 +111,17 @@ def _pace_of(view: DeviceView, processes: int) -> float:
     """From one batch to the next with so many processes; 0 where no batch was counted."""
     of = view.once(batch)
     return period_ms(of, processes, of.cpu_ms / cores(view))[0] if of else 0.0
+
+
+def _stage_gain_ms(view: DeviceView) -> float:
+    of = view.once(batch)
+    if of is None or not of.stages or largest(of) == stage_of(TRANSPORT):
+        return 0.0
+    floor_ms, longest_ms = of.cpu_ms / cores(view), max(of.stages.values())
+    shorter_ms = period_ms(of, of.workers, floor_ms)[0] - period_ms(of, of.workers, floor_ms, longest_ms)[0]
+    free_ms = unprofiled_ms(view)
+    step_ms = view.per_step_ms(view.total_ns) if isinstance(free_ms, Missing) else free_ms
+    return max(0.0, min(shorter_ms * of.per_step, step_ms))
 
 
 def _alone_gain_ms(view: DeviceView) -> float:
@@ -141,8 +162,8 @@ measure("loading_stages", _stages, unit="text").says(
 measure("loading_limit", lambda v: limit(of) if (of := v.once(batch)) else "", unit="text").says(
     "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
     "ready: workers keep a step waiting for under 5 %. transport: what one process receives, or what workers send / "
-    "workers, is above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of fetch or "
-    "more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
+    "workers, is above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of the request "
+    "or more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
     "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
     "delay: it waits for a core for over a quarter. Else work",
     "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
@@ -156,7 +177,8 @@ measure("loading_fix", _stage_fix, unit="text").says(
     "the advice for the stage; from a loading_once_part of half on, for that",
 )
 measure("loading_once_part", lambda view: view.once(once)[1]).says(
-    "Part of the loading that opens a shared file, looks rows up, or prepares text for each sample anew.",
+    "Part of the loading that opens a shared file, looks rows up, or prepares text for each sample anew, or that a "
+    "`collate_fn` of the program takes.",
     "samples with calls that have such an advice in `inputs/names/host_calls.yaml`, of the largest kind / all in which "
     "a batch is made",
 )
@@ -165,11 +187,24 @@ measure("alone_gain_ms", _alone_gain_ms).says(
     "(time from one batch to the next - time of the step without its request - fetch without waits for a core) x "
     "batches of a step",
 )
+measure("stage_gain_ms", _stage_gain_ms).says(
+    "What a step gets shorter without the longest stage of loading, with as many processes as now; 0 where that is "
+    "unknown.",
+    "(time from one batch to the next by the measured stages - the same without that stage) x batches of a step, as in "
+    "the table loading_pace; at most the step",
+)
 measure("small_files", _small_files, unit="text").says(
     "How many files are opened for a batch, and their size, where these are under 1 MiB and one for each second sample "
     "or more; else empty.",
     "files that Python opens to read / batches; bytes read (`/proc/self/io`) / files",
     "a disk reads 1 MiB in the time of one seek",
+)
+measure("read_alone", _read_alone, unit="text").says(
+    "What the files of a batch take when nothing else reads them, from the disk and from memory; empty where reading "
+    "is under 5 % of the loading.",
+    "files of a batch x time / file of up to 64 that were opened, which `advisor record` reads again behind the steps: "
+    "once after `posix_fadvise(DONTNEED)`, and once more",
+    "storage that gives less in the job than alone is asked by too few at once; memory gives what a cache would",
 )
 measure("slow_samples", _slow_samples, unit="text").says(
     "The samples that take longest, by their index; empty where none takes 50 ms and four times as long as the mean.",

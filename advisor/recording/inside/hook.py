@@ -16,6 +16,7 @@ from .notes import Notes
 from .phases import Phases, Steps
 from .profilers import Profiler, watch
 from .stacks import Stacks
+from .threads import frames_of_threads
 
 Make = Callable[[], Profiler]
 _PATIENCE_S = 30.0
@@ -284,7 +285,7 @@ def in_main_thread(call: Callable[[], None]) -> threading.Event:
 
 def _is_importing() -> bool:
     """Whether the main thread imports a module: another import would find it half done."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = frames_of_threads().get(threading.main_thread().ident or 0)
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

@@ -17,6 +17,9 @@ Stack = Tuple[Frame, ...]
 """The frames of a stack, the innermost first."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+FETCHES = "torch/utils/data/_utils/fetch.py"
+"""Where PyTorch's loader has a batch made, whatever libraries are in between."""
+
 _MOST_BELOW = 12
 _MOST_CALLERS = 16
 _COUNTS_JAX = os.path.join(_HERE, "jax_steps.py")
@@ -28,20 +31,31 @@ def described(stack: Stack) -> Dict[str, Any]:
 
     `callers` are the lines of the user's around it, outermost first; `needed` of each line are those of its function
     that need its result. `above` is the nearest function of a library around the user's: whether it is called by a
-    loader, by a module. `above_call` is what that calls: a data set or a `collate_fn`. Without a line of the user's,
-    `below` are all functions.
+    loader, by a module. `above_call` is what that calls: a data set or a `collate_fn`. `of_fetch` of the user's frames,
+    from the innermost on, make a batch; None where no batch is made. Without a line of the user's, `below` are all
+    functions.
     """
     jitted = [_JITTED] if any(code.co_filename.endswith(_COUNTS_JAX) for code, _ in stack) else []
     frames = at_work([frame for frame in stack if not is_of_recorder(frame[0].co_filename)])
     own = next((at for at, (code, _) in enumerate(frames) if is_own(code.co_filename)), len(frames))
     below = [*(_function(code) for code, _ in reversed(frames[:own])), *jitted][-_MOST_BELOW:]
+    fetch = next((at for at, (code, _) in enumerate(frames) if code.co_filename.endswith(FETCHES)), None)
+    of_fetch = None if fetch is None else sum(is_own(code.co_filename) for code, _ in frames[:fetch])
     if own == len(frames):
-        return {"line": None, "function": None, "call": None, "above": None, "above_call": None, "below": below}
+        nothing = dict.fromkeys(("line", "function", "call", "above", "above_call"))
+        return dict(nothing, of_fetch=of_fetch, below=below)
     around = frames[own + 1 :]
     callers = [_line(*frame) for frame in reversed(around) if is_own(frame[0].co_filename)]
     library = next((frame for frame in frames[own:] if not is_own(frame[0].co_filename)), None)
     above, above_call = (_function(library[0]), call_at(*library)) if library else (None, None)
-    return dict(_line(*frames[own]), callers=callers[-_MOST_CALLERS:], above=above, above_call=above_call, below=below)
+    return dict(
+        _line(*frames[own]),
+        callers=callers[-_MOST_CALLERS:],
+        above=above,
+        above_call=above_call,
+        of_fetch=of_fetch,
+        below=below,
+    )
 
 
 @functools.lru_cache(maxsize=4096)

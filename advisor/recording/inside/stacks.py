@@ -13,8 +13,9 @@ import time
 from typing import Any, Collection, Dict, List, Optional
 
 from .lines import described
-from .loading import Loading, counted
+from .loading import Loading, counted, read_alone
 from .sampling import ENOUGH, MEAN_NS, Sampler
+from .torch_steps import uncounted
 
 _MOST_S = 10
 _FEW = 10  # samples: too few for a pace
@@ -84,6 +85,8 @@ class Stacks:
         """
         if not self.has_samples:
             return None
+        workers = _read(self.folder) if self.folder else []
+        paths = dict(LOADING.paths, **{path: None for worker in workers for path in worker.pop("paths")})
         return {
             "steps": self.steps,
             "span_ns": self.sampler.span_ns,
@@ -91,8 +94,8 @@ class Stacks:
             "lack": self.sampler.lack,
             "main": self.sampler.stacks(long),
             "threads": self.sampler.threads.block(self.sampler.span_ns, lambda place: described((place,))),
-            "loading": LOADING.facts(),
-            "workers": _read(self.folder) if self.folder else [],
+            "loading": dict(LOADING.facts(), **read_alone(paths)),
+            "workers": workers,
         }
 
     def _lower_flag(self) -> None:
@@ -110,7 +113,7 @@ def watch_loaders(folder: Optional[str]) -> None:
         return
     worker = _Worker(folder)
     for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-        owner.fetch = counted(owner.fetch, worker.fetch)
+        owner.fetch = uncounted(counted(owner.fetch, worker.fetch))
     iterator = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
     iterator.__next__ = counted(iterator.__next__, LOADING.request)
 
@@ -149,7 +152,12 @@ class _Worker:
     def _write(self) -> None:
         self.written_s = time.monotonic()
         self.loading.end()
-        noted = {"samples": self.sampler.samples, "stacks": self.sampler.stacks(), "loading": self.loading.facts()}
+        noted = {
+            "samples": self.sampler.samples,
+            "stacks": self.sampler.stacks(),
+            "loading": self.loading.facts(),
+            "paths": [*self.loading.paths],  # the parent reads these files, and keeps no name
+        }
         path = os.path.join(self.folder, "stacks-%d-%d" % (os.getppid(), os.getpid()))
         with open(path + ".part", "w", encoding="utf-8") as stream:
             json.dump(noted, stream)

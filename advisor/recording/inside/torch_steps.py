@@ -54,6 +54,20 @@ def _counted(step: Callable[..., Any], tick: Tick, compiling: Callable[[], bool]
     return counted
 
 
+def uncounted(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call; nothing that it calls ends a step: a transform of a loader is a module, too, also in its workers."""
+
+    @functools.wraps(call)
+    def aside(*args: Any) -> Any:
+        before, _depth.value = _depth.value, 1
+        try:
+            return call(*args)
+        finally:
+            _depth.value = before
+
+    return aside
+
+
 def watch_engine(module: Any, tick: Tick) -> None:
     """Count the steps of DeepSpeed's engine that update parameters."""
     engine = module.DeepSpeedEngine
@@ -85,13 +99,13 @@ def watch_root(tick: Tick) -> None:
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not roots and not compiling():
+        if not roots and not _depth.value and not compiling():
             module.__call__ = original
             roots.append(self.register_forward_hook(ended))
         return original(self, *args, **kwargs)
 
     def ended(root: Any, _: object, __: object) -> None:
-        if not compiling():
+        if not _depth.value and not compiling():
             tick("module", id(root), type(root).__name__, None)
 
     module.__call__ = call

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Callable, Dict, Optional
 
 from .files import process_name
 from .profilers import OURS, Profiler
+from .stacks import LOADING
 
 PLANE = "/advisor:"
 """What the plane's name begins with; the block follows it, as JSON."""
@@ -30,11 +31,11 @@ class XplaneProfiler(Profiler):
     def start(self) -> None:
         with OURS:
             self.begin(self.folder)
-        self.profiling = True
+        self.profiling, LOADING.range = True, self.range
 
     def halt(self) -> None:
         if self.profiling:
-            self.profiling = False
+            self.profiling, LOADING.range = False, None
             self.end()
 
     def export(self, block: Dict[str, Any]) -> str:

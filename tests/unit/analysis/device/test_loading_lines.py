@@ -61,5 +61,12 @@ def test_what_need_not_be_done_for_each_sample_has_its_part_of_the_loading():
     assert (advice[:15], part) == ("Clean the texts", 0.45)
 
 
+def test_a_data_set_of_a_library_has_no_line_of_the_program():
+    of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))
+    decode = stack("train.py:30", "enumerate", 40, "PIL/ImageFile.py: ImageFile.load", of_loader=True, of_fetch=0)
+    of.process.update({"stacks": [decode]})  # type: ignore[attr-defined]
+    assert loading_lines(of) == [("the loader, with its libraries,", 1.0)]
+
+
 def test_without_stacks_no_line_is_known():
     assert loading_lines(view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))) == []

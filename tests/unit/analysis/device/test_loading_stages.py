@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.analysis.device.loading_stages import Batch, batch, limit, parts
+from advisor.analysis.device.loading_stages import Batch, batch, limit, once, parts
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.stacks import stages
-from advisor.metrics.input.stages import period_ms
+from advisor.inputs.names.stacks import stage_of, stages
+from advisor.metrics.input.stages import _read_alone, period_ms
 from tests.tables import on_host, profile, step, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
@@ -25,13 +25,16 @@ COUNTS = (
     "pin_ns",
     "threads_ns",
     "cpu_ns",
+    "cold_ns",
+    "warm_ns",
 )
+SUMS = ("batches", "samples", "requests", "files", "faults", "read_bytes", "alone_files", "alone_bytes")
 MS = 1_000_000
 
 
 def counted(*, of_loader: bool, **sums: int) -> dict[str, Any]:
     """A row of what a process counted; times in ms."""
-    row = dict.fromkeys(("batches", "samples", "requests", "files", "faults", "read_bytes"), 0) | sums
+    row = dict.fromkeys(SUMS, 0) | sums
     row |= {name: sums.get(name, 0) * MS for name in COUNTS}
     return {"of_loader": of_loader, "steps": 10, "span_ns": 1000 * MS, "slow": [], **row}
 
@@ -114,6 +117,41 @@ def test_what_sets_the_pace_is_what_a_process_sleeps_or_waits_for(
     of = batch(recorded([stack(10, call=call, of_loader=False)], counted(of_loader=False, **sums)))
     assert of is not None
     assert limit(of) == code
+
+
+def test_a_lock_is_seen_around_a_batch_that_the_process_of_the_steps_loads():
+    """Ten requests of 100 ms: 20 run, 40 wait for a core, 40 sleep; fetch takes 60 of that and waits for a core."""
+    sums = {"batches": 10, "fetch_ns": 600, "run_ns": 200, "wait_ns": 400, "awake_ns": 200, "threads_ns": 900}
+    main = counted(of_loader=False, requests=10, request_ns=1000, request_run_ns=200, **sums)
+    of = batch(recorded([stack(10, call="crunch", of_loader=False)], main))
+    assert of is not None
+    assert (of.sleep_ms, of.locked_ms, limit(of)) == (0.0, 40.0, "lock")
+
+
+def test_what_other_programs_take_of_a_worker_s_core_they_take_of_more_workers_too():
+    """A batch of 40 ms, of which 4 wait for a core: a quarter of such waits is because of other programs."""
+    worker = counted(of_loader=True, batches=10, fetch_ns=400, run_ns=200, awake_ns=200, wait_ns=40)
+    view = recorded([stack(10, call="open")], counted(of_loader=False, requests=10, request_ns=360), worker)
+    view.process.update({"run_delay_ms": 2.0, "own_delay_ms": 6.0})  # type: ignore[attr-defined]
+    of = batch(view)
+    assert of is not None
+    assert (of.alone_ms, of.others_ms, of.load_ms) == (36.0, 1.0, 37.0)
+
+
+def test_a_collate_function_of_the_program_is_advised_to_take_all_samples_at_once():
+    own = stack(60, call="sum", above_call="self.collate_fn", of_fetch=1)
+    of = recorded([own, stack(40, call="open", of_fetch=1)])
+    assert once(of) == (stage_of("collate").fix, 0.6)
+
+
+def test_what_the_files_of_a_batch_take_alone_stands_beside_what_reading_takes():
+    """A batch opens eight files; alone, four of 2 KiB take 10 ms from the disk and 2 ms from memory."""
+    alone = {"alone_files": 4, "alone_bytes": 4 * 2048, "cold_ns": 10, "warm_ns": 2}
+    loads = {"batches": 10, "samples": 10, "fetch_ns": 1000, "files": 80}
+    main = counted(of_loader=False, requests=10, request_ns=1000, **loads, **alone)
+    of = recorded([stack(10, call="open", of_loader=False)], main)
+    assert _read_alone(of) == "20 ms from the disk (800 KiB/s, 400 files/s) and 4 ms from memory"
+    assert _read_alone(recorded([stack(10, call="crunch", of_loader=False)], main)) == ""
 
 
 def test_workers_are_no_limit_where_the_step_does_not_wait_and_handing_over_is_where_it_takes_longer():
