@@ -155,10 +155,18 @@ def _short_reductions(view: DeviceView) -> int:
 
 def _most_ms(job: Job, position: int) -> float | None:
     """What moving the data takes at most, by the rank that waits the least."""
-    of_ranks = job.once(_in_calls)
-    own, ms = of_ranks[position]
-    alike = [ms for calls, ms in of_ranks if abs(calls - own) <= max(1, _MOST_MORE * own) and ms is not None]
+    own, ms = job.once(_in_calls)[position]
+    alike = [least for calls, least in job.once(_least_ms).items() if abs(calls - own) <= max(1, _MOST_MORE * own)]
     return None if ms is None else min(alike)
+
+
+def _least_ms(job: Job) -> dict[int, float]:
+    """The least that a rank with so many calls is in them, in ms per step, by their number."""
+    least: dict[int, float] = {}
+    for calls, ms in job.once(_in_calls):
+        if ms is not None:
+            least[calls] = min(ms, least.get(calls, ms))
+    return least
 
 
 def _in_calls(job: Job) -> list[tuple[int, float | None]]:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.job.job import Job
+from advisor.analysis.job.job import Job, by_rank
 from advisor.analysis.job.own_steps import outstanding, typical
 from advisor.analysis.job.topology import node_names, pipelines, words
 from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
@@ -58,8 +58,12 @@ def _awaited_ms(job: Job, position: int) -> Value:
     if job.missing or position not in job.members or not job.whole_steps:
         return 0.0
     used = job.ranks[position].steps.filter("used")["step"]
-    outliers = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
+    outliers = job.once(_whole_paces)[position].filter(~pl.col("step").is_in(used.implode()))
     return float(outliers["wait_ns"].sum()) / 1e6 / len(job.whole_steps)
+
+
+def _whole_paces(job: Job) -> list[pl.DataFrame]:
+    return by_rank(job.whole_pace, len(job.ranks))
 
 
 rank = of_ranks(__name__)
