@@ -8,7 +8,7 @@ from advisor.present import document as doc
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import PARTS, part_gloss, part_short
+from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
@@ -32,7 +32,7 @@ def parts(run: Run) -> tuple[doc.Block, ...]:
     known = run.accounting
     if known is None:
         return ()
-    of = "step" if run.source.steps.marked else "recording"
+    of = "step" if run.source.steps.marked else UNMARKED.removeprefix("the ")
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (doc.Table(heads, tuple(map(_row, known.parts))),)
 

@@ -14,7 +14,7 @@ from advisor.present.annotated_step import annotated_step
 from advisor.present.ranks import most_awaited, slowest_link
 from advisor.present.source import owner, place_name, rank_name, whose
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, us
-from advisor.vocabulary.parts import PARTS, part_short
+from advisor.vocabulary.parts import PARTS, UNMARKED, part_short
 
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
 _MOST_ROWS: Final = 64  # ranks of a heat map: of more, their nodes are shown
@@ -140,7 +140,7 @@ def _ranks(run: Run) -> Chart | None:
     if not bars:
         return None
     many = whose(run.source)
-    window = "a mean step" if run.source.steps.marked else "the recording"
+    window = "a mean step" if run.source.steps.marked else UNMARKED
     says = (
         f"Where {window} of each {many} goes, colours as above. "
         f"The {many} that takes longest without its waits sets the pace of the job."

@@ -16,7 +16,7 @@ from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import saved_time, saving, title
 from advisor.text import WIDE, listing, ms, ns, one_line, quantity, sentences_of
-from advisor.vocabulary.parts import POOLS
+from advisor.vocabulary.parts import POOLS, UNMARKED
 from advisor.vocabulary.rules import SIDES
 from advisor.vocabulary.severities import GRADES
 
@@ -83,7 +83,7 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     sentence, won = saving(finding, run.source.steps), finding.saving
     if won is None or sentence is None:
         return None
-    window = "the step" if run.source.steps.marked else "the recording"
+    window = "the step" if run.source.steps.marked else UNMARKED
     return doc.Saving(sentence, saved_time(won), won.low_share, won.high_share, window)
 
 

@@ -9,6 +9,7 @@ from advisor.model.finding import Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source, Steps
 from advisor.text import count, listing, ms, plural, runs_of
+from advisor.vocabulary.parts import UNMARKED
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
 
 _NEARLY_ALL: Final = 0.95  # of what was recorded
@@ -27,9 +28,10 @@ def facts(run: Run) -> tuple[str, ...]:
 
 
 def window(steps: Steps) -> str:
-    """What shares are shares of, with its length: `a step of 178 ms`, or `the recording of 2.3 s`."""
-    what = "a step" if steps.marked else "the recording"
-    return what if steps.length_ms is None else f"{what} of {ms(steps.length_ms)}"
+    """What shares are shares of, with its length: `a step of 178 ms`, or `the 2.3 s used`."""
+    if steps.length_ms is None:
+        return "a step" if steps.marked else UNMARKED
+    return f"a step of {ms(steps.length_ms)}" if steps.marked else f"the {ms(steps.length_ms)} used"
 
 
 def left_out(source: Source) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from advisor.model.report import Row, Run, number
 from advisor.model.source import Steps
 from advisor.present import document as doc
 from advisor.text import bytes_, count, listing, ms, percent
+from advisor.vocabulary.parts import UNMARKED
 
 MOST_ROWS: Final = 50
 """Rows of the tables of kernels and operators on a page: those that take most time."""
@@ -41,7 +42,7 @@ def kernels_and_operators(run: Run) -> doc.Section | None:
 
 def _what_tables_count(run: Run) -> str:
     """What the numbers of the tables are numbers of."""
-    of = "Calls and times of a mean step" if run.source.steps.marked else "Calls and times of the recording"
+    of = "Calls and times of a mean step" if run.source.steps.marked else f"Calls and times in {UNMARKED}"
     kernels, ops = run.metrics.get("kernel_group"), run.metrics.get("op")
     several = len(run.source.devices) > 1
     whose = ["kernels of the device that sets the pace"] if kernels and several else []
@@ -68,7 +69,7 @@ def flame(run: Run) -> doc.Section | None:
     whose = "device" if run.source.devices else "host"
     title = f"{whose.capitalize()} time by {listing([part, 'operator'] if part else ['operator'])}"
     total = sum(number(row, "total_ms") for row in rows if row.get("parent") is None)
-    when = "a step" if run.source.steps.marked else "the recording"
+    when = "a step" if run.source.steps.marked else UNMARKED
     everything = f"{whose} time of {when}{', all threads' if whose == 'host' else ''}: {ms(total)}"
     widget = doc.Widget(
         "flame", "flame", title, _what_frames_count(whose, with_modules="module" in kinds), (everything,)

@@ -83,7 +83,7 @@ def test_of_several_devices_of_a_process_one_gives_the_numbers():
 
 def test_what_shares_are_of():
     assert window(RESNET.source.steps) == "a step of 178 ms"
-    assert window(cpu_only().runs[0].source.steps) == "the recording of 2.31 s"
+    assert window(cpu_only().runs[0].source.steps) == "the 2.31 s used"
 
 
 def test_steps_left_out_for_one_reason_stand_together():

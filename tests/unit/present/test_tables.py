@@ -98,7 +98,7 @@ def test_the_tables_are_called_after_what_they_hold():
     unmarked = changed(kernels, source=changed(RESNET.source, steps=changed(RESNET.source.steps, marked=False)))
     alone = kernels_and_operators(unmarked)
     assert alone
-    assert (alone.title, alone.blocks[0].says) == ("Kernels", "Calls and times of the recording.")
+    assert (alone.title, alone.blocks[0].says) == ("Kernels", "Calls and times in the time used.")
     assert kernels_and_operators(changed(RESNET, metrics={})) is None
 
 
