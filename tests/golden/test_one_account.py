@@ -30,6 +30,10 @@ from tests.golden.figures import path_of
 from tests.golden.test_figures import RECORDINGS, checked
 
 PAGE_BYTES, MOST_CHARACTERS = 300_000, 4_000
+# What the sentences of findings and symptoms call a part's share of the step.
+SHARES = {"input": "input_share", "sync": "sync_idle_share", "launch_gap": "launch_gap_share"}
+SHARES |= {"host_busy": "host_busy_share", "compile": "compile_idle_share", "memcpy": "exposed_memcpy_share"}
+SHARES |= {"allocator": "allocator_idle_share", "gc": "gc_idle_share", "collective": "collective_share"}
 SEEN = 0.005  # of the step: what every bar names
 
 
@@ -88,6 +92,15 @@ def test_the_parts_of_the_json_add_up_to_what_is_printed(recording):
         assert sum(part["share"] for part in known["parts"]) == pytest.approx(1, abs=1e-4)
         assert sum(part["ms"] for part in known["parts"]) == pytest.approx(known["step_ms"], rel=1e-3)
         assert known["busy_share"] == pytest.approx(sum(p["share"] for p in known["parts"] if p["is_useful"]))
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_findings_and_symptoms_have_the_shares_of_the_bar(recording):
+    for run in checked(recording).runs:
+        longer = (run.source.steps.length_ms or 1) / (run.source.steps.usual_ms or 1)  # long steps are in the bar too
+        for part in run.accounting.parts if run.accounting else ():
+            said = run.of_pace.get(SHARES.get(part.part, ""))
+            assert said is None or said == pytest.approx(part.share * longer, abs=1e-3), part.part
 
 
 PAIRS = (
