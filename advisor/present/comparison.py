@@ -35,7 +35,7 @@ _STATUSES: Final[dict[FindingStatus, tuple[str, doc.Tone]]] = {
     "hidden": ("hidden", "warning"),
     "gone": ("gone", "good"),
     "better": ("better", "good"),
-    "uncovered": ("hidden before", "plain"),
+    "uncovered": ("visible now", "plain"),
     "same": ("as before", "plain"),
     "unknown": ("could not tell", "quiet"),
 }
