@@ -99,8 +99,8 @@ def in_common(job: Job, positions: Sequence[int]) -> list[Place]:
     """The places that these ranks have in common; of one rank its node."""
     if len(positions) > 1:
         return common_places(positions, job.once(places_of_ranks))
-    machines = {kind: job.once(coordinates).get(kind) for kind in ("host", "node")}
-    return [Place(kind, [of[job.ranks[positions[0]].worker]]) for kind, of in machines.items() if of]
+    node = job.once(_nodes).get(job.ranks[positions[0]].worker)
+    return [] if node is None else [Place("node" if isinstance(node, int) else "host", [node])]
 
 
 def places_of_ranks(job: Job) -> Places:
@@ -125,20 +125,19 @@ def coordinates(job: Job) -> Coordinates:
     """
     if job.several_devices:
         return {}
-    known = job.once(_machines) | _in_groups(job)
+    known = _machines(job) | _in_groups(job)
     return {dimension: of_rank for dimension, of_rank in known.items() if len(set(of_rank.values())) > 1}
 
 
 def node_names(job: Job) -> list[str | None]:
     """By position, the number of each rank's node or its host's name; None where all are on one, or none is known."""
-    known = job.once(coordinates)
-    nodes = known.get("host") or known.get("node", {})
+    nodes = job.once(_nodes)
     return [str(nodes[rank.worker]) if rank.worker in nodes else None for rank in job.ranks]
 
 
 def _nodes(job: Job) -> _Of:
-    """The node of each rank's number: by its host's name, or its number."""
-    known = job.once(_machines)
+    """The node of each rank's number, or its host's name, where there are several."""
+    known = job.once(coordinates)
     return known.get("host") or known.get("node", {})
 
 
@@ -147,8 +146,8 @@ def _machines(job: Job) -> Coordinates:
     devices, world = devices_of(job), job.world_size or 0
     if hosts and None not in hosts.values():
         return {"host": dict(hosts)}
-    if not devices or devices == 1:
-        return {}
+    if not devices or devices == 1 or any(job.ranks[i].device != job.ranks[i].worker % devices for i in job.members):
+        return {}  # a job may use fewer devices of a node than it sees, or number its ranks in another way
     return {
         "node": {rank: rank // devices for rank in range(world)},
         "rail": {rank: rank % devices for rank in range(world)},

@@ -42,6 +42,11 @@ def test_ranks_fill_nodes_and_their_index_in_a_group_is_their_place_in_it() -> N
     assert known.keys() == {"node", "rail", "tensor", "pipeline"}  # a group whose name says nothing has no kind
 
 
+def test_ranks_on_other_devices_than_their_numbers_say_have_no_node() -> None:
+    ranks = [rank(number, device=number % 2, visible=4) for number in range(4)]  # two of four devices on each node
+    assert coordinates(job(*ranks)) == {}
+
+
 def test_names_of_hosts_count_for_more_than_numbers() -> None:
     made = two_nodes(mesh_dp="every")
     named = job(*(replace(each, facts={"host": "ab"[each.worker % 2]}) for each in made.ranks))
