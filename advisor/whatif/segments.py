@@ -30,11 +30,15 @@ _HALF: Final = 0.5
 _QUEUED_NS: Final = 10_000  # a collective that starts so soon after the one before it on its stream was queued
 _NEVER: Final = 1 << 62  # later than any time on the axis
 _COLUMNS: Final = ["op", "rank", "step", "queue", "type", "kind", "start_ns", "dur_ns", "instance", "group"]
+_MOST_CALLS: Final = 1 << 19  # of all ranks: a replay takes 2 kB and 10 us for each
 _BEGIN, _END_OF, _START_OF, _END = range(4)  # what cuts a step, in the order of cuts at one instant
 
 
 def replayed(job: Job) -> job_replay.JobReplay | None:
-    """The steps that all ranks recorded, run again; ranks by their place in the job. None where that cannot be."""
+    """The steps that all ranks recorded, run again; ranks by their place in the job. None where that cannot be.
+
+    Of a job with more calls than `_MOST_CALLS` in them, the first steps that have no more, or one.
+    """
     offsets = {i: int(job.clock.offsets_ns[i]) for i in job.members}
     busy = {i: job.ranks[i].work.shifted(-offset) for i, offset in offsets.items()}
     of_ranks = [
@@ -46,8 +50,9 @@ def replayed(job: Job) -> job_replay.JobReplay | None:
         )
         for i, offset in offsets.items()
     ]
-    windows = pl.concat(of_ranks).filter(pl.col("step").is_in(job.steps))
-    calls = job.calls.filter(pl.col("step").is_in(job.steps)).select(
+    steps = _steps(job)
+    windows = pl.concat(of_ranks).filter(pl.col("step").is_in(steps))
+    calls = job.calls.filter(pl.col("step").is_in(steps)).select(
         "rank",
         pl.col("step").cast(pl.Int64),
         "start_ns",
@@ -58,6 +63,13 @@ def replayed(job: Job) -> job_replay.JobReplay | None:
     )
     ops, edges = operations(busy, windows, calls)
     return job_replay.replay(ops.join(_runs(windows), on="step", maintain_order="left"), edges)
+
+
+def _steps(job: Job) -> list[int]:
+    calls = job.calls.filter(pl.col("step").is_in(job.steps)).group_by("step").len().sort("step")
+    if int(calls["len"].to_numpy().sum()) <= _MOST_CALLS:
+        return job.steps
+    return calls.filter(pl.col("len").cum_sum() <= _MOST_CALLS)["step"].to_list() or job.steps[:1]
 
 
 def _runs(windows: pl.DataFrame) -> pl.DataFrame:

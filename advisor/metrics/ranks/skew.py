@@ -320,7 +320,8 @@ of_stragglers = of_jobs(__name__, unknown=_unknown)
 of_stragglers("straggler_slowdown", lambda job: _replay(job).slowdown, unit="ratio").says(
     "How many times as long the step takes as without stragglers; ranks that begin late count too.",
     "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
-    "steps that follow each other are one run, from the first rank's begin to the last one's end",
+    "steps that follow each other are one run, from the first rank's begin to the last one's end; of more than 524,288"
+    " calls of collectives in the common steps, the first steps that have no more",
     _WHAT_IF,
 )
 of_stragglers("straggler_rank_explains", _rank_explains, unit="share").says(

@@ -7,7 +7,8 @@ import pytest
 
 from advisor.model.intervals import Intervals
 from advisor.whatif.job_replay import replay
-from advisor.whatif.segments import operations
+from advisor.whatif.segments import operations, replayed
+from tests import ranks as of_job
 
 US = 1000
 
@@ -140,3 +141,22 @@ def test_the_late_rank_is_named():
     assert made.ideal.step_ms == pytest.approx(0.135)  # 105 of compute each
     assert made.slowdown == pytest.approx(150 / 135)
     assert made.explained("rank").row(0) == pytest.approx((2, 1.0))
+
+
+def test_of_more_calls_than_memory_is_worth_the_first_steps_are_replayed(monkeypatch):
+    of_steps = range(4)  # of 1 ms: each rank computes for 400 or 600 us, then all sum up until 800 us
+    ranks = [
+        of_job.rank(
+            worker,
+            [of_job.call(1000 * n + took, 1000 * n + 800, step=n, sequence=n) for n in of_steps],
+            [of_job.spent(n, 1000 * n, 1000 * n + 1000) for n in of_steps],
+            [(1000 * n, 1000 * n + took) for n in of_steps],
+        )
+        for worker, took in enumerate((400, 600))
+    ]
+    whole = replayed(of_job.job(*ranks))
+    assert (whole.steps, whole.ops["step"].n_unique()) == (4, 4)
+    for most, steps in ((8, 4), (5, 2), (1, 1)):  # two calls in each step
+        monkeypatch.setattr("advisor.whatif.segments._MOST_CALLS", most)
+        some = replayed(of_job.job(*ranks))
+        assert (some.steps, some.step_ms) == (steps, pytest.approx(whole.step_ms))
