@@ -194,8 +194,8 @@ class Selector:
             rows = rows.with_columns(spent_ns(rows, view.once(self.spans)).alias("dur_ns"))
         if not self.is_of_host:
             return largest(view, rows)
-        times = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns")).sort("name").rows()
-        return largest_first(times, lambda took: ms(view.per_step_ms(took)))
+        times = rows.group_by("name").agg(pl.sum("dur_ns")).with_columns(pl.col("name").cast(pl.String)).sort("name")
+        return largest_first(times.rows(), lambda took: ms(view.per_step_ms(took)))
 
     @property
     def words(self) -> str:

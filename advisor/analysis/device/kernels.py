@@ -106,7 +106,7 @@ def largest(view: DeviceView, rows: pl.DataFrame) -> str:
     """
     if not rows.height:
         return ""
-    of_names = rows.group_by(pl.col("op_name", "name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    of_names = rows.group_by("op_name", "name").agg(pl.sum("dur_ns")).cast({"op_name": pl.String, "name": pl.String})
     op = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name")
     times: Counter[str] = Counter()
     for of_type, name, ns in of_names.select(op, "name", "dur_ns").rows():

@@ -13,6 +13,8 @@ from advisor.inputs.names.kernel_words import kernel_name
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import Intervals
+from advisor.model.profile import matches
+from advisor.model.schemas import TEXT
 from advisor.text import count, percent
 
 _PARTS: Final = 50  # of the time, for a chart
@@ -235,14 +237,13 @@ _KNOWN: Final = 0.5  # of its time: for less, what its ops reach of the roof say
 
 def _groups(view: DeviceView) -> pl.DataFrame:
     """Kernels with what they are called in common; on a CPU all matrix products are one. A graph is no kernel."""
-    name = pl.col("name").cast(pl.String)
-    rows = view.once(kernels).filter(~name.str.contains(_GRAPH))
+    rows = view.once(kernels).filter(~matches(_GRAPH))
     is_product = (pl.col("family") == "gemm") & pl.lit(view.device is None)
-    return rows.with_columns(called=pl.when(is_product).then(pl.lit("matrix products")).otherwise(name))
+    return rows.with_columns(called=pl.when(is_product).then(pl.lit("matrix products", TEXT)).otherwise("name"))
 
 
 def _largest(view: DeviceView) -> str:
-    times = view.once(_groups).group_by("called").agg(pl.sum("dur_ns"))
+    times = view.once(_groups).group_by("called").agg(pl.sum("dur_ns")).cast({"called": pl.String})
     called: str = times.sort("dur_ns", "called", descending=[True, False])["called"][0]
     return called
 

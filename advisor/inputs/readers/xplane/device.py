@@ -21,6 +21,7 @@ from advisor.inputs.readers.xplane.names import (
 )
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.arrays import Ints
+from advisor.model.profile import matches
 from advisor.model.schemas import DEVICE_OP_KINDS, TEXT
 
 OF_OPS: Final = {
@@ -132,8 +133,9 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
     copies_ = pl.Series(events.stats.has("memcpy_details")) | name.str.contains(r"(?i)^(?:hip|cuda)?_?mem ?cpy")
     fills = pl.Series(events.stats.has("memset_details")) | name.str.contains(r"(?i)^(?:hip|cuda)?_?mem ?set")
     kernel = pl.Series(events.stats.has("kernel_details"))
-    communicates = what["communicates"] | category.cast(pl.String).str.contains(HLO_COLLECTIVE).fill_null(value=False)
-    moves = category.cast(pl.String).str.contains(HLO_COPY).fill_null(value=False) & hlo_op.is_null()
+    categories = category.alias("name").to_frame()
+    communicates = what["communicates"] | categories.select(matches(HLO_COLLECTIVE)).to_series().fill_null(value=False)
+    moves = categories.select(matches(HLO_COPY)).to_series().fill_null(value=False) & hlo_op.is_null()
     kind = (
         pl.when(communicates).then(pl.lit("collective"))
         .when((copies_ & ~kernel) | moves | (what["blit"] == "copy").fill_null(value=False)).then(pl.lit("memcpy"))

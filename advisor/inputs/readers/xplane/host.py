@@ -46,6 +46,7 @@ _ROLES: Final = (REGION_OPENS, REGION_CLOSES, REGION_REQUEST, EXECUTES, ALLOCATE
 _REQUEST, _END = "request", "end"
 _UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_REQUEST, _END)  # they tell what belongs together, and are no work
 _MOST_UNSEEN: Final = 64  # in a row
+_LONGEST_FACT: Final = 500  # characters of an iterator's or a function's name
 _END_MARK: Final = r"^end: "
 _THREADS: Final = {"thread": pl.Int64, "name": pl.String}
 _GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
@@ -155,7 +156,8 @@ def _details(events: Events) -> pl.Series:
         key: (events.text(key) if dtype == pl.String else events.number(key)).gather(rows)
         for key, dtype in facts.items()
     }
-    distinct = pl.DataFrame(columns).with_columns(pl.col(TEXT).cast(pl.String))
+    texts = pl.DataFrame(columns).select(pl.col(TEXT))
+    distinct = pl.DataFrame(columns).with_columns(_beginning(text) for text in texts.iter_columns())
     quoted = [
         pl.format(f'"{key}":{{}}', _quoted(key) if dtype == pl.String else pl.col(key)) for key, dtype in facts.items()
     ]
@@ -164,6 +166,13 @@ def _details(events: Events) -> pl.Series:
     at = np.full(len(events.line), len(rows))
     at[rows] = np.arange(len(rows))
     return pl.concat([written.cast(TEXT), pl.Series([None], dtype=TEXT)]).gather(at)
+
+
+def _beginning(texts: pl.Series) -> pl.Series:
+    """The texts as far as a fact goes, each distinct one spelt once."""
+    known = texts.unique()
+    spelt = known.cast(pl.String).str.head(_LONGEST_FACT)
+    return texts.replace_strict(known, spelt, return_dtype=pl.String)
 
 
 def _quoted(key: str) -> pl.Expr:

@@ -490,6 +490,13 @@ def test_a_name_is_kept_as_far_as_it_helps():
     assert host["name"].cast(pl.String).to_list() == ["a" * 8_192]
 
 
+def test_a_fact_of_a_call_is_kept_as_far_as_it_helps():
+    profile = read(space(host(event("f", 0, 9, tf_function_call=Ref("a" * 8_000), tracing_count=2))))
+    assert [json.loads(text) for text in column(profile, "details")] == [
+        {"tf_function_call": "a" * 500, "tracing_count": 2}
+    ]
+
+
 def test_a_line_cut_in_the_middle_keeps_its_first_events():
     names = field(4, field(1, 1) + field(2, field(1, 1) + field(2, "a:A")))
     whole = field(4, field(1, 1) + field(2, 5_000) + field(3, 1_000))
