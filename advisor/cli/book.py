@@ -10,6 +10,7 @@ from advisor.cli.output import ConfigPath, StepRange, Steps, config_of, write
 from advisor.errors import UsageError
 from advisor.text import did_you_mean
 from advisor.vocabulary.rules import QUESTIONS
+from advisor.vocabulary.severities import words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ def rules_list(
         _list_python(book)
         return
     for rule in book.values():
-        typer.echo(f"{rule.id:28} {'/'.join(rule.levels) or 'by saving':12} {rule.heading()}")
+        typer.echo(f"{rule.id:28} {'/'.join(words(rule.levels)) or 'by saving':12} {rule.heading()}")
 
 
 def _list_python(book: "Mapping[str, Rule]") -> None:

@@ -16,10 +16,12 @@ from advisor.rules.wording import outline
 from advisor.text import one_line, percent, quantity
 from advisor.vocabulary.limits import SAVED_SHARES
 from advisor.vocabulary.rules import UNSEEN
+from advisor.vocabulary.severities import SEVERITIES, words
 
+_HIGH, _MEDIUM, _LOW = words(SEVERITIES)
 SEVERITY: Final = (
-    f"The middle of a saving decides the severity: high from {percent(SAVED_SHARES['high'])} of the step, "
-    f"medium from {percent(SAVED_SHARES['medium'])}, else low."
+    f"The middle of a saving decides the severity: {_HIGH} from {percent(SAVED_SHARES['high'])} of the step, "
+    f"{_MEDIUM} from {percent(SAVED_SHARES['medium'])}, else {_LOW}."
 )
 
 

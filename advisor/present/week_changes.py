@@ -5,7 +5,7 @@ from typing import Final
 
 from advisor.model.week import Change, JobFinding, Realised, Shift, Trend, Week
 from advisor.present import document as doc
-from advisor.present import week_columns as columns
+from advisor.present import table_builder as columns
 from advisor.present.hours import label
 from advisor.text import DASH, UNKNOWN, count, first_sentence, interval, listing, ms, percent, percents
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from advisor.model.week import Group, JobFinding, Week
 from advisor.present import document as doc
-from advisor.present import week_columns as columns
+from advisor.present import table_builder as columns
 from advisor.present.hours import label, paid_word, share
 from advisor.present.week_changes import changes, realised
 from advisor.text import DASH, count, listing, percent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from advisor.model.week import JobFinding
-from advisor.present import week_columns
+from advisor.present import table_builder as columns
 from advisor.present.week_changes import actions
 
 
@@ -62,6 +62,6 @@ def test_one_fix_with_other_code_is_the_same():
 
 def test_the_hours_of_a_table_have_one_unit():
     """0.5 hours and 6 seconds beside each other: both in minutes."""
-    made = week_columns.table([week_columns.hours("Paid", [0.5]), week_columns.ranges("Range", [1 / 600], [1 / 300])])
+    made = columns.table([columns.hours("Paid", [0.5]), columns.ranges("Range", [1 / 600], [1 / 300])])
     assert [head.text for head in made.heads] == ["Paid, GPU-min", "Range, GPU-min"]
     assert [cell.text for cell in made.rows[0].cells] == ["30", "0.10\N{EN DASH}0.20"]
