@@ -234,7 +234,8 @@ class Job:
         Devices that compute in turn are the stages of one model: how long each takes by itself says nothing.
         """
         members = [self.ranks[position] for position in self.members]
-        if len({rank.worker for rank in members}) != 1 or not any(rank.peer_waits.total for rank in members):
+        one_process = len(members) > 1 and len({rank.worker for rank in members}) == 1
+        if not one_process or not any(rank.peer_waits.total for rank in members):
             return False
         *_, less, most = sorted((rank.work for rank in members), key=lambda work: work.total)
         return (less & most).total >= _TOGETHER * less.total
