@@ -13,7 +13,7 @@ from tests.tables import US, V100, kernel, on_device, on_host, profile, step
 # us       0        100      200  248 250    300         GPU 0 adds what GPU 1 copies to it.
 # GPU 0    =========|                 |======|
 # GPU 1    ==================|~~~~|
-def feeding(called: float, *, second: tuple[float, float] = (0, 200)):
+def feeding(called: float, *, second: tuple[float, float] = (0, 200), devices_seen: int = 2):
     ops = [
         kernel(0, 100, 0, device=0),
         kernel(250, 300, called, device=0),
@@ -23,7 +23,8 @@ def feeding(called: float, *, second: tuple[float, float] = (0, 200)):
     host = [on_host("op", 0, 10)]
     steps = [step(1, 0, 300, device=0), step(1, 0, 300, device=1)]
     devices = [V100 | {"device": 0}, V100 | {"device": 1}]
-    return job(*(rank_of(view) for view in select_steps(profile(ops, host, steps, devices=devices), "all").views))
+    views = select_steps(profile(ops, host, steps, devices=devices), "all").views
+    return job(*map(rank_of, views[:devices_seen]))
 
 
 def test_a_device_that_begins_where_another_ends_had_waited_for_it():
@@ -31,6 +32,10 @@ def test_a_device_that_begins_where_another_ends_had_waited_for_it():
     assert made.missing is None
     assert [rank.peer_waits.total for rank in made.ranks] == [150 * US, 0]
     assert made.pace.select("rank", "wait_ns", "own_ns").rows() == [(0, 150 * US, 150 * US), (1, 0, 300 * US)]
+
+
+def test_a_device_alone_has_no_peers():
+    assert feeding(called=20, devices_seen=1).peers is False
 
 
 def test_a_device_whose_work_is_launched_later_waits_for_the_host():
