@@ -47,6 +47,7 @@ def try_(
     Write the command behind `--`: advisor try -- python train.py
     """
     from advisor.cli.progress import TrialProgress
+    from advisor.recording.signals import SIGNALLED
     from advisor.trials.session import Options, Session
 
     standard, files = outputs("trials", format_, output)
@@ -62,9 +63,10 @@ def try_(
             tell=progress.tell,
             estimate=progress.estimate,
         )
-        trials = Session(command, options).run()
+        session = Session(command, options)
+        trials = session.run()
     show(trials, files, standard)
-    raise typer.Exit(130 if trials.is_cut else _FAILED if trials.step_ms is None else 0)
+    raise typer.Exit(SIGNALLED + session.cut_by if session.cut_by else _FAILED if trials.step_ms is None else 0)
 
 
 def _share(text: str) -> float:

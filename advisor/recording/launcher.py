@@ -16,7 +16,6 @@ from advisor.recording import signals
 from advisor.recording.inside import notes
 
 _INSIDE: Final = Path(notes.__file__).parent
-_SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
 _EVERY_S: Final = 1.0
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
 
@@ -62,7 +61,7 @@ def run(
         while (code := process.poll()) is None:
             if signals.attend(process, _EVERY_S):
                 tell(events(folder))
-        return Outcome(_SIGNALLED - code if code < 0 else code, events(folder))
+        return Outcome(signals.SIGNALLED - code if code < 0 else code, events(folder))
 
 
 def environment(folder: Path) -> dict[str, str]:

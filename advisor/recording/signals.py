@@ -20,9 +20,14 @@ PASSED_ON: Final = frozenset(
     }
 )
 ENDING: Final = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
 _AWAITED: Final = PASSED_ON | {signal.SIGCHLD}
 _HANDLED: Final = (signal.SIGINT, signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
 _PAUSE_S: Final = 0.05
+
+
+def _disregard(*_: object) -> None:
+    pass
 
 
 @contextmanager
@@ -33,7 +38,7 @@ def holding() -> Iterator[None]:
     if it would be ignored.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    handlers = {number: signal.signal(number, lambda *_: None) for number in _HANDLED}
+    handlers = {number: signal.signal(number, _disregard) for number in _HANDLED}
     try:
         yield
     finally:
@@ -46,8 +51,18 @@ def holding() -> Iterator[None]:
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """In it, signals that ask a process to end are KeyboardInterrupt: what was begun is ended in order."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in ENDING}
+    """In it, a signal that asks a process to end is KeyboardInterrupt with its number: all is ended in order.
+
+    What is for a program alone does nothing while none runs. What `nohup` or a shell's `&` ignores stays ignored.
+    """
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *PASSED_ON - {signal.SIGTSTP})}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt if number in (signal.SIGINT, *ENDING) else _disregard)
     try:
         yield
     finally:

@@ -138,12 +138,14 @@ def _tell(limit: Path, blocks: int | None) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the program and the rest of its session: kindly first, so that launchers end their ranks."""
-    if process.poll() is None:
-        _signal(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-    _signal(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        if process.poll() is None:
+            _signal(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+    finally:  # also after a second Ctrl-C
+        _signal(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _signal_hooked(folder: Path, number: int) -> None:

@@ -1,5 +1,6 @@
 """A session of trials: the program as it is, then each fix alone, then those that helped together."""
 
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +62,7 @@ class Session:
     untried: list[Idea] = field(default_factory=list)
     files: tuple[str, ...] = ()
     notes: list[Reason] = field(default_factory=list)
-    is_cut: bool = False
+    cut_by: int | None = None  # the signal that ended it
 
     def run(self) -> Trials:
         """Try everything; Ctrl-C, or a signal that asks us to end, ends it with what is known.
@@ -73,8 +74,8 @@ class Session:
         try:
             with interrupting(), tempfile.TemporaryDirectory(prefix="advisor-try-") as place:
                 self._try(self._program(Path(place)), chosen)
-        except KeyboardInterrupt:
-            self.is_cut = True
+        except KeyboardInterrupt as interrupt:
+            (self.cut_by,) = interrupt.args or (signal.SIGINT,)
             cut = Missing("session_cut")
             self.trials += [not_tried(idea, cut) for idea in self.chosen[len(self.trials) :]]
         return self.outcome()
@@ -97,7 +98,7 @@ class Session:
             files=self.files,
             notes=tuple(self.notes),
             seconds=time.monotonic() - self.began,
-            is_cut=self.is_cut,
+            is_cut=self.cut_by is not None,
         )
 
     def _program(self, folder: Path) -> Program:

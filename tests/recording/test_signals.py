@@ -17,6 +17,7 @@ import pytest
 from advisor.errors import UsageError
 from advisor.recording import launcher
 from advisor.recording.launcher import Options, run
+from advisor.recording.signals import interrupting
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -62,6 +63,14 @@ def told(_):
         Path("told").write_bytes(path.read_bytes())
 config = {"logdir": str(Path("log").resolve()), "skip": 10, "active": 10}
 sys.exit(run(program, config, {}, time.monotonic() + 60, told).exit_code)
+"""
+
+TRIALS = """
+import os, sys, tempfile
+tempfile.tempdir = os.getcwd()
+from advisor.cli import main
+sys.argv[1:] = ["try", "--patch", "optimizer", "--", "sh", "-c", sys.argv[1]]
+main()
 """
 
 
@@ -176,6 +185,41 @@ def test_a_trial_passes_signals_on_and_stops_its_program(tmp_path: Path):
         os.kill(program, signal.SIGTERM)
         assert one.wait(PATIENCE_S) == 7
     assert not list((tmp_path / "log").glob(".advisor-*"))
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+def test_a_signal_that_asks_to_end_says_its_number(name: str):
+    number = getattr(signal, name)
+
+    def interrupted() -> None:
+        with interrupting():
+            signal.raise_signal(signal.SIGUSR1)  # for a program, and none runs
+            signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        interrupted()
+    assert interrupt.value.args == (number,)
+
+
+def test_a_signal_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupting():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_trials_end_with_the_signals_code_and_a_second_one_kills_the_program(tmp_path: Path):
+    program = 'trap "touch told" TERM; echo $$ > pid; touch begun; while :; do sleep 0.05; done'
+    with launched(tmp_path, TRIALS, program) as one:
+        until((tmp_path / "begun").exists)
+        one.send_signal(signal.SIGTERM)
+        until((tmp_path / "told").exists)
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "pid", "told"]
 
 
 def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
