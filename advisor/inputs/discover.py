@@ -50,7 +50,7 @@ _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 _RECORDING: Final = re.compile(
     r"[._-]?(?:step|iter|iteration|epoch)[._-]?([0-9]+)|(?:^|[._-])([0-9]{10,})(?:\.[0-9]+)?(?![^._-])", re.IGNORECASE
 )
-RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]+)", re.IGNORECASE)
+RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
 """What tells a worker in a file's name."""
 _OWN: Final = "|".join(re.escape(ending) for kind in FORMATS for ending in kind.own if kind.reads)
 _SUFFIX: Final = re.compile(rf"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|(?:{_OWN})$|(?<=.)\.[^.]*$", re.IGNORECASE)

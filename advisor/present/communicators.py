@@ -30,7 +30,7 @@ def communicators(run: Run) -> doc.Section | None:
                         str(row["op"]),
                         in_digits(number(row, "group_size")),
                         f"{row['calls']:,}",
-                        bytes_(number(row, "bytes")),
+                        "" if row["bytes"] is None else bytes_(number(row, "bytes")),
                         in_digits(number(row, "bus_gbs")),
                         percent(number(row, "wait_share")),
                         f"{rank(int(number(row, 'last')))} ({percent(number(row, 'last_share'))})",

@@ -167,7 +167,7 @@ def _lengths(steps: Steps) -> str:
 def _paced(run: Run) -> str:
     """Whose step the numbers are of, where there are several processes, or devices of one."""
     source, pace = run.source, run.source.steps.worker
-    if len(source.workers) > 1 and pace is not None:
+    if len(source.workers) > 1 and pace is not None and source.steps.step_ms is not None:
         return f"; numbers are those of {members(source, [pace])}, the slowest{' recorded' if source.part else ''}"
     device = next((row.get("device") for row in run.metrics.get("worker", ())), None)
     if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:

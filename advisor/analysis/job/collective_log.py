@@ -65,7 +65,11 @@ def hang(job: Job) -> Hang | Missing:
     waits = {rank for stuck in hangs for rank in stuck.waiting}
     causes = [stuck for stuck in hangs if not waits.issuperset(stuck.missing)]
     first = next(iter(causes or hangs), None)
-    return first._replace(waiting=sorted(waits)) if first else Missing("no_rank_missing")
+    if first:
+        return first._replace(waiting=sorted(waits))
+    logs = calls["worker"].n_unique()
+    is_known = calls["completed"].all() or logs >= (job.world_size or logs)
+    return Missing("no_rank_missing" if is_known else "ranks_not_logged")
 
 
 def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang | None:
@@ -76,15 +80,15 @@ def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang | None:
     waiting = opened.filter(pl.col("sequence") == pl.col("sequence").min())
     if not waiting.height:
         return None
-    number, ops = waiting["sequence"][0], waiting["op"].value_counts(sort=True)
-    entered = waiting.filter(pl.col("op").eq_missing(pl.lit(ops["op"][0])))
+    number, op = waiting["sequence"][0], waiting["op"].mode().sort()[0]
+    entered = waiting.filter(pl.col("op").eq_missing(op))
     last = dict(of_group.group_by("worker").agg(pl.max("sequence")).rows())
     logged = {*calls["worker"]}
     listed = (of_group["ranks"][0] or "").split(",")
     members = {int(rank) for rank in listed if rank} or {*last}
-    elsewhere = _sorted(waiting.filter(pl.col("op").ne_missing(pl.lit(ops["op"][0])))["worker"])
+    elsewhere = _sorted(waiting.filter(pl.col("op").ne_missing(op))["worker"])
     stuck = Hang(
-        op=entered["op"][0] or "a collective",
+        op=op or "a collective",
         group_name=entered["group_name"][0],
         sequence=number,
         line=next(iter(entered["line"].drop_nulls().mode().sort()), None),
@@ -106,7 +110,7 @@ def _last_calls(calls: pl.DataFrame, ranks: Sequence[int]) -> Iterable[str]:
     last = calls.filter(pl.col("worker").is_in(ranks)).unique("worker", keep="last", maintain_order=True)
     for call in last.sort("worker").iter_rows(named=True):
         where = f" ({call['line']})" if call["line"] else ""
-        state = "is in" if call["completed"] is False else "has left"
+        state = {False: "is in", True: "has left"}.get(call["completed"], "called")
         yield f"{text.rank(call['worker'])} {state} {call['op']} {call['sequence']} of {call['group_name']}{where}"
 
 
@@ -146,13 +150,13 @@ def communicators(job: Job) -> pl.DataFrame:
         pl.first("group_name", "group_size"),
         calls=pl.len(),
         bytes=pl.median("bytes").cast(pl.Int64),
-        bus_gbs=pl.sum("moved") / pl.sum("transfer_ns"),
+        bus_gbs=(pl.sum("moved") / pl.col("transfer_ns").filter(pl.col("moved").is_not_null()).sum()).fill_nan(None),
     )
     awaited = calls.group_by(*of, "last").agg(pl.sum("wait_ns", "dur_ns"))
     waits = awaited.group_by(of).agg(
         wait_share=pl.sum("wait_ns") / pl.sum("dur_ns"),
         last=pl.col("last").sort_by("wait_ns", "last", descending=[True, False]).first(),
-        last_share=pl.max("wait_ns") / pl.sum("wait_ns"),
+        last_share=(pl.max("wait_ns") / pl.sum("wait_ns")).fill_nan(0.0),  # nobody waits
         total_ns=pl.sum("dur_ns"),
     )
     joined = rows.join(waits, on=of, nulls_equal=True).sort("total_ns", "group", "op", descending=[True, False, False])

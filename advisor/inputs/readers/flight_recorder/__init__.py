@@ -9,7 +9,8 @@ stack of each call (not in JSON), and how far each process group is. Its clock i
 import io
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
+from math import prod
 from typing import IO, Annotated, Any, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -25,12 +26,10 @@ _MOST_BYTES: Final = 1 << 62
 _AGAIN: Final = "dump or copy it again"
 _UNNAMED: Final = {"", "undefined"}  # what PyTorch calls groups without a description
 _SCHEDULED: Final = "scheduled"  # the state of all entries of a group whose work nobody watches
-_RANKS: Final = re.compile(r"\d+")
-
-
-# A pickle may say one list many times, in a few bytes each: lists that are longer than any real one are refused.
+_RANKS: Final = re.compile(r"(?<![0-9])[0-9]{1,7}(?![0-9])")
+_VALUES_PER_BYTE: Final = 8  # at most: a pickle may say one value many times, but only frames are shared in real ones
 _FEW: Final = msgspec.Meta(max_length=1 << 12)
-_Sizes: TypeAlias = Annotated[list[Annotated[list[Number], _FEW]], _FEW]
+_Sizes: TypeAlias = Annotated[list[Annotated[list[Number], msgspec.Meta(max_length=64)]], _FEW]  # torch's dimensions
 _Types: TypeAlias = Annotated[list[str], _FEW]
 
 
@@ -80,6 +79,20 @@ class _PlainValues(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it refers to {module}.{name}, which no dump does")
 
+    def within(self, most: int) -> object:
+        """What the pickle holds, which may not be more than so many values when all that it shares is written out."""
+        loaded = self.load()
+        outer, values = [loaded], 0
+        while outer:
+            inner = outer.pop()
+            inner = inner.values() if isinstance(inner, dict) else inner
+            if isinstance(inner, Collection) and not isinstance(inner, str | bytes | bytearray):
+                values += len(inner)
+                if values > most:
+                    raise pickle.UnpicklingError("it says the same values too often")
+                outer.extend(inner)
+        return loaded
+
 
 def read(  # noqa: PLR0913, PLR0917 - the last are options
     source: IO[bytes],
@@ -122,7 +135,7 @@ def _dump(text: bytes, name: str) -> _Dump:
     try:
         if text.lstrip()[:1] == b"{":
             return msgspec.json.decode(text, type=_Dump, strict=False)
-        return msgspec.convert(_PlainValues(io.BytesIO(text)).load(), _Dump, strict=False)
+        return msgspec.convert(_PlainValues(io.BytesIO(text)).within(_VALUES_PER_BYTE * len(text)), _Dump, strict=False)
     except msgspec.ValidationError as error:
         raise ReadError(f"no dump of PyTorch's Flight Recorder: {error}; {_AGAIN}", name) from error
     except pickle.UnpicklingError as error:
@@ -145,7 +158,7 @@ def _call(entry: _Entry, dump: _Dump, *, is_watched: bool) -> dict[str, Any]:
         "sequence": number,
         "op": entry.profiling_name.partition(" ")[0],
         "peer": peer,
-        "bytes": max(_bytes(entry.input_sizes, entry.input_dtypes), _bytes(entry.output_sizes, entry.output_dtypes)),
+        "bytes": _bytes(entry),
         "completed": entry.state == "completed" if is_watched else _counted(entry, dump),
         "called_ns": entry.time_created_ns,
         "dur_ns": None if entry.duration_ms is None else round(entry.duration_ms * 1e6),
@@ -159,14 +172,15 @@ def _counted(entry: _Entry, dump: _Dump) -> bool | None:
     return None if progress is None or entry.is_p2p else entry.collective_seq_id <= progress.last_completed_collective
 
 
-def _bytes(sizes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> int:
-    total = 0
-    for shape, dtype in zip(sizes, dtypes, strict=False):
-        elements = DTYPE_BYTES.get(dtype, 0)
-        for length in shape:
-            elements *= length
-        total += elements
-    return min(total, _MOST_BYTES)
+def _bytes(entry: _Entry) -> int | None:
+    """The larger of what goes in and what comes out; None where the size of a type is not known."""
+    if not DTYPE_BYTES.keys() >= {*entry.input_dtypes, *entry.output_dtypes}:
+        return None
+    sides = ((entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes))
+    return min(
+        _MOST_BYTES,
+        max(sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in zip(*side, strict=False)) for side in sides),
+    )
 
 
 def _line(frame: _Frame) -> str | None:

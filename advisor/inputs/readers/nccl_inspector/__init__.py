@@ -117,7 +117,6 @@ def _call(line: _Line, rank: int | None) -> dict[str, Any]:
         "sequence": done.coll_sn,
         "op": done.coll,
         "bytes": done.coll_msg_size_bytes * (header.n_ranks if done.coll in _OF_EACH_RANK else 1),
-        "completed": True,
         "called_ns": known_us * 1000,
         "dur_ns": done.coll_exec_time_us * 1000 if timed else None,
     }

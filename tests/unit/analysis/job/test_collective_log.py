@@ -18,7 +18,7 @@ def job(*calls):
     parts = []
     for rank in ranks:
         rows = [{"worker": rank, "sequence": 1, **WORLD, "completed": True} | more for of, more in calls if of == rank]
-        process = {"worker": rank, "rank": rank, "name": f"rank {rank}", "file": f"{rank}"}
+        process = {"worker": rank, "rank": rank, "world_size": 4, "name": f"rank {rank}", "file": f"{rank}"}
         parts.append(metrics.measure_part(select_steps(profile_of([process], rows, "flight_recorder"))))
     return job_of([rank for part in parts for rank in part.ranks])
 
@@ -43,7 +43,7 @@ def test_a_rank_that_calls_another_collective_in_its_place():
 
 def test_a_rank_without_a_log_is_missing_where_most_wait_and_not_where_one_log_is_all_there_is():
     assert hang(job(*all_of([0, 1, 3], completed=False))).unlogged == [2]
-    assert hang(job(*all_of([0], completed=False))) == Missing("no_rank_missing")
+    assert hang(job(*all_of([0], completed=False))) == Missing("ranks_not_logged")
 
 
 def test_of_hangs_that_wait_for_each_other_the_first_cause_counts():
@@ -54,6 +54,19 @@ def test_of_hangs_that_wait_for_each_other_the_first_cause_counts():
     assert (stuck.group_name, stuck.missing, stuck.waiting) == ("default_pg", [2, 3], [0, 1, 2])
     calls += [(3, {"sequence": 2, "completed": False})]  # rank 3 waits for rank 2, which waits for it: a cycle
     assert hang(job(*calls)).waiting == [0, 1, 2, 3]
+
+
+def test_the_last_call_of_a_missing_rank_whose_progress_is_not_logged_is_only_called():
+    stuck = hang(job((2, {"completed": None}), *all_of([0, 1, 3], sequence=2, completed=False)))
+    assert stuck.last_calls == ["rank 2 called all_reduce 1 of default_pg"]
+
+
+def test_ranks_that_wait_for_nobody_and_sizes_that_nothing_tells_are_no_division_by_zero():
+    (row,) = communicators(job(*all_of(dur_ns=300))).to_dicts()
+    assert (row["wait_share"], row["last_share"], row["bus_gbs"]) == (0, 0, None)
+    sizes = [{"sequence": 1}, {"sequence": 2, "bytes": 800}]
+    (row,) = communicators(job(*[call for of in sizes for call in all_of(dur_ns=300, **of)])).to_dicts()
+    assert row["bus_gbs"] == 800 * 1.5 / 300
 
 
 def test_a_job_that_goes_on_hangs_nowhere():

@@ -1,5 +1,6 @@
 """Dumps of PyTorch's Flight Recorder: real ones of gloo, and ones by hand with the fields of FlightRecorder.hpp."""
 
+import functools
 import io
 import json
 import os
@@ -101,6 +102,29 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ReadError, match="cannot be read safely: it refers to posix"):
         log(dump(Command()))
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_ranks_that_no_job_has_are_none():
+    for call, ranks in (("nccl:send 0->" + "9" * 5000, "[0, 1]"), ("nccl:send 0->1", f"[0, {'9' * 30}]")):
+        config = {"0": {"ranks": ranks, "name": "0", "desc": ""}}
+        assert log(dump(entry(is_p2p=True, profiling_name=call), pg_config=config))["peer"].to_list() == [None]
+
+
+def test_bytes_of_an_unknown_type_are_unknown():
+    assert log(dump(entry(input_sizes=[[4]], input_dtypes=["Posit"])))["bytes"].to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [entry(input_sizes=[[1] * 60] * 4096)] * 200,
+        [entry(input_sizes=[[2] * 4096], input_dtypes=["Float"])],
+        [functools.reduce(lambda inner, _: [inner] * 100, range(20), 1)],
+    ],
+)
+def test_a_few_bytes_that_say_much_are_refused(calls):
+    with pytest.raises(ReadError):
+        log(dump(*calls))
 
 
 @pytest.mark.parametrize(
