@@ -17,6 +17,7 @@ from polars.datatypes import DataType, DataTypeClass
 from advisor.errors import ReadError
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
+from advisor.model.notes import Note
 from advisor.model.schemas import SCHEMAS, TEXT
 
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
@@ -58,13 +59,15 @@ def unnumbered(column: str = "name") -> pl.Expr:
     return pl.col(column).map_batches(changed, return_dtype=TEXT)
 
 
-def fitting(rows: pl.DataFrame) -> pl.DataFrame:
-    """The table, the longest texts of a column cut where all its rows' texts would fill the memory.
+def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataFrame:
+    """The table, the longest texts of a column cut where all its rows' texts would fill the memory; a note says so.
 
     A text is there once, however many rows have it, until a step of the analysis spells it in each.
     """
     texts = (column for column in rows.iter_columns() if column.dtype == TEXT and column.name != "stack")
-    return rows.with_columns(_cut(column) for column in texts if (column.cat.len_bytes().sum() or 0) > _MOST_TEXT)
+    large = [column for column in texts if (column.cat.len_bytes().sum() or 0) > _MOST_TEXT]
+    salvaged += [Note("long_texts", column=column.name, of=column.len()) for column in large]
+    return rows.with_columns(map(_cut, large))
 
 
 def _cut(texts: pl.Series) -> pl.Series:
@@ -125,8 +128,9 @@ class Profile:
     @classmethod
     def of(cls, tables: Mapping[str, pl.DataFrame], *, format: str, salvaged: Sequence[Clause] = ()) -> Profile:  # noqa: A002
         """A profile from some of its tables and columns; what is absent is empty or null."""
-        filled = {name: table(name, tables.get(name)) for name in SCHEMAS}
-        return cls(**filled, format=format, salvaged=tuple(salvaged), lacks={})
+        notes = [*salvaged]
+        filled = {name: fitting(table(name, tables.get(name)), notes) for name in SCHEMAS}
+        return cls(**filled, format=format, salvaged=tuple(notes), lacks={})
 
     def numbered(self, worker: int) -> Profile:
         """The profile of one worker under another number."""
@@ -173,7 +177,7 @@ def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None)
         for column, dtype in schema.items()
         if there.get(column) != dtype or _least_and_most(column, dtype)
     ]
-    return fitting(frame.with_columns(changed).select(*schema))
+    return frame.with_columns(changed).select(*schema)
 
 
 def _least_and_most(column: str, dtype: DataType | DataTypeClass) -> tuple[int, int] | None:

@@ -45,8 +45,12 @@ def test_a_table_is_ordered_cast_and_filled_with_nulls():
 
 def test_the_longest_texts_are_cut_where_all_rows_with_them_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.model.profile._MOST_TEXT", 100)
+    columns = ("name", "shapes", "stack")
     names = ["short"] * 4 + ["e" + "é" * 40] * 3 + ["b" * 60, None]  # 20 bytes and 80 for four texts: 20 each
-    whole = table("host_ops", {"name": names, "shapes": names, "stack": names})
+    texts = pl.DataFrame({"name": names, "shapes": names, "stack": names}, schema=dict.fromkeys(columns, TEXT))
+    profile = Profile.of({"host_ops": texts}, format="test")
+    whole = profile.host_ops
+    assert [dict(note.facts) for note in profile.salvaged] == [{"column": name, "of": 9} for name in ("name", "shapes")]
     assert whole["name"].to_list() == ["short"] * 4 + ["e" + "é" * 9] * 3 + ["b" * 20, None]
     assert whole["shapes"].to_list() == ["short"] * 4 + [None] * 5
     assert whole["stack"].to_list() == names

@@ -163,10 +163,11 @@ class _Parts:
 
 
 def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Profile:
-    host = _based(_stacked(parts.ranges, _RANGES), parts.base_ns).with_columns(
+    host = _based(fitting(_stacked(parts.ranges, _RANGES), salvaged), parts.base_ns).with_columns(
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
-    aligned = align(with_launches(_based(_stacked(parts.ops, _OPS), parts.base_ns), host), host)
+    ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)
+    aligned = align(with_launches(ops, host), host)
     of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
     chosen = step_marks(host, aligned.device)
     step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.steps)
@@ -229,7 +230,7 @@ _DESCRIBED: Final = {
 
 
 def _stacked(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:
-    return fitting(pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal_relaxed"))
+    return pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal_relaxed")
 
 
 def _based(frame: pl.DataFrame, base_ns: int, column: str = "start_ns") -> pl.DataFrame:
