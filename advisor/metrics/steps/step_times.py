@@ -139,9 +139,9 @@ of_recording("devices_used", lambda view: view.devices, unit="count").says(
     "Devices that the worker ran anything on.", "number of devices with device ops"
 )
 
-measure("worked_share", lambda view: view.share(view.busy) or 0.0).says(
+of_recording("worked_share", lambda view: view.share(view.busy) or 0.0).says(
     "Part of the step in which anything runs on the device; 0 where nothing ever does.",
-    "as device_busy_share, and 0 without device ops",
+    "as device_busy_share, and 0 without device ops or steps",
 )
 measure(
     "devices_visible",
