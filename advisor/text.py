@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, wraps
 from itertools import groupby
@@ -204,6 +204,11 @@ def rank(number: int | None, device: int | None = None) -> str:
     if number is None:
         return UNKNOWN
     return f"rank {number}" if device is None else f"process {number}, GPU {device}"
+
+
+def listed_ranks(numbers: Collection[int]) -> str:
+    """`rank 3`, or `ranks 0` to `2` and others as `runs_of` draws them together."""
+    return f"rank{'s' if len(numbers) > 1 else ''} {runs_of(numbers)}"
 
 
 def largest_first(parts: Iterable[tuple[str, float]], form: Callable[[float], str], words: str = "{} ({})") -> str:

@@ -29,7 +29,7 @@ from advisor.runs.sampling import sample
 from advisor.system.file_size import most_bytes, too_large
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
-from advisor.text import plain, runs_of
+from advisor.text import listed_ranks, plain, runs_of
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: below, one process is as quick as several
@@ -234,8 +234,7 @@ def _mixed(job: Sequence[Part]) -> Iterator[Note]:
             if rank.gpu:
                 of_model[rank.gpu.model].add(rank.worker)
     if len(of_model) > 1:
-        ranks = {model: f"rank{'s' * (len(workers) > 1)} {runs_of(workers)}" for model, workers in of_model.items()}
-        models = ", ".join(f"{model} on {of}" for model, of in ranks.items())
+        models = ", ".join(f"{model} on {listed_ranks(workers)}" for model, workers in of_model.items())
         yield Note("different_gpus", models=models)
 
 

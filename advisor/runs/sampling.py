@@ -33,7 +33,7 @@ def sample(
     numbers = sorted(files)
     devices = max((rank.visible or 1 for rank in take(numbers[:1])), default=1)
     of_nodes = [number for number in numbers if number % devices == numbers[0] % devices]
-    ranks = take(_spread(of_nodes, most - devices - _BESIDE)[1:])
+    ranks = take(_spread(of_nodes[1:], most - devices - _BESIDE - 1))
     while (budget := most - len(outcomes)) > 0 and (unread := [number for number in numbers if number not in outcomes]):
         suspects = blamed(job_of(ranks), set(unread))
         ranks = take(suspects[: min(budget, devices)] or _spread(unread, budget))
@@ -41,6 +41,6 @@ def sample(
 
 
 def _spread(numbers: Sequence[int], most: int) -> list[int]:
-    """So many of the numbers, evenly apart."""
+    """So many of the numbers, evenly apart: the middle of each part of them."""
     many = max(0, min(most, len(numbers)))
-    return [numbers[place * len(numbers) // many] for place in range(many)]
+    return [numbers[(2 * place + 1) * len(numbers) // (2 * many)] for place in range(many)]

@@ -1,10 +1,14 @@
 """Logs of collectives through a whole check: a real hang of gloo, and made-up lines of NCCL's Inspector."""
 
+import pickle
 import shutil
 
 import pytest
 
 import advisor
+from advisor.present.communicators import communicators
+from advisor.present.document import Table
+from advisor.present.source import facts
 from tests import profiles
 
 FIXTURES = profiles.ROOT / "fixtures"
@@ -46,3 +50,17 @@ def test_a_log_beside_traces_is_a_run_of_its_own(tmp_path):
     runs = {run.source.format: run for run in advisor.check(tmp_path).runs}
     assert {*runs} == {"nccl_inspector", "kineto"}
     assert "several_formats" in {note.code for note in runs["nccl_inspector"].source.notes}
+
+
+def test_what_a_log_does_not_know_is_empty_in_the_table_and_no_rank_is_called_the_slowest(tmp_path):
+    for rank in range(2):
+        entry = {"process_group": ("0", "dp"), "collective_seq_id": 1, "profiling_name": "nccl:all_reduce"}
+        entry |= {"state": "completed", "duration_ms": 2.0 + rank, "input_sizes": [[4]], "input_dtypes": ["Posit"]}
+        dump = {"version": "2.10", "entries": [entry], "pg_config": {"0": {"ranks": "[0, 1]"}}}
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+    (run,) = advisor.check(tmp_path).runs
+    (table,) = (block for block in communicators(run).blocks if isinstance(block, Table))
+    assert [cell.text for cell in table.rows[0].cells] == [
+        *("dp", "all_reduce", "2", "1", "", "", "20 %", "rank 0 (100 %)")
+    ]
+    assert "slowest" not in " ".join(facts(run))

@@ -14,7 +14,7 @@ import polars as pl
 from advisor.analysis.job.collectives import devices_of
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import placement
-from advisor.text import listing, plural, runs_of
+from advisor.text import listed_ranks, listing, plural, runs_of
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _Of: TypeAlias = dict[int, Hashable]
@@ -90,7 +90,7 @@ def words(job: Job, positions: Sequence[int]) -> str:
     numbers = [job.ranks[position].worker for position in positions]
     places = in_common(job, positions)
     common = ", ".join(place.words for place in places if place.dimension != "group" or len(places) == 1)
-    listed = f"rank{'s' if len(numbers) > 1 else ''} {runs_of(numbers)}"
+    listed = listed_ranks(numbers)
     listed = listed if len(listed) <= _LISTED else f"{len(numbers)} ranks"
     return f"{listed} ({common})" if common else listed
 

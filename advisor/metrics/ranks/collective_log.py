@@ -34,11 +34,7 @@ def _missing_count(job: Job) -> Value:
 def _missing_ranks(stuck: Hang) -> str:
     """`rank 2 and rank 5 (no log here)`."""
     kinds = {"": stuck.absent, " (in another collective)": stuck.elsewhere, " (no log here)": stuck.unlogged}
-    return text.listing([f"{_ranks(ranks)}{what}" for what, ranks in kinds.items() if ranks])
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {text.runs_of(ranks)}"
+    return text.listing([f"{text.listed_ranks(ranks)}{what}" for what, ranks in kinds.items() if ranks])
 
 
 def _last_calls(stuck: Hang) -> str:

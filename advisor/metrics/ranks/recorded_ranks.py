@@ -7,7 +7,7 @@ import numpy as np
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import of_jobs, of_ranks
 from advisor.model.missing import Missing
-from advisor.text import lapse, listing, runs_of
+from advisor.text import lapse, listed_ranks, listing
 
 
 def _strangers(job: Job) -> list[str]:
@@ -28,8 +28,7 @@ def _sittings(job: Job) -> list[str]:
 
 
 def _range(job: Job, ranks: Iterable[int]) -> str:
-    workers = {job.ranks[i].worker for i in ranks}
-    return f"rank{'s' if len(workers) > 1 else ''} {runs_of(workers)}"
+    return listed_ranks({job.ranks[i].worker for i in ranks})
 
 
 of_ranks(__name__)("peers_recorded", lambda job, _: len(job.ranks) - 1, unit="count").says(
