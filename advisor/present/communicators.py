@@ -8,7 +8,7 @@ from advisor.present import document as doc
 from advisor.text import bytes_, percent, rank
 from advisor.text import number as in_digits
 
-_HEADS: Final = ("group", "collective", "ranks", "calls", "message", "GB/s", "waiting", "awaited")
+_HEADS: Final = ("group", "collective", "ranks", "calls", "message", "bandwidth, GB/s", "waiting", "awaited")
 _TEXTS: Final = ("group", "collective", "awaited")
 _FEW: Final = 5
 _SAYS: Final = (
