@@ -133,8 +133,8 @@ def _devices(source: Source) -> str:
 def _idle_devices(run: Run) -> str:
     """`, 5 of 8 do nothing`; empty where no finding is about devices that the process sees and does not use."""
     known = {item.metric: item.value for finding in run.findings for item in finding.evidence}
-    idle = known.get("devices_idle")
-    return f", {idle} of {known['devices_visible']} do nothing" if idle else ""
+    idle, visible = known.get("devices_idle"), known.get("devices_visible")
+    return f", {idle} of {visible} do nothing" if idle and visible else ""
 
 
 def _steps(run: Run) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.finding import Evidence
 from advisor.model.reason import Reason
 from advisor.model.source import LeftOutStep, StepLength, Steps, Worker
 from advisor.present.source import facts, left_out, owner, whose, window
@@ -33,6 +34,16 @@ def test_the_step_of_the_savings_is_told_from_the_usual_and_the_recorded_one():
     assert facts(long)[-1] == "8 steps, 200 ms on average, 178 ms without the long ones"
     timed = changed(RESNET, source=changed(RESNET.source, steps=changed(steps, unprofiled_ms=150.0)))
     assert facts(timed)[-1] == "6 of 8 steps used, 150 ms without the profiler, 178 ms with it"
+
+
+def test_idle_devices_are_named_where_a_finding_says_of_how_many():
+    def known(**values: int) -> str:
+        evidence = [Evidence(metric=name, value=value, unit="count", meaning="") for name, value in values.items()]
+        finding = changed(RESNET.findings[0], evidence=tuple(evidence))
+        return facts(changed(RESNET, findings=(finding,)))[1]
+
+    assert known(devices_idle=5, devices_visible=8) == "Tesla V100-DGXS-32GB, 5 of 8 do nothing"
+    assert known(devices_idle=5) == "Tesla V100-DGXS-32GB"  # a rule of one's own may show that alone
 
 
 def test_of_a_recording_of_which_little_is_used_the_length_is_named():
