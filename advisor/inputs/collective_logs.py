@@ -35,8 +35,13 @@ def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
 def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]], profile_format: str) -> Profile:
     """The profile of a log: rows of the tables `workers` and `collective_log`, the op of each by any name of it."""
     schema = SCHEMAS["collective_log"] | {"op": pl.String()}
-    safe = [{name: one_line(of) if isinstance(of, str) else of for name, of in call.items()} for call in calls]
-    log = pl.DataFrame(safe, schema=schema, orient="row").with_columns(op=pl.col("op").map_batches(collective_op))
-    tables = {"workers": pl.DataFrame(workers, infer_schema_length=None), "collective_log": log}
+    log = pl.DataFrame(_plain(calls), schema=schema, orient="row").with_columns(
+        op=pl.col("op").map_batches(collective_op)
+    )
+    tables = {"workers": pl.DataFrame(_plain(workers), infer_schema_length=None), "collective_log": log}
     profile = Profile.of(tables, format=profile_format)
     return replace(profile, lacks=dict.fromkeys(_ABSENT, Missing("log_of_collectives")))
+
+
+def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: one_line(of) if isinstance(of, str) else of for name, of in row.items()} for row in rows]

@@ -73,7 +73,7 @@ class _Dump(msgspec.Struct):
     pg_status: dict[str, _Progress] = {}
 
 
-class _PlainValues(pickle.Unpickler):
+class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as much memory as a few bytes ask for
     """Unpickles numbers, texts and containers, and no class or function: bytes of strangers run nothing."""
 
     def find_class(self, module: str, name: str) -> NoReturn:

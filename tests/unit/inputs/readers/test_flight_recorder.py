@@ -110,6 +110,12 @@ def test_numbers_of_ranks_that_no_job_has_are_none():
         assert log(dump(entry(is_p2p=True, profiling_name=call), pg_config=config))["peer"].to_list() == [None]
 
 
+def test_texts_that_are_no_text_or_drive_a_terminal_are_made_plain():
+    source = io.BytesIO(pickle.dumps(dump(entry(profiling_name="\ud800:send"), version="\x1b[31m"), protocol=2))
+    (process,) = read(source, "dump").workers.to_dicts()
+    assert (process["backend"], process["producer"]) == ("\ufffd", "Flight Recorder \ufffd[31m")
+
+
 def test_bytes_of_an_unknown_type_are_unknown():
     assert log(dump(entry(input_sizes=[[4]], input_dtypes=["Posit"])))["bytes"].to_list() == [None]
 
@@ -131,6 +137,7 @@ def test_a_few_bytes_that_say_much_are_refused(calls):
     ("data", "says"),
     [
         (b"", "broken or cut off"),
+        (b"\x80\x02}r" + b"\xff" * 4 + b".", "missing required field"),  # 64 GB of memo in C
         (REAL[:-20], "broken or cut off"),
         (pickle.dumps([1, 2]), "no dump of PyTorch's Flight Recorder"),
         (pickle.dumps(dump(entry(collective_seq_id=-1))), "collective_seq_id"),
