@@ -61,19 +61,15 @@ def overview(report: Report) -> str:
 
 
 def tally(run: Run) -> str:
-    """How the rules came out, so that silence is not taken for health: `34 rules apply here: 3 fired, ...`."""
-    findings = {finding.rule for finding in run.findings}
-    symptoms = {symptom.rule for finding in run.findings for symptom in finding.symptoms} - findings
+    """What the other rules found, so that silence is not taken for health: `Of the other rules, 30 found nothing wrong ...`."""
     outcomes = {
-        f"fired{f' ({len(symptoms)} as a symptom)' if symptoms else ''}": len(findings) + len(symptoms),
-        "did not fire": len(run.passed),
+        "found nothing wrong": len(run.passed),
         "could not be judged": len(run.not_evaluable),
         "suppressed": len(run.suppressed),
     }
     parts = [f"{amount:,} {outcome}" for outcome, amount in outcomes.items() if amount]
-    here = sum(outcomes.values())
-    apply = f"{count(here, 'rule')} {'applies' if here == 1 else 'apply'} here"
-    return f"{apply}: {listing(parts)}." if parts else "No rule applies here."
+    other = "other " if run.findings else ""
+    return f"Of the {other}rules, {listing(parts)}." if parts else f"No {other}rule applies here."
 
 
 def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:

@@ -24,6 +24,7 @@ _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
 _MOST_LABELS: Final = 12
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
 _STEP: Final = 44  # pixels of the annotated step
+_LINE: Final = 18  # pixels of a label
 _AFTER: Final = 42  # pixels of the step after an action, with its words
 _ROW: Final = (6, 22)  # pixels of a rank, at least and at most
 _ROWS: Final = 640  # pixels of all ranks
@@ -70,14 +71,23 @@ def _ticks(most: float, amount: int = 4) -> list[float]:
 
 
 def _annotated(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
-    """What the device runs over the step; below it a label for each long gap."""
+    """What the device runs over the step, with a label for each long gap.
+
+    Labels of the first half stand above and read to the right, those of the second below and to the left, the middle's
+    nearest to the step: no line crosses a label at any width.
+    """
     spans: dict[str, list[str]] = {}  # one path of each part: hundreds of rectangles take four times the room
     for row in data["bars"]:
         size = f"{1000 * (row['end'] - row['start']):.1f}"
         spans.setdefault(row["part"], []).append(f"M{1000 * row['start']:.1f} 0h{size}v{_STEP}h-{size}z")
     paths = (f'<path fill="var({variable(part)})" d="{"".join(of_part)}"/>' for part, of_part in spans.items())
-    stretched = f'<svg width="100%" height="{_STEP}" viewBox="0 0 1000 {_STEP}" preserveAspectRatio="none">'
-    return _STEP + 18 * len(data["gaps"]) + 12, (stretched, *paths, "</svg>", *_labels(data["gaps"]))
+    early, late = ([gap for gap in data["gaps"] if (gap["start"] + gap["end"] > 1) is half] for half in (False, True))
+    top = _LINE * len(early)
+    bottom = top + _STEP
+    size = f'width="100%" height="{_STEP}" viewBox="0 0 1000 {_STEP}" preserveAspectRatio="none"'
+    labels = [_label(gap, top, top - _LINE * at - 7, "label") for at, gap in enumerate(reversed(early))]
+    labels += [_label(gap, bottom, bottom + _LINE * at, "label left") for at, gap in enumerate(late, 1)]
+    return bottom + _LINE * len(late) + 6, (f'<svg y="{top}" {size}>', *paths, "</svg>", *labels)
 
 
 def _sequence(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
@@ -97,16 +107,10 @@ def _sequence(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     return _AFTER * len(rows), elements()
 
 
-def _labels(gaps: Rows) -> Iterator[str]:
-    """A line down from each gap to its label, which stands at the side where there is room for it."""
-    rights = [gap for gap in gaps if gap["start"] + gap["end"] > 1]
-    ordered = [*rights, *(gap for gap in reversed(gaps) if gap not in rights)]
-    texts = []
-    for at, gap in enumerate(ordered, 1):
-        x, y = _percent((gap["start"] + gap["end"]) / 2), _STEP + 18 * at
-        yield f'<line class="pointer" x1="{x}" x2="{x}" y1="{_STEP}" y2="{y - 4}"/>'
-        texts.append(_text(x, y, gap["label"], "label left" if gap in rights else "label"))
-    yield from texts
+def _label(gap: Mapping[str, Any], edge: int, y: int, style: str) -> str:
+    """A line from the edge of the step to the label of a gap."""
+    x = _percent((gap["start"] + gap["end"]) / 2)
+    return f'<line class="pointer" x1="{x}" x2="{x}" y1="{edge}" y2="{y - 4}"/>{_text(x, y, gap["label"], style)}'
 
 
 def _upwards(most: float, title: str) -> Iterator[str]:

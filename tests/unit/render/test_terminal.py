@@ -200,7 +200,7 @@ def test_several_runs_are_a_table_and_the_worst_stands_in_full():
 
 def test_verbose_says_what_could_not_be_judged():
     screen = " ".join(lines("cpu-only", verbose=True))
-    assert "6 rules apply here: 2 did not fire and 4 could not be judged." in screen
+    assert "Of the rules, 2 found nothing wrong and 4 could not be judged." in screen
     assert "launch-bound, pageable-copies, low-gpu-utilisation, amp-unused: this worker" in " ".join(screen.split())
 
 
