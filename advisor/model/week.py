@@ -281,11 +281,6 @@ class Week(Frozen):
     coverage: Coverage
 
     @property
-    def headline(self) -> RuleTotal | None:
-        """The rule with the most to win."""
-        return self.rules[0] if self.rules else None
-
-    @property
     def first(self) -> bool:
         """Whether none of the weeks before has a run, so that nobody knows which findings are new."""
         return all(point.week == self.week for point in self.trend)

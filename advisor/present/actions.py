@@ -10,7 +10,19 @@ from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
 from advisor.present.verdict import headline, is_open, until
-from advisor.text import WIDE, count, first_sentence, interval, listing, ms, percent, percents, same_scale, sentences_of
+from advisor.text import (
+    WIDE,
+    count,
+    first_sentence,
+    interval,
+    listing,
+    ms,
+    percent,
+    percents,
+    precise_ms,
+    same_scale,
+    sentences_of,
+)
 from advisor.vocabulary.parts import pool_short
 
 MOST: Final = 3
@@ -110,7 +122,7 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
     now_ms = max((action.step_ms or 0.0 for _, action in known), default=0.0)
     if not now_ms:
         return []
-    rows: list[dict[str, float | str]] = [{"step": f"now: {ms(now_ms)}", "low_ms": now_ms, "high_ms": now_ms}]
+    rows: list[dict[str, float | str]] = [{"step": f"now: {precise_ms(now_ms)}", "low_ms": now_ms, "high_ms": now_ms}]
     for at, (_, action) in enumerate(known, 1):
         low, high = action.then_low_ms or 0.0, action.then_high_ms or 0.0
         numbers = listing([str(number) for number, _ in known[:at]])

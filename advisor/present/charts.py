@@ -50,8 +50,8 @@ def _step(run: Run) -> Chart | None:
     if data is None or line is None:
         return None
     what = f"The longest step used, {ns(line.dur_ns)}" if run.source.steps.marked else f"All {ns(line.dur_ns)} used"
-    says = f"{what}. Each long gap has its cause, its length, and the action that shortens it."
-    return Chart("step", "What the device runs, and why it waits", says, data)
+    gaps = "Each long gap has its cause, its length, and the action that shortens it" if data["gaps"] else "No long gap"
+    return Chart("step", "What the device runs, and why it waits", f"{what}. {gaps}.", data)
 
 
 def _sequence(run: Run) -> Chart | None:

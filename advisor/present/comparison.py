@@ -20,7 +20,18 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
-from advisor.text import DASH, capital, count, interval, listing, ms, number, precise_ms, without_shared_unit
+from advisor.text import (
+    DASH,
+    capital,
+    count,
+    first_sentence,
+    interval,
+    listing,
+    ms,
+    number,
+    precise_ms,
+    without_shared_unit,
+)
 from advisor.vocabulary.parts import part_short
 
 _VERDICTS: Final[dict[Verdict, tuple[str, doc.Tone]]] = {
@@ -46,8 +57,8 @@ _NO_INTERVAL: Final = frozenset({"hardware", "world-size"})  # obstacles that ma
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ, as where changes are sought
 _OTHER_WORK: Final = frozenset({"other_sizes", "other_types"})  # cautions: the steps do not do the same
 _FEW_FINDINGS: Final = 5
+_FEW_ON_SCREEN: Final = 3  # findings
 _FEW_ADVICE: Final = 3
-_FEW_CHANGES: Final = 5
 _FEW_NOTES: Final = 3
 _FEW_RUNS: Final = 3
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
@@ -71,7 +82,7 @@ def document(comparison: Comparison) -> doc.Document:
         name="Before and after",
         headline=headline(comparison),
         beside=certainty(comparison),
-        facts=(findings_tally(comparison), work_tally(comparison)),
+        facts=tuple(filter(None, (findings_tally(comparison), _shared_devices(comparison)))),
         sections=tuple(section for section in (*parts, *rest) if section),
         tone=_VERDICTS[comparison.verdict][1],
     )
@@ -138,7 +149,10 @@ def _cautions(comparison: Comparison) -> doc.Section | None:
 
 
 def _sides(comparison: Comparison) -> doc.Section:
-    pairs = (doc.Pair("base", side(comparison.base)), doc.Pair("head", side(comparison.head)))
+    shared = _shared_devices(comparison)
+    pairs = tuple(
+        doc.Pair(name, side(of, shared)) for name, of in (("base", comparison.base), ("head", comparison.head))
+    )
     notes = [note.words for note in comparison.notes]
     more = len(notes) - _FEW_NOTES
     blocks: list[doc.Block] = [doc.Pairs(pairs)]
@@ -150,12 +164,19 @@ def _sides(comparison: Comparison) -> doc.Section:
     return doc.Section("What was compared", tuple(blocks), id="sides", is_titled=False, is_lead=True)
 
 
-def side(of: Side) -> str:
-    """`resnet50: 6 steps, median 177 ms · Tesla V100`."""
+def _shared_devices(comparison: Comparison) -> str:
+    """The devices of both sides; empty where they differ."""
+    is_shared = comparison.base.devices == comparison.head.devices
+    return (listing(comparison.base.devices) or "no device") if is_shared else ""
+
+
+def side(of: Side, shared_devices: str = "") -> str:
+    """`resnet50: 6 steps, median 177 ms · Tesla V100`, without the devices that both sides share."""
     names = [series.run for series in of.series[:_FEW_RUNS]]
     names += [f"{len(of.series) - _FEW_RUNS} more"] if len(of.series) > _FEW_RUNS else []
     times = f"{count(of.steps, 'step')}, median {precise_ms(of.median_ms)}"
-    return f"{listing(names)}: {times if of.steps else 'no step times'} · {listing(of.devices) or 'no device'}"
+    devices = "" if shared_devices else f" · {listing(of.devices) or 'no device'}"
+    return f"{listing(names)}: {times if of.steps else 'no step times'}{devices}"
 
 
 def _every_step(comparison: Comparison) -> doc.Section | None:
@@ -196,29 +217,33 @@ def _is_symptom(change: FindingChange) -> bool:
 
 def _findings(comparison: Comparison) -> doc.Section:
     changes = listed_findings(comparison)
-    heads = (
-        doc.Head("Finding"),
-        doc.Head(""),
-        doc.Head("Saves (base)", is_number=True),
-        doc.Head("Saves (head)", is_number=True),
-    )
-    table = doc.Table(
-        heads,
-        tuple(map(_finding_row, changes)),
-        none="No findings on either side.",
-        few=_FEW_FINDINGS,
-        more="and {rows} more",
-    )
-    level = doc.Level.BOTH if comparison.verdict == "slower" else _BEHIND
-    blocks: list[doc.Block] = [table, *(block for change in to_blame(changes) for block in _advice(change, level))]
+    blame = to_blame(changes)
+    apart = [change for change in changes if not (change.head and change.head.under)]
+    fixes = [fix for change in blame[:1] if change.head for fix in change.head.fixes[:1]]
+    blocks: list[doc.Block] = [
+        _finding_table(apart, _FEW_ON_SCREEN, _SCREEN),
+        _finding_table(changes, _FEW_FINDINGS, _BEHIND),
+        *(block for change in blame for block in _advice(change)),
+        *(doc.Text(first_sentence(fix.do), label="Fix the first:", level=_SCREEN) for fix in fixes),
+    ]
     promised = [change for change in changes if change.prediction]
     if promised and comparison.verdict in {"faster", "same"}:
         blocks.append(doc.Text(_promise(promised), label="Prediction"))
-    others = [change for change in changes if change not in to_blame(changes)]
+    others = [change for change in changes if change not in blame]
     if others:
         title = "Every finding in words" if others == changes else "The other findings in words"
         blocks.append(doc.Fold(title, (doc.Pairs(tuple(map(_finding_pair, others))),), level=_BEHIND))
-    return doc.Section("Findings", tuple(blocks), id="findings", is_lead=True)
+    return doc.Section("Findings", tuple(blocks), id="findings", is_titled=False, is_lead=True)
+
+
+def _finding_table(changes: Sequence[FindingChange], few: int, level: doc.Level) -> doc.Table:
+    heads = (
+        doc.Head("Finding"),
+        doc.Head(""),
+        *(doc.Head(f"Saves ({side})", is_number=True) for side in ("base", "head")),
+    )
+    rows, none = tuple(map(_finding_row, changes)), "No findings on either side."
+    return doc.Table(heads, rows, none=none, few=few, more="and {rows} more", level=level)
 
 
 def to_blame(changes: Sequence[FindingChange]) -> list[FindingChange]:
@@ -252,17 +277,17 @@ def _trial(known: Prediction) -> str:
     return f"; tried {saves}{of}"
 
 
-def _advice(change: FindingChange, level: doc.Level) -> Iterator[doc.Block]:
+def _advice(change: FindingChange) -> Iterator[doc.Block]:
     """What was measured of a finding, and the first thing to do about it."""
     head = change.head
     if head is None:
         return
     status, _ = _STATUSES[change.status]
-    yield doc.Text(head.says, label=f"{change.title} ({status}).", level=level)
+    yield doc.Text(head.says, label=f"{change.title} ({status}).", level=_BEHIND)
     for fix in head.fixes[:1]:
-        yield doc.Text(fix.do, label="Fix", level=level)
+        yield doc.Text(fix.do, label="Fix", level=_BEHIND)
         if fix.code:
-            yield doc.Code(fix.code, level=level)
+            yield doc.Code(fix.code, level=_BEHIND)
 
 
 def _finding_row(change: FindingChange) -> doc.Row:
@@ -336,27 +361,14 @@ def _work(comparison: Comparison) -> doc.Section:
     if not comparison.work:
         none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
         return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
+    amounts = f"{capital(work_tally(comparison))}."
     each = f"Base and head: calls per step {_TIMES} time of each. The size of a kernel is grid {_TIMES} block."
     lead = "The largest change comes first. The time of an op is without the ops inside it."
-    blocks = (
-        doc.Text(each, "quiet"),
-        _changes(comparison.work, _SCREEN),
-        doc.Text(lead, "quiet", level=_BEHIND),
-        _changes(comparison.work, _BEHIND),
-    )
-    return doc.Section(title, blocks, id="tables", is_wide=True)
-
-
-def _changes(changes: Sequence[WorkChange], level: doc.Level) -> doc.Table:
     texts = (doc.Head("Kernel or op"), doc.Head(""))
     numbers = tuple(doc.Head(text, is_number=True) for text in ("Base", "Head", "Change"))
-    return doc.Table(
-        (*texts, *numbers),
-        tuple(map(_change, changes)),
-        few=_FEW_CHANGES if level is _SCREEN else 0,
-        more="and {rows} more that changed less",
-        name="work",
-        level=level,
+    table = doc.Table((*texts, *numbers), tuple(map(_change, comparison.work)), name="work")
+    return doc.Section(
+        title, (doc.Text(f"{amounts} {each} {lead}", "quiet"), table), id="tables", level=_BEHIND, is_wide=True
     )
 
 

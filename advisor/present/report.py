@@ -61,7 +61,7 @@ def overview(report: Report) -> str:
 
 
 def tally(run: Run) -> str:
-    """What the other rules found, so that silence is not taken for health: `Of the other rules, 30 found nothing wrong ...`."""
+    """How the other rules came out, so that silence is not taken for health: `Of the other rules, 30 ...`."""
     outcomes = {
         "found nothing wrong": len(run.passed),
         "could not be judged": len(run.not_evaluable),

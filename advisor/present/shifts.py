@@ -52,7 +52,7 @@ def breakdown(comparison: Comparison) -> doc.Section | None:
         _table(lines, doc.Level.SCREEN),
         _table(lines, doc.Level.BEHIND),
     )
-    return doc.Section(_title(comparison), blocks, id="breakdown", is_titled=not comparison.per_step)
+    return doc.Section(_title(comparison), blocks, id="breakdown", is_titled=not comparison.per_step, is_lead=True)
 
 
 def _title(comparison: Comparison) -> str:

@@ -1,12 +1,11 @@
 """The week of a fleet as a document: what its GPU-hours went into, what to fix first, and what the numbers rest on."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from advisor.model.week import Coverage, Group, Hours, Trend, Week
+from advisor.model.week import Coverage, Group, Hours, JobFinding, Trend, Week
 from advisor.present import document as doc
 from advisor.present.hours import amount, gpu_hours, join, label, money, paid_word, share, with_share
-from advisor.present.week_changes import actions, shifts
+from advisor.present.week_changes import actions, best_fixes, shifts
 from advisor.present.week_tables import sections
 from advisor.text import UNKNOWN, count, interval, listing, percent
 from advisor.vocabulary.parts import part_short
@@ -35,37 +34,32 @@ def linked(week: Week) -> list[str]:
 
 def headline(week: Week) -> str:
     """The verdict of the week, in one sentence."""
-    top, total = week.headline, week.total
     if not week.coverage.runs:
         return f"{week.week}: no run could be read"
-    if top is None or not top.expected:
-        return f"{week.week}: no finding with a saving in {count(week.coverage.runs, 'run')}"
-    return _verdict(week.week, total, top.title, top.expected, top.jobs)
+    return _verdict(week.week, week.total, week.findings, week.prices.currency)
 
 
 def _group(group: Group, week: Week) -> doc.Group:
     """A team with the verdict of its runs."""
-    findings = [finding for finding in week.findings if finding.team == group.name and finding.expected > 0]
-    name, jobs = f"{week.week}, {label(group.name)}", Counter(finding.rule for finding in findings)
-    worth = {rule: sum(finding.expected for finding in findings if finding.rule == rule) for rule in jobs}
-    if not worth:
-        return doc.Group(label(group.name), f"{name}: no finding with a saving in {count(group.hours.runs, 'run')}")
-    rule = max(worth, key=worth.__getitem__)
-    title = next(finding.title for finding in findings if finding.rule == rule)
-    return doc.Group(label(group.name), _verdict(name, group.hours, title, worth[rule], jobs[rule]))
+    name, findings = label(group.name), [finding for finding in week.findings if finding.team == group.name]
+    return doc.Group(name, _verdict(f"{week.week}, {name}", group.hours, findings, week.prices.currency))
 
 
-def _verdict(name: str, hours: Hours, title: str, expected: float, jobs: int) -> str:  # the first rule's
-    saving = f"{share(hours.expected, hours.paid)} ({gpu_hours(hours.expected)})"
-    first = f"{title} ({gpu_hours(expected)} in {count(jobs, 'job')})"
-    return f"{name}: fixes save {saving} of the {gpu_hours(hours.paid)} {paid_word(hours)}. First: {first}"
+def _verdict(name: str, hours: Hours, findings: Sequence[JobFinding], currency: str) -> str:
+    """What fixes save, and the first of what is to be done first."""
+    best = best_fixes(findings)
+    if not best:
+        return f"{name}: no finding with a saving in {count(hours.runs, 'run')}"
+    saving = f"{share(hours.expected, hours.paid)} ({join(gpu_hours(hours.expected), _worth(hours, currency))})"
+    jobs = f"{gpu_hours(sum(finding.expected for finding in best[0]))} in {count(len(best[0]), 'job')}"
+    of = f"of the {gpu_hours(hours.paid)} {paid_word(hours)}"
+    return f"{name}: fixes save {saving} {of}. First: {best[0][0].title} ({jobs})"
 
 
 def facts(week: Week) -> list[str]:
     """What the week came to, a phrase each."""
-    total = week.total
-    cost = _cost(total.paid_money, week)
-    percentage, worth = share(total.expected, total.paid), _cost(total.expected_money, week)
+    total, currency = week.total, week.prices.currency
+    cost, percentage, worth = _cost(total, currency), share(total.expected, total.paid), _worth(total, currency)
     span = f"{interval(total.low, total.high, gpu_hours)} by the intervals of all findings"
     return [
         f"{gpu_hours(total.paid)} {paid_word(total)}{f' ({cost})' if cost else ''}",
@@ -102,11 +96,16 @@ def stale(coverage: Coverage) -> list[str]:
     return [f"{of} were judged by other rules or suppressions than those of now: run `advisor fleet rejudge` first"]
 
 
-def _cost(sum_: float | None, week: Week) -> str:
-    """An amount, with the hours that it is of where some have no price."""
-    total = week.total
-    part = f" for the {gpu_hours(total.priced_hours)} with a price" if total.priced < total.runs else ""
-    return "" if sum_ is None else f"{money(sum_, week.prices.currency)}{part}"
+def _cost(hours: Hours, currency: str) -> str:
+    """The money paid, with the hours that it is of where some have no price; empty where none has."""
+    part = f" for the {gpu_hours(hours.priced_hours)} with a price" if hours.priced < hours.runs else ""
+    return "" if hours.paid_money is None else f"{money(hours.paid_money, currency)}{part}"
+
+
+def _worth(hours: Hours, currency: str) -> str:
+    """The money that fixes save, at least so much where some hours have no price; empty where none has."""
+    least = "at least " if hours.priced < hours.runs else ""
+    return "" if hours.expected_money is None else f"{least}{money(hours.expected_money, currency)}"
 
 
 def _totals(week: Week) -> doc.Section:
@@ -123,16 +122,15 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
     """What the hours of all runs or of a team's came to."""
     coverage, currency = week.coverage, week.prices.currency
     busy, idle = ("" if part is None else gpu_hours(part) for part in (hours.busy, hours.wasted))
-    part = f" for {gpu_hours(hours.priced_hours)}" if hours.priced < hours.runs else ""
-    cost = "" if hours.paid_money is None else f"{money(hours.paid_money, currency)}{part}"
-    worth = "" if hours.expected_money is None else money(hours.expected_money, currency)
     unknown = f"{gpu_hours(hours.unknown)} unknown" if hours.unknown else ""
     profiled = f"{percent(coverage.profiled_share)} of all GPU-hours profiled" if coverage.profiled_share else ""
     beside = join(*_unchecked_hours(coverage), profiled) if all_teams else ""
     return (
-        doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), cost),
+        doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), _cost(hours, currency)),
         doc.Figure("Busy", share(hours.busy, hours.paid), join(busy, f"{idle} idle" if idle else "", unknown)),
-        doc.Figure("Fixes save", gpu_hours(hours.expected), join(share(hours.expected, hours.paid), worth)),
+        doc.Figure(
+            "Fixes save", gpu_hours(hours.expected), join(share(hours.expected, hours.paid), _worth(hours, currency))
+        ),
         doc.Figure("Runs", f"{hours.runs:,}", beside),
     )
 
@@ -140,7 +138,8 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
 def _trend(week: Week) -> doc.Section | None:
     if not week.trend:
         return None
-    lead = "One bar per week, this week last: the GPU-hours paid, by what the steps spend their time on."
+    several = "One bar per week, this week last: the" if len(week.trend) > 1 else "The"
+    lead = f"{several} GPU-hours {paid_word(week.total)}, by what the steps spend their time on."
     bars = doc.Bars(tuple(map(_bar, week.trend)))
     blocks = (doc.Text(lead, "quiet"), bars, *shifts(week))
     return doc.Section("Where the GPU-hours go, and what changed it", blocks, id="weeks")

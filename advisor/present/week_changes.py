@@ -17,10 +17,9 @@ _MOST_NAMES: Final = 3  # of jobs in one cell
 
 def actions(week: Week) -> doc.Section | None:
     """The fixes that save most, of several jobs as one: those of all jobs, and for a page of one team those of its."""
-    worth = [finding for finding in week.findings if finding.expected > 0 and finding.status != "suppressed"]
-    first = _fixes(worth)[:ACTIONS]
-    teams = dict.fromkeys(finding.team for finding in worth)
-    of_teams = (fix for team in teams for fix in _fixes([f for f in worth if f.team == team])[:ACTIONS])
+    first = best_fixes(week.findings)[:ACTIONS]
+    teams = dict.fromkeys(finding.team for finding in week.findings)
+    of_teams = (fix for team in teams for fix in best_fixes([f for f in week.findings if f.team == team])[:ACTIONS])
     others = [fix for fix in of_teams if fix not in first]
     fixes = [*first, *others]
     todo = (f"→ {first_sentence(fix[0].fix)}" if fix[0].fix else f"[{fix[0].rule}]" for fix in fixes)
@@ -41,11 +40,12 @@ def actions(week: Week) -> doc.Section | None:
     return columns.section("actions", "Do first", lead, table, is_grouped=True)
 
 
-def _fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
-    """The findings with one fix together, whichever code stands behind its colon; those that save most first."""
+def best_fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
+    """The findings that save, with one fix together, whichever code stands behind its colon; the largest first."""
     alike: dict[tuple[str, str], list[JobFinding]] = {}
     for finding in findings:
-        alike.setdefault((finding.rule, first_sentence(finding.fix).partition(":")[0]), []).append(finding)
+        if finding.expected > 0 and finding.status != "suppressed":
+            alike.setdefault((finding.rule, first_sentence(finding.fix).partition(":")[0]), []).append(finding)
     return sorted(alike.values(), key=lambda fix: -sum(finding.expected for finding in fix))
 
 

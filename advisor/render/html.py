@@ -34,7 +34,7 @@ _SCRIPTS: Final[dict[DocumentKind, tuple[str, ...]]] = {
 }
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _FEW_RUNS: Final = 5  # in a cell of a notebook
-_INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*")
+_INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*|GPU-(?:h|min|s)\b")
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect y='6' width='16' "
     "height='5' rx='2' fill='%23b9bfd0'/%3E%3Crect y='6' width='10' height='5' rx='2' fill='%233b4fd8'/%3E%3C/svg%3E"
@@ -153,9 +153,9 @@ def _prose(value: str) -> Markup:
 
 
 def _unbroken(words: str) -> Markup:
-    """Escaped text whose intervals stay on one line."""
+    """Escaped text whose intervals and units stay on one line."""
     # a plain string: `sub` joins with the type of its subject, and Markup would escape the spans
-    return Markup(_INTERVAL.sub(r'<span class="interval">\g<0></span>', str(escape(words))))  # noqa: S704 - digits alone
+    return Markup(_INTERVAL.sub(r'<span class="interval">\g<0></span>', str(escape(words))))  # noqa: S704 - digits and units alone
 
 
 def _code(value: str) -> Markup:

@@ -39,8 +39,8 @@ def test_the_report_of_real_recordings(tmp_path, roots):
     found = weekly(store, Fleet(), max(store.weeks()))
     assert found.coverage.runs + found.coverage.unreadable == first.runs + first.unreadable
     assert sum(reason.runs for reason in found.coverage.reasons) == first.unreadable
-    assert found.headline is not None
-    assert found.headline.rule in _worth_most(checked)
+    assert found.rules
+    assert found.rules[0].rule in _worth_most(checked)
 
 
 def _worth_most(report):

@@ -92,7 +92,10 @@ def test_markdown_formats_nothing_that_comes_from_a_profile(week):
 def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
     text = screen(week, width=80)
     first = " ".join(text.partition("Week 2026")[0].split())
-    assert first == "2026-W47: fixes save 10 % (20 GPU-h) of the 200 GPU-h paid. First: Input-Bound (20 GPU-h in 1 job)"
+    assert (
+        first
+        == "2026-W47: fixes save 10 % (20 GPU-h, 40 USD) of the 200 GPU-h paid. First: Input-Bound (20 GPU-h in 1 job)"
+    )
     assert "Fixes save 20 GPU-h (10 %, 40 USD): 10\N{EN DASH}30 GPU-h by the intervals of all findings" in " ".join(
         text.split()
     )

@@ -330,7 +330,7 @@ def test_three_actions_with_owner_and_money_and_those_of_each_team(store):
     (article,) = document_of(found).articles
     assert [group.name for group in article.groups] == ["a", "b"]
     assert article.groups[1].headline == (
-        "2026-W47, b: fixes save 0 % (0 GPU-h) of the 100 GPU-h paid. First: Input-Bound (20 GPU-h in 1 job)"
+        "2026-W47, b: fixes save 0 % (0 GPU-h, 0 USD) of the 100 GPU-h paid. First: Input-Bound (20 GPU-h in 1 job)"
     )
     page = drawn(found, "html")
     assert page.count("data-extra hidden") == 1
@@ -446,7 +446,7 @@ def test_a_week_of_bad_runs_only(store):
     stored(store, runs=[run_row("a", status="unreadable", reason="empty"), run_row("b", week=LAST)])
     found = weekly(store, Fleet())
     assert (found.total.runs, found.total.paid, found.total.busy, found.total.paid_money) == (0, 0, None, None)
-    assert (found.coverage.unreadable, found.rules, found.headline) == (1, (), None)
+    assert (found.coverage.unreadable, found.rules) == (1, ())
     assert "no run could be read" in drawn(found, "terminal")
 
 

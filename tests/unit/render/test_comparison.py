@@ -190,11 +190,12 @@ def test_the_terminal_shows_verdict_categories_findings_and_work():
         "input",
         "+59 ms",
         "The loader is late",
-        "1 \N{MULTIPLICATION SIGN} 0.377 ms  2 \N{MULTIPLICATION SIGN} 0.377 ms",
     ):
         assert told in text
-    assert "and 37 more that changed less" in text
-    assert "aten::op39" in screen(slower(), verbose=True)
+    assert len(text.splitlines()) <= 25
+    details = screen(slower(), verbose=True)
+    assert "1 \N{MULTIPLICATION SIGN} 0.377 ms  2 \N{MULTIPLICATION SIGN} 0.377 ms" in details
+    assert "aten::op39" in details
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
