@@ -92,7 +92,7 @@ def test_what_a_fix_saves_on_a_side():
 
 
 def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
-    table, _, fold = section(slower(), "findings").blocks
+    _, table, _, fold = section(slower(), "findings").blocks
     assert isinstance(table, doc.Table)
     assert isinstance(fold, doc.Fold)
     (pairs,) = fold.blocks
