@@ -33,7 +33,7 @@ from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import LAUNCHING, notes, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import Profile, matches, rows_where
+from advisor.model.profile import Profile, fitting, matches, rows_where
 from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _profile(
     info = _distributed(trace)
     worker = default_worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
-    host, device_ops = _host(columns, base_ns), _device(columns, base_ns)
+    cut: list[Note] = []
+    host, device_ops = fitting(_host(columns, base_ns), cut), fitting(_device(columns, base_ns), cut)
     of_others = outsiders(host, device_ops)
     host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)
@@ -167,7 +168,7 @@ def _profile(
         *notes(chosen.steps, step_rows),
         Missing("ops_timed") if columns.is_of_autograd and device.height else None,
     )
-    salvaged = [*trace.salvaged, *aligned.notes, *filter(None, maybe)]
+    salvaged = [*trace.salvaged, *cut, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
     why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}

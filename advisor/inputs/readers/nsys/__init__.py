@@ -45,7 +45,7 @@ from advisor.inputs.storage import size
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import Profile, join, matches
+from advisor.model.profile import Profile, fitting, join, matches
 from advisor.model.schemas import SCHEMAS
 from advisor.text import ns, one_line
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -97,7 +97,8 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
 
 def profile_of(export: Export, name: str, number: int = 0, step_range: str | None = None) -> Profile:
     """The same of an export that is open."""
-    host, recorded = events.host_ops(export), events.device_ops(export)
+    cut: list[Note] = []
+    host, recorded = fitting(events.host_ops(export), cut), fitting(events.device_ops(export), cut)
     device = recorded.drop_nulls("dur_ns")
     if not device.height and not (host["kind"] != "overhead").any():
         raise ReadError(f"no GPU activity in it{_why_without(export, host)}", name)
@@ -137,7 +138,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
     few = [Note("busiest_processes", read=len(processes), processes=len(every))] if len(processes) < len(every) else []
-    salvaged = tuple(dict.fromkeys([*profile.salvaged, *few, *_notes(export, recorded, host)]))
+    salvaged = tuple(dict.fromkeys([*profile.salvaged, *shared.salvaged, *cut, *few, *_notes(export, recorded, host)]))
     return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
 
 

@@ -150,9 +150,10 @@ def ranges(export: Export) -> pl.DataFrame:
         "jsonText": pl.String,
     }
     events = export.rows("NVTX_EVENTS", columns, needs=("start", "end", "eventType"))
-    texts = export.strings(events["textId"], events["jsonTextId"])
+    texts = export.strings(events["textId"], events["jsonTextId"]).cast({"value": TEXT})
     events = (
-        events.join(texts.rename({"id": "textId", "value": "told"}), on="textId", how="left", maintain_order="left")
+        events.cast({"text": TEXT, "jsonText": TEXT})
+        .join(texts.rename({"id": "textId", "value": "told"}), on="textId", how="left", maintain_order="left")
         .join(texts.rename({"id": "jsonTextId", "value": "json"}), on="jsonTextId", how="left", maintain_order="left")
         .with_columns(pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=_process())
     )
@@ -169,11 +170,10 @@ def ranges(export: Export) -> pl.DataFrame:
             nulls_equal=True,
         )
     )
-    # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
-    is_nccl = (pl.col("domain") == _NCCL).fill_null(value=False) | pl.col("text").str.contains(r"^nccl[A-Z]\w+$")
-    return closed.join(
-        _read(closed, is_nccl), on=["text", "domain"], how="left", maintain_order="left", nulls_equal=True
-    ).select(
+    readings = _read(closed.select("text", "domain").unique())
+    closed = closed.join(readings, on=["text", "domain"], how="left", maintain_order="left", nulls_equal=True)
+    payloads = _payloads(closed.filter("nccl").select("json").unique())
+    return closed.join(payloads, on="json", how="left", maintain_order="left").select(
         "start_ns",
         "dur_ns",
         "process",
@@ -181,11 +181,11 @@ def ranges(export: Export) -> pl.DataFrame:
         "sequence",
         "shapes",
         "nccl",
-        name=pl.col("name").cast(TEXT),
+        "name",
+        "group",
+        "group_size",
+        "message_bytes",
         thread=pl.when(pl.col("eventType").is_in(names.NVTX_PUSH_POP)).then(_thread()),
-        group=_payload("NCCL communicator ID", r'"?(\w+)"?'),
-        group_size=_payload("No. of ranks", r"(\d{1,9})").cast(pl.Int32, strict=False),
-        message_bytes=_payload(r"Message size \[bytes\]", r"(\d{1,18})").cast(pl.Int64, strict=False),
     )
 
 
@@ -317,19 +317,25 @@ def _overhead(export: Export) -> pl.DataFrame:
     )
 
 
-def _read(ranges_: pl.DataFrame, is_nccl: pl.Expr) -> pl.DataFrame:
-    """What each distinct text of a range says."""
-    text, domain = pl.col("text"), pl.col("domain")
-    return (
-        ranges_.select("text", "domain")
-        .unique()
-        .with_columns(
-            name=names.range_name(text),
-            kind=names.range_kinds(text, domain),
-            sequence=names.sequence(text),
-            shapes=names.shapes(text).cast(TEXT),
-            nccl=is_nccl,
-        )
+def _read(distinct: pl.DataFrame) -> pl.DataFrame:
+    """What each text of a range and its domain say."""
+    text, domain = pl.col("text").cast(pl.String), pl.col("domain").cast(pl.String)
+    return distinct.with_columns(
+        name=names.range_name(text).cast(TEXT),
+        kind=names.range_kinds(text, domain),
+        sequence=names.sequence(text),
+        shapes=names.shapes(text).cast(TEXT),
+        # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
+        nccl=(domain == _NCCL).fill_null(value=False) | text.str.contains(r"^nccl[A-Z]\w+$"),
+    )
+
+
+def _payloads(distinct: pl.DataFrame) -> pl.DataFrame:
+    """What each decoded payload of NCCL's says."""
+    return distinct.with_columns(
+        group=_payload("NCCL communicator ID", r'"?(\w+)"?'),
+        group_size=_payload("No. of ranks", r"(\d{1,9})").cast(pl.Int32, strict=False),
+        message_bytes=_payload(r"Message size \[bytes\]", r"(\d{1,18})").cast(pl.Int64, strict=False),
     )
 
 
@@ -411,7 +417,7 @@ def _title(kind: pl.Expr) -> pl.Expr:
 
 
 def _payload(field: str, value: str) -> pl.Expr:
-    return pl.when(pl.col("nccl")).then(pl.col("json").str.extract(rf'"{field}"\s*:\s*{value}'))
+    return pl.col("json").cast(pl.String).str.extract(rf'"{field}"\s*:\s*{value}')
 
 
 def _with_names(rows: pl.DataFrame, column: str, export: Export) -> pl.DataFrame:

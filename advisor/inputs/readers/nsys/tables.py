@@ -31,6 +31,7 @@ Types = Mapping[str, DataTypeClass]
 _LONGEST_TEXT: Final = 8_192  # an op's name with its shapes; what is longer helps nobody
 _IDS_AT_ONCE: Final = 10_000  # SQLite limits a statement's length
 _BATCH_ROWS: Final = 65_536
+_VALUES: Final[Mapping[DataTypeClass, str]] = {pl.String: "x''", pl.Float64: "0.0"}
 _EXPORT_S: Final = 1_800
 _WORD_BYTES: Final = 8
 _BROKEN: Final = (
@@ -189,8 +190,11 @@ class _Database:
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
-        expressions = ", ".join(f'{self._cast(column, dtype, ends)} as "{column}"' for column, dtype in types.items())
-        rows = self._fetch(f'select {expressions} from "{table}"' + (f" where {where}" if where else ""))  # noqa: S608 - names of ours
+        # The first batch decides the columns' types, and may be nulls alone: a row that has them goes before.
+        first = ", ".join(f'{_VALUES.get(dtype, "0")} as "{column}"' for column, dtype in types.items())
+        expressions = ", ".join(self._cast(column, dtype, ends) for column, dtype in types.items())
+        query = f'select {first} union all select {expressions} from "{table}"'  # noqa: S608 - names of ours
+        rows = self._fetch(query + (f" where {where}" if where else ""))[1:]
         texts = [_text(rows[column]) for column, dtype in types.items() if dtype == pl.String]
         return rows.with_columns(texts).select(pl.col(column).cast(dtype) for column, dtype in types.items())
 
@@ -289,8 +293,6 @@ def _cut(column: pl.Series, *, ends: bool) -> pl.Series:
 
 def _text(column: pl.Series) -> pl.Series:
     """Bytes as text; what is not UTF-8 is replaced."""
-    if column.dtype != pl.Binary:  # a column of nulls alone
-        return column.cast(pl.String)
     try:
         return column.cast(pl.String)
     except pl.exceptions.ComputeError:

@@ -6,6 +6,7 @@ import gc
 import pytest
 
 from advisor.errors import ReadError
+from advisor.inputs.readers import kineto
 from advisor.model.profile import Profile
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, read, text
 
@@ -285,3 +286,12 @@ def test_a_kernel_of_unknown_name_is_a_collective_where_its_arguments_or_range_s
     assert profile(*work, plain).device_ops["kind"].to_list() == ["collective", "collective", "kernel"]
     named = kernel(70, 9, 7, "ncclDevKernel_AllReduce")  # names tell: what else starts there may check for NaN
     assert profile(*work, plain, named).device_ops["kind"].to_list() == ["kernel", "kernel", "kernel", "collective"]
+
+
+def test_long_texts_are_cut_before_the_analysis_spells_them(monkeypatch: pytest.MonkeyPatch):
+    seen, marks = [], kineto.marks
+    monkeypatch.setattr("advisor.model.profile._MOST_TEXT", 100)
+    monkeypatch.setattr(kineto, "marks", lambda host, *rest: seen.append(host) or marks(host, *rest))
+    made = profile(*LAUNCH, *(op(at, 5, name="x" * 50) for at in range(1_000, 1_100, 10)))
+    assert {len(name) for name in seen[0]["name"]} <= set(range(11))
+    assert [note.code for note in made.salvaged].count("long_texts") == 1

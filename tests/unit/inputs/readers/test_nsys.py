@@ -247,6 +247,13 @@ def test_texts_stand_in_the_row_or_in_the_list_of_strings(read_):
     assert made.host_ops["name"].to_list() == ["forward", "back"]
 
 
+def test_the_first_text_in_a_row_may_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 2)
+    rows = [*(nvtx(at, at + 5, None, textId=string("forward")) for at in range(0, 30, 10)), nvtx(40, 45, "back")]
+    made = read({"NVTX_EVENTS": rows, KERNEL: [kernel(50, 60)]}, tmp_path)
+    assert made.host_ops["name"].to_list() == ["forward"] * 3 + ["back"]
+
+
 def test_marks_domains_and_open_ranges_are_no_ranges(read_):
     rows = [
         nvtx(0, None, "never closed"),
@@ -998,3 +1005,13 @@ def test_where_only_whole_graphs_were_recorded_the_framework_is_not_known(read_)
     }
     made: Profile = read_({RUNTIME: [call(5, 7, "cudaGraphLaunch_v10000", 1)], GRAPH: [graph]})
     assert only(made.workers, "framework") is None
+
+
+def test_long_texts_are_cut_before_the_analysis_spells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen, marks = [], nsys.marks
+    monkeypatch.setattr("advisor.model.profile._MOST_TEXT", 100)
+    monkeypatch.setattr(nsys, "marks", lambda host, *rest: seen.append(host) or marks(host, *rest))
+    rows = [nvtx(at, at + 5, "x" * 50) for at in range(0, 100, 10)]
+    made = read({"NVTX_EVENTS": rows, KERNEL: [kernel(150, 160)]}, tmp_path)
+    assert {len(name) for name in seen[0]["name"]} <= set(range(11))
+    assert [note.code for note in made.salvaged].count("long_texts") == 1
