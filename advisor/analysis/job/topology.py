@@ -232,7 +232,10 @@ def places_of_groups(job: Job, groups: Sequence[Sequence[int]]) -> Places:
 
 def nodes_of(job: Job, ranks: Iterable[int]) -> int | None:
     """On how many nodes these ranks' numbers are; None where it is not known of all of them."""
-    nodes = job.once(_nodes)
+    if job.several_devices:
+        return 1
+    machines = job.once(_machines)
+    nodes = machines.get("host") or machines.get("node", {})
     return len({nodes[rank] for rank in ranks}) if nodes.keys() >= set(ranks) else None
 
 

@@ -27,7 +27,8 @@ class _Slow(NamedTuple):
 def _compared(job: Job) -> pl.DataFrame:
     """A row per group of ranks that others do the same as: its ranks' numbers, and its time over the typical group's.
 
-    Groups do the same where their operation, size, type and bytes are equal and their ranks are on as many nodes.
+    Groups do the same where their operation, size, type and bytes are equal and their ranks are on as many nodes. Where
+    nobody knows on how many, none is compared: a link within a node is faster than one between nodes.
     """
     calls = job.once(traffic)
     if not calls.height:
@@ -40,7 +41,7 @@ def _compared(job: Job) -> pl.DataFrame:
         nodes=pl.Series([nodes_of(job, ends) for ends in nodes["ends"].to_list()], dtype=pl.Int64)
     )
     alike = ["op", "bytes", "dtype", "size", "nodes"]
-    calls = calls.drop("nodes").join(nodes, on="ends", nulls_equal=True).with_columns(size=pl.col("ends").list.len())
+    calls = calls.drop("nodes").join(nodes.drop_nulls(), on="ends").with_columns(size=pl.col("ends").list.len())
     groups = calls.group_by(*alike, "ends").agg(pl.median("transfer_ns"), calls=pl.col("instance").n_unique())
     groups = groups.filter(pl.col("calls") >= _ENOUGH_CALLS, pl.len().over(alike) >= _ENOUGH_GROUPS)
     usual = pl.col("transfer_ns").sort().get((pl.len() - 1) // 2).over(alike)
