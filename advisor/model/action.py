@@ -7,6 +7,8 @@ from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix
 from advisor.model.frozen import Frozen
 from advisor.text import first_sentence
 
+MOST: Final = 3
+"""Actions on the one screen."""
 SMALL: Final = 0.01
 """Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
 _LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more

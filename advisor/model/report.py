@@ -166,13 +166,13 @@ class Run(Frozen):
         """How far the numbers can be trusted, as far as the recording goes.
 
         Low where it is what is wrong: most rules could not be judged, no step is complete, or it lacks much of the
-        device's work. Medium where a finding is about it, or its files were repaired.
+        device's work. Medium where a finding is about it, its files were repaired, or ranks are missing.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes = {note.code for note in (*self.source.notes, *self.source.salvaged)}
         if self.tells_too_little or FRAGMENT in notes or "high" in about or self.source.steps.step_mean_ms is None:
             return "low"
-        return "medium" if about or notes & DOUBTS else "high"
+        return "medium" if about or notes & DOUBTS or self.source.part else "high"
 
     @property
     def _code(self) -> OutcomeCode:

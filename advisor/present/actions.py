@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.model.action import Action
+from advisor.model.action import MOST, Action
 from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
-from advisor.present.verdict import headline, is_open, until
+from advisor.present.verdict import at_stake, headline, is_open, until
 from advisor.text import (
     WIDE,
     count,
@@ -23,14 +23,11 @@ from advisor.text import (
     same_scale,
     sentences_of,
 )
-from advisor.vocabulary.parts import pool_short
-
-MOST: Final = 3
-"""Actions on the one screen."""
+from advisor.vocabulary.parts import PARTS, pool_short
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
-_ONE_PART: Final = 0.9  # of a saving: the rest needs no name
-_LITTLE: Final = 0.01  # of a saving: the rest needs no number
+_ONE_PART: Final = 0.9  # of a saving: the rest needs no name, unless the bar shows less of that part than is saved
+_LITTLE: Final = 0.02  # of a saving: a part that needs no name
 
 
 def actions(run: Run) -> doc.Actions | None:
@@ -46,7 +43,7 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
     return doc.Action(
         number=number,
         do=first_sentence(action.do),
-        becomes=becomes(action, run),
+        becomes=" ".join(filter(None, (becomes(action, run), _parts(findings, run)))),
         says=" ".join(_evidence(findings, run)),
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
@@ -57,7 +54,7 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
 
 
 def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
-    """What was measured, unless the headline says it; its line; what else that mends; the parts, if one is not all."""
+    """What was measured, unless the headline says it; its line; what else that mends."""
     first, *others = findings
     yield from [_short(sentence) for sentence in sentences_of(first.says) if sentence not in headline(run)][:1]
     if lines := source_lines(first)[:1]:
@@ -65,18 +62,22 @@ def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
     yield from (_short(first_sentence(finding.says)) for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
-    if parts := _parts(findings):
-        yield f"It shortens {listing(parts)}."
 
 
-def _parts(findings: Sequence[Finding]) -> list[str]:
-    """The parts of the step that the savings come out of; none where it is nearly one, or another recording."""
+def _parts(findings: Sequence[Finding], run: Run) -> str:
+    """The parts of the step that the savings come out of; empty where it is nearly one, or another recording."""
     savings = [finding.saving for finding in findings if finding.saving and not findings[0].fixes[0].records]
     most: Counter[str] = sum((Counter(dict(saving.parts)) for saving in savings), Counter())
-    largest = {pool_short(pool): ends for pool, ends in most.most_common() if ends > (1 - _ONE_PART) * most.total()}
-    rest = most.total() - sum(largest.values())
-    parts = {**largest, "others": rest} if rest >= _LITTLE * most.total() else largest
-    return [f"{part} (up to {ms(ends)})" for part, ends in parts.items()] if len(largest) > 1 else []
+    largest = [(pool, ends) for pool, ends in most.most_common(MOST) if ends > _LITTLE * most.total()]
+    if len(largest) < 2 or (largest[0][1] >= _ONE_PART * most.total() <= _ONE_PART * _in_bar(largest[0][0], run)):  # noqa: PLR2004
+        return ""
+    return f"It shortens {listing([f'{pool_short(pool)} (up to {ms(ends)})' for pool, ends in largest])}."
+
+
+def _in_bar(pool: str, run: Run) -> float:
+    """How much of the step the bar shows of that part, in ms."""
+    parts = run.accounting.parts if run.accounting else ()
+    return sum(part.ms for part in parts if part.part in PARTS and pool in PARTS[part.part].pools)
 
 
 def _short(sentence: str) -> str:
@@ -89,8 +90,7 @@ def _short(sentence: str) -> str:
 def becomes(action: Action, run: Run) -> str:
     """`176 → 117-140 ms a step (20-34 % shorter).`; empty where nobody knows."""
     if action.records:
-        savings = [finding.saving for finding in run.findings if finding.key in action.findings and finding.saving]
-        ends = (sum(saving.low_ms for saving in savings), sum(saving.high_ms for saving in savings))
+        ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
         return f"What that shows may save {interval(*ends)}{per}." if ends[1] else ""
     if action.high_ms is None or action.low_ms is None or not action.step_ms:

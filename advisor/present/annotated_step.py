@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from advisor.model.action import MOST
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
-from advisor.present.actions import MOST
 from advisor.text import ns
 from advisor.vocabulary.idle_causes import idle_part
 from advisor.vocabulary.parts import part_short

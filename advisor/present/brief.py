@@ -10,13 +10,12 @@ from shlex import join
 from typing import Final
 
 from advisor.model import brief as model
-from advisor.model.action import Action
+from advisor.model.action import MOST, Action
 from advisor.model.brief import Brief
 from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side, WorkChange
 from advisor.model.finding import Evidence, Finding, Fix, Place, Saving, Value
 from advisor.model.report import Report, Run, Unreadable
 from advisor.present import comparison as compared
-from advisor.present.actions import MOST
 from advisor.present.next_recording import missing_options
 from advisor.present.phases import of_pace
 from advisor.present.ranks import reach

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
-from advisor.model.finding import NotEvaluable
+from advisor.model.action import MOST
+from advisor.model.finding import Fix, NotEvaluable
 from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
-from advisor.present.actions import MOST, actions
+from advisor.present.actions import actions
 from advisor.present.charts import charts
 from advisor.present.communicators import communicators
 from advisor.present.findings import findings
@@ -316,6 +317,12 @@ def _members(source: Source) -> Iterator[doc.Pair]:
         yield doc.Pair(f"Device {device.device}{of}", device.name or "unnamed", value=size)
 
 
+def _token(fix: Fix) -> str:
+    """`` (`prefetch_factor=4`)``: the first code of a fix; empty without any."""
+    code = fix.do.partition("`")[2].partition("`")[0]
+    return f" (`{code}`)" if code else ""
+
+
 def _hint(run: Run) -> doc.Section:
     """The next command."""
     first = next(iter(run.worthwhile), None)
@@ -323,8 +330,8 @@ def _hint(run: Run) -> doc.Section:
     keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
     rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
     measures = ""
-    if first and any(fix.patch for fix in fixes):
-        what = "action 1" if fixes[0].patch else "another fix for it"
+    if first and (patched := next((fix for fix in fixes if fix.patch), None)):
+        what = "action 1" if patched is fixes[0] else f"another fix{_token(patched)}"
         measures = f"`advisor try --fix {first.findings[0]} -- COMMAND` measures {what}; "
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
     words = f"{measures}`-v` shows {shows}."

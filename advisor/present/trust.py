@@ -44,8 +44,11 @@ def not_judged(run: Run) -> list[str]:
 
 def _basis(run: Run) -> Iterator[str]:
     source, steps = run.source, run.source.steps
+    if source.part:
+        yield f"only {source.part}"
     if steps.marked:
-        yield count(steps.used, "step") if steps.used == steps.count else f"{steps.used:,} of {steps.count:,} steps"
+        has_all = steps.used == steps.count or steps.whole_mean_ms is not None
+        yield count(steps.count, "step") if has_all else f"{steps.used:,} of {steps.count:,} steps"
     else:
         yield f"no steps marked{f', {ms(steps.step_ms)} used' if steps.step_ms is not None else ''}"
     yield count_devices(source)

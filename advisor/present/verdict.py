@@ -5,13 +5,14 @@ import re
 from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
+from advisor.model.action import MOST, Action
 from advisor.model.finding import Finding, Place, Saving
 from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
-from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
+from advisor.text import WIDE, capital, count, first_sentence, interval, listing, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_words, pool_short
 
@@ -92,14 +93,34 @@ def _too_little(run: Run) -> str:
     return f"Too little was recorded to judge this job: {why}."
 
 
+def _more_elsewhere(run: Run) -> str:
+    """`Action 2 may save more, but less of it is sure.`: why it is not the first; empty where none may."""
+    actions = [(at, a) for at, a in enumerate(run.worthwhile[:MOST], 1) if a.high_ms is not None and not a.after]
+    if not actions or actions[0][0] > 1:
+        return ""
+    more = [f"{at}" for at, action in actions if (action.high_ms or 0.0) > (actions[0][1].high_ms or 0.0)]
+    return (
+        f"Action{'s' if len(more) > 1 else ''} {listing(more)} may save more, but less of it is sure." if more else ""
+    )
+
+
 def _led(first: Finding, run: Run) -> Finding:
     """The first finding with what its action saves, which may mend others too."""
     action = next((action for action in run.actions if first.key in action.findings), None)
-    if action is None or first.saving is None or action.low_ms is None or action.high_ms is None:
+    if action is None or first.saving is None or not action.step_ms:
         return first
-    low_share, high_share = action.shares
-    ends = {"low_ms": action.low_ms, "high_ms": action.high_ms, "low_share": low_share, "high_share": high_share}
+    low_ms, high_ms = at_stake(action, run)
+    shares = {"low_share": low_ms / action.step_ms, "high_share": high_ms / action.step_ms}
+    ends = {"low_ms": low_ms, "high_ms": high_ms, **shares}
     return first.model_copy(update={"saving": first.saving.model_copy(update=ends)})
+
+
+def at_stake(action: Action, run: Run) -> tuple[float, float]:
+    """What an action saves at least and at most, in ms; of another recording, what is of the findings that it shows."""
+    if action.low_ms is not None and action.high_ms is not None:
+        return action.low_ms, action.high_ms
+    savings = [finding.saving for finding in run.findings if finding.key in action.findings and finding.saving]
+    return sum(saving.low_ms for saving in savings), sum(saving.high_ms for saving in savings)
 
 
 def _fix(first: Finding, run: Run) -> str:
@@ -186,7 +207,7 @@ def unused_time(run: Run) -> str:
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
     if not isinstance(share, float) or share < _WORTH_SAYING or not parts or _fragment(run):
         return ""
-    if run.is_mostly_once:
+    if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
         return f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}."
     return f"{percent(share)} of the recording is left out: {parts}."
 
@@ -206,7 +227,9 @@ def qualified(run: Run) -> str:
     if known.code == "loss":
         wasted = run.unexplained.share if run.unexplained and not run.worthwhile else 0.0
         return " ".join(filter(None, (place(run.unexplained, "it"), cause(run), _without("it", wasted, run))))
-    if known.code == "finding" or run.source.steps.are_cut:
+    if known.code == "finding":
+        return _more_elsewhere(run)
+    if run.source.steps.are_cut:
         return ""
     if known.code == "too_little":
         return "None of its steps is complete." if run.source.steps.marked and not run.source.steps.used else loss(run)

@@ -80,6 +80,7 @@ def _work(view: DeviceView) -> str:
         own = (spans(rows.filter(pl.col("name") == name)) & once) - owned
         parts, owned = [*parts, (own.total, str(name))], owned | own
     top = sorted(parts, key=lambda part: (-part[0], part[1]))[:_MOST_NAMES]
+    top = [*top, (once.total - sum(ns for ns, _ in top), "the rest")]
     return ", ".join(f"{name} ({ms(ns / 1e6)})" for ns, name in top if ns > 0 and ns >= _LITTLE * top[0][0])
 
 
@@ -164,12 +165,13 @@ def left_out(view: DeviceView) -> LeftOut:
     length = view.complete["dur_ns"].to_numpy()
     first, last = int(start[0]), int((start + length).max())
     is_from_start = view.process.get("work_start_ns") is not None
+    warm_ups = view.complete.height - view.lasting.height
     in_steps, lasting = int(length.sum()), int(view.lasting["dur_ns"].sum())
     parts = {
         _START_UP if is_from_start else "before the first step" if view.has_marks else "before the work": first - begin,
-        "first steps": in_steps - lasting,
+        "first step" if warm_ups == 1 else f"first {warm_ups} steps": in_steps - lasting,
         "between steps": last - first - in_steps,
-        "after the last step" if view.has_marks else "after the work": end - last,
+        "after the last step" if view.has_marks else "end": end - last,
     }
     before, _, _, after = parts
     for zone, since, until in ((before, begin, first), (after, last, end)):
@@ -196,7 +198,9 @@ def _left_out_share(view: DeviceView) -> float:
 
 def _left_out_words(view: DeviceView) -> str:
     least = _WORTH_NAMING * view.recorded_ns
-    return ", ".join(f"{what} ({ms(ns / 1e6)})" for what, ns in view.once(left_out).parts.items() if ns >= least)
+    parts = {what: ns for what, ns in view.once(left_out).parts.items() if ns >= least}
+    once = {_START_UP: ", only once"}
+    return ", ".join(f"{what} ({ms(ns / 1e6)}{once.get(what, '')})" for what, ns in parts.items())
 
 
 of_rest = of_devices(__name__)

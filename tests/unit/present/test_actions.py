@@ -54,9 +54,10 @@ def test_evidence_has_its_line_and_the_parts_where_one_is_not_all():
     assert action.says == "The first sentence. Line: `train.py:42`."
     two = changed(alone, where=(), saving=changed(alone.saving, parts={"input": 40.0, "launch_gap": 19.0}))
     (action,) = doing(two).actions
-    assert action.says == "The first sentence. It shortens input (up to 40 ms) and launching (up to 19 ms)."
+    assert action.says == "The first sentence."
+    assert action.becomes.endswith("shorter). It shortens input (up to 40 ms) and launching (up to 19 ms).")
     nearly = changed(two, saving=changed(alone.saving, parts={"input": 55.0, "launch_gap": 4.0}))
-    assert doing(nearly).actions[0].says == "The first sentence."
+    assert doing(nearly).actions[0].becomes.endswith("shorter).")
 
 
 def test_a_long_list_is_cut_to_its_first_entry():
