@@ -13,9 +13,10 @@ import pytest
 from advisor.config import Fleet
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
+from advisor.model.action import MOST
 from advisor.model.comparison import Comparison
 from advisor.present import document_of, shifts
-from advisor.present.actions import MOST, becomes
+from advisor.present.actions import becomes
 from advisor.present.comparison import headline
 from advisor.present.hours import gpu_hours
 from advisor.present.week import headline as title_of
