@@ -18,10 +18,6 @@ def _silent(_: str) -> Callable[[int], object]:
     return lambda _: None
 
 
-def _today() -> dt.date:
-    return dt.datetime.now(dt.UTC).date()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How to read, measure and judge; all have a default.
@@ -57,7 +53,7 @@ class Options:
     all_runs: bool = False
     baseline: str | None = None
     trials: str | None = None
-    today: dt.date = field(default_factory=_today)
+    today: dt.date = field(default_factory=lambda: dt.datetime.now(dt.UTC).date())
     max_bytes: int | None = None
     processes: int = 1
     engine: str = LOCAL

@@ -1,11 +1,10 @@
 """The phases of servers held against each other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from advisor.comparing.steps import pace
 from advisor.model.comparison import PhaseChange, PhaseTimes
-from advisor.model.finding import Value
 from advisor.model.report import Run, number
 from advisor.vocabulary.workloads import PHASES
 
@@ -30,13 +29,10 @@ def compared_phase(runs: Iterable[Run]) -> str | None:
 
 
 def _times(runs: Sequence[Run], ranks: frozenset[int], phase: str) -> PhaseTimes | None:
-    rows = [row for run in runs for row in run.metrics.get("phase", ()) if _is_of(row, phase, pace(run, ranks))]
+    of_phase = ((run, row) for run in runs for row in run.metrics.get("phase", ()) if row.get("phase") == phase)
+    rows = [row for run, row in of_phase if row.get("worker") == pace(run, ranks)]
     steps = sum(number(row, "steps") for row in rows)
     if not steps:
         return None
     means = {name: sum(number(row, name) * number(row, "steps") for row in rows) / steps for name in _NUMBERS}
     return PhaseTimes(steps=int(steps), **means)
-
-
-def _is_of(row: Mapping[str, Value], phase: str, worker: int | None) -> bool:
-    return row.get("phase") == phase and row.get("worker") == worker

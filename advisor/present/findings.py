@@ -180,7 +180,8 @@ def _place(places: Sequence[Place], source: Source) -> doc.Pair:
     first = places[0]
     spots = [spot(place, source) for place in places[:_SPOTS]]
     rest = [f"{len(places) - _SPOTS} more"] if len(places) > _SPOTS else []
-    within = f"in `{_code(one_line(first.op, _MOST_CHARACTERS))}`, " if first.op else ""
+    op = one_line(first.op or "", _MOST_CHARACTERS).replace("`", "'")
+    within = f"in `{op}`, " if op else ""
     return doc.Pair("", within + "; ".join([*spots, *rest]), codes=(one_line(first.name, _MOST_CHARACTERS),))
 
 
@@ -203,7 +204,3 @@ def _alike(places: Iterable[Place]) -> list[list[Place]]:
 def web_link(text: str | None) -> str | None:
     """The text if it is a plain web address that no medium can read as anything else."""
     return text if text and WEB.fullmatch(text) else None
-
-
-def _code(text: str) -> str:
-    return text.replace("`", "'")

@@ -123,9 +123,10 @@ def realised(week: Week) -> doc.Section | None:
     low, high = (
         _sum([getattr(fix, end) * old for fix, old in zip(fixes, before, strict=True)]) for end in ("low", "high")
     )
+    sums = ["All jobs"] if len(fixes) > 1 else []
     table = columns.table(
         [
-            columns.texts("Job", [*_all(fixes), *(doc.Cell(fix.job, run=fix.run_id) for fix in fixes)]),
+            columns.texts("Job", [*sums, *(doc.Cell(fix.job, run=fix.run_id) for fix in fixes)]),
             columns.texts("Fixed", [*_none(fixes), *(listing(fix.titles) for fix in fixes)]),
             columns.texts("Team", [*_none(fixes), *(label(fix.team) for fix in fixes)]),
             columns.ranges("Predicted", low, high),
@@ -143,10 +144,6 @@ def realised(week: Week) -> doc.Section | None:
 def _sum(amounts: list[float]) -> list[float]:
     """The amounts, after their sum where there are several."""
     return [sum(amounts), *amounts] if len(amounts) > 1 else amounts
-
-
-def _all(rows: Sequence[object]) -> list[str]:
-    return ["All jobs"] if len(rows) > 1 else []
 
 
 def _none(rows: Sequence[object]) -> list[str]:

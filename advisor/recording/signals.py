@@ -9,9 +9,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple
+from types import FrameType
+from typing import Final, NamedTuple, TypeAlias
 
 PASSED_ON: Final = frozenset(
     {
@@ -20,7 +21,10 @@ PASSED_ON: Final = frozenset(
     }
 )
 ENDING: Final = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+FOR_PROGRAMS: Final = PASSED_ON - ENDING - {signal.SIGTSTP}
 SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
+Handler: TypeAlias = Callable[[int, FrameType | None], object]
+
 _AWAITED: Final = PASSED_ON | {signal.SIGCHLD}
 _HANDLED: Final = (signal.SIGINT, signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
 _PAUSE_S: Final = 0.05
@@ -38,14 +42,23 @@ def holding() -> Iterator[None]:
     if it would be ignored.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    handlers = {number: signal.signal(number, _disregard) for number in _HANDLED}
+    with handling(dict.fromkeys(_HANDLED, _disregard)):
+        try:
+            yield
+        finally:
+            while _arrived(0):
+                pass  # sent to a program that is no more
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def handling(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+    """In it, these handle signals."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        while _arrived(0):
-            pass  # sent to a program that is no more
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for number, handler in handlers.items():
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
@@ -59,15 +72,9 @@ def interrupting() -> Iterator[None]:
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *PASSED_ON - {signal.SIGTSTP})}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, interrupt if number in (signal.SIGINT, *ENDING) else _disregard)
-    try:
+    handlers = dict.fromkeys(FOR_PROGRAMS, _disregard) | dict.fromkeys((signal.SIGINT, *ENDING), interrupt)
+    with handling({number: handlers[number] for number in handlers if signal.getsignal(number) != signal.SIG_IGN}):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def released() -> None:

@@ -63,7 +63,8 @@ def unfolded(run: Run) -> Run:
     for table, of in _tables(run):
         rows = zip(*(column[: _length(of)] for column in of.columns.values()), strict=True)
         again = ({**of.same, **dict(zip(of.columns, row, strict=True))} for row in rows)
-        metrics[table] = tuple(sorted((*metrics.get(table, ()), *again), key=_place))
+        every = (*metrics.get(table, ()), *again)
+        metrics[table] = tuple(sorted(every, key=lambda row: (number(row, "worker"), number(row, "device"))))
     return run.model_copy(update={"metrics": metrics, "columns": {}})
 
 
@@ -76,7 +77,3 @@ def _tables(run: Run) -> list[tuple[str, Columns]]:
 def _length(of: Columns) -> int:
     """Rows of a table; of a damaged file the shortest column counts."""
     return min(map(len, of.columns.values()), default=0)
-
-
-def _place(row: Row) -> tuple[float, float]:
-    return number(row, "worker"), number(row, "device")

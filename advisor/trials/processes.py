@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from advisor.errors import UsageError
 from advisor.model.missing import Missing
 from advisor.recording.launcher import environment, events, hooked, started
-from advisor.recording.signals import ENDING, PASSED_ON
+from advisor.recording.signals import FOR_PROGRAMS, handling
 from advisor.text import one_line
 
 Events: TypeAlias = Sequence[Mapping[str, Any]]
@@ -119,14 +119,8 @@ def _signals_passed_on(session: int, folder: Path) -> Iterator[None]:
             if number == signal.SIGSTOP:
                 os.kill(os.getpid(), number)
 
-    passed_on = PASSED_ON - ENDING - {signal.SIGTSTP}
-    before = {number: signal.signal(number, pass_on) for number in passed_on}
-    before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, stop)
-    try:
+    with handling({**dict.fromkeys(FOR_PROGRAMS, pass_on), signal.SIGTSTP: stop}):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tell(limit: Path, blocks: int | None) -> None:

@@ -26,10 +26,6 @@ _BUDGET_S: Final = 900.0
 _SHARES_WITH_BASE: Final = 2  # of the time that is left: on a busy machine it would take all
 
 
-def _agree(_: Sequence[str]) -> bool:
-    return True
-
-
 def _silent(*_: object) -> None:
     pass
 
@@ -44,7 +40,7 @@ class Options:
     budget_s: float = _BUDGET_S  # seconds for all runs
     scratch: bool = False  # run in a copy of the working folder
     keep_trackers: bool = False  # leave trackers of experiments online
-    may_repeat: Callable[[Sequence[str]], bool] = _agree  # of the files that a run wrote: whether to run again
+    may_repeat: Callable[[Sequence[str]], bool] = lambda _: True  # of the files that a run wrote: whether to run again
     tell: Callable[[str, Gain | None], None] = _silent  # gets the name of what is tried and the gain so far
     estimate: Callable[[float, int], None] = _silent  # gets seconds and number of all trials
 

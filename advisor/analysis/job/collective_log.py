@@ -86,7 +86,7 @@ def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang | None:
     logged = {*calls["worker"]}
     listed = (of_group["ranks"][0] or "").split(",")
     members = {int(rank) for rank in listed if rank} or {*last}
-    elsewhere = _sorted(waiting.filter(pl.col("op").ne_missing(op))["worker"])
+    elsewhere = waiting.filter(pl.col("op").ne_missing(op))["worker"].unique().sort().to_list()
     stuck = Hang(
         op=op or "a collective",
         group_name=entered["group_name"][0],
@@ -99,10 +99,6 @@ def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang | None:
         last_calls=[],
     )
     return stuck._replace(last_calls=list(_last_calls(calls, stuck.missing))) if stuck.missing else None
-
-
-def _sorted(workers: pl.Series) -> list[int]:
-    return workers.unique().sort().to_list()
 
 
 def _last_calls(calls: pl.DataFrame, ranks: Sequence[int]) -> Iterable[str]:

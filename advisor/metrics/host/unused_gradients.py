@@ -63,7 +63,7 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     none before it is cleared. None where optimizers update nothing of any, and in jobs of several ranks.
     """
     stored = view.used_like(_GRADIENT, "op").with_columns(end_ns=END_NS).sort("end_ns")
-    added, calls = (_starts(view.host_like(name)) for name in (_ADDS, OPTIMIZER_STEP))
+    added, calls = (np.sort(view.host_like(name)["start_ns"].to_numpy()) for name in (_ADDS, OPTIMIZER_STEP))
     adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
     update = np.searchsorted(calls, stored["start_ns"])
     rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
@@ -120,10 +120,6 @@ def _by_shape(ops: pl.DataFrame, shapes: pl.Expr) -> pl.DataFrame:
 
 def _shapes() -> pl.Expr:
     return pl.col("shapes").cast(pl.String).str.extract_all(_SHAPE)
-
-
-def _starts(ops: pl.DataFrame) -> Ints:
-    return np.sort(ops["start_ns"].to_numpy())
 
 
 def _has_ranks(view: DeviceView) -> bool:

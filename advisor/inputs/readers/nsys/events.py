@@ -373,7 +373,7 @@ def _on_device() -> list[pl.Expr]:
         pl.col("dur_ns"),
         pl.col("globalPid").alias("process"),
         _small("deviceId").alias("device"),
-        _stream().alias("stream"),
+        _small("streamId").fill_null(0).cast(pl.Int64).alias("stream"),
         pl.col("correlationId").alias("correlation"),
     ]
 
@@ -388,10 +388,6 @@ def _process() -> pl.Expr:
 
 def _thread() -> pl.Expr:
     return pl.col("globalTid") & 0xFFFFFF
-
-
-def _stream() -> pl.Expr:
-    return _small("streamId").fill_null(0).cast(pl.Int64)
 
 
 def _name(column: str) -> pl.Expr:

@@ -232,7 +232,8 @@ class _Folder:
 
     def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
         rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)
-        if self._max_bytes is not None and _WORD_BYTES * len(types) * _height(rows) > self._max_bytes:
+        values = len(types) * _collected(rows.select(pl.len())).item()
+        if self._max_bytes is not None and _WORD_BYTES * values > self._max_bytes:
             raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file
         texts = [column for column, dtype in types.items() if dtype == pl.String]
         cut = partial(_cut, ends=ends)
@@ -240,10 +241,6 @@ class _Folder:
         if where:
             rows = rows.filter(pl.sql_expr(where))
         return _collected(rows.select(pl.col(column).cast(dtype, strict=False) for column, dtype in types.items()))
-
-
-def _height(rows: pl.LazyFrame) -> int:
-    return int(_collected(rows.select(pl.len())).item())
 
 
 def _collected(rows: pl.LazyFrame) -> pl.DataFrame:
