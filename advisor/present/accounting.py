@@ -50,13 +50,18 @@ def _unrecorded(run: Run, known: Accounting) -> float:
 
 
 def _in_brief(run: Run, known: Accounting) -> str:
-    """`Busy 74 %, lost 26 %.`; of a file that lacks the kernels no sum, which would call lost what it lacks."""
+    """`Busy 74 %, lost 26 %.`, and what findings are of where long steps are a part of the bar.
+
+    Of a file that lacks the kernels no sum, which would call lost what it lacks.
+    """
     lacks = run.source.lacks.get("device_ops")
     if lacks and lacks.code == _NO_KERNELS:
         return f"Busy: {UNKNOWN}."
     unrecorded = _unrecorded(run, known)
     of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
-    return f"{', '.join(_adding_up(of_all))}."
+    steps = run.source.steps
+    usual = f" Findings describe a usual step ({ms(steps.usual_ms)})." if steps.whole_mean_ms and steps.usual_ms else ""
+    return f"{', '.join(_adding_up(of_all))}.{usual}"
 
 
 def _adding_up(shares: Mapping[str, float]) -> list[str]:
