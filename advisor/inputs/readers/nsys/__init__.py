@@ -113,7 +113,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "devices": devices(export, device, processes),
         "allocations": _assigned(events.allocations(export), processes),
     }
-    os_calls = events.os_calls(export)
+    os_calls = fitting(events.os_calls(export), cut)
     numbered = _numbered(processes, number, events.mpi_ranks(export))
     waits = messages.waits_at_end(os_calls, host)
     workers = numbered.join(waits, on="process", how="left", maintain_order="left").with_columns(

@@ -1015,3 +1015,14 @@ def test_long_texts_are_cut_before_the_analysis_spells_them(tmp_path: Path, monk
     made = read({"NVTX_EVENTS": rows, KERNEL: [kernel(150, 160)]}, tmp_path)
     assert {len(name) for name in seen[0]["name"]} <= set(range(11))
     assert [note.code for note in made.salvaged].count("long_texts") == 1
+
+
+def test_long_names_of_system_calls_are_cut_before_they_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen, waits = [], nsys.messages.waits_at_end
+    monkeypatch.setattr("advisor.model.profile._MOST_TEXT", 1_000)
+    monkeypatch.setattr(nsys.messages, "waits_at_end", lambda calls, host: seen.append(calls) or waits(calls, host))
+    call_ = {"globalTid": tid(100), "nameId": string("x" * 500)}
+    rows = [{"start": at, "end": at + 20_000} | call_ for at in range(0, 400_000, 40_000)]
+    made = read({"OSRT_API": rows, KERNEL: [kernel(150, 160)]}, tmp_path)
+    assert {len(name) for name in seen[0]["name"]} == {100}
+    assert [note.code for note in made.salvaged].count("long_texts") == 1
