@@ -37,6 +37,11 @@ def recorded_steps(view: DeviceView) -> pl.DataFrame:
     return view.complete.select("step", "name", "start_ns", "left_out", step_ms=pl.col("dur_ns") / 1e6)
 
 
+def _worked(view: DeviceView) -> float:
+    share = view.share(view.busy)
+    return view.busy.total / max(1, view.recorded_ns) if share is None else share
+
+
 of_recording = of_devices(__name__, needs_steps=False)
 measure = of_devices(__name__)
 of_recording("steps", lambda view: view.steps.height if view.total_ns else 0, unit="count").says(
@@ -139,9 +144,9 @@ of_recording("devices_used", lambda view: view.devices, unit="count").says(
     "Devices that the worker ran anything on.", "number of devices with device ops"
 )
 
-of_recording("worked_share", lambda view: view.share(view.busy) or 0.0).says(
-    "Part of the step in which anything runs on the device; 0 where nothing ever does.",
-    "as device_busy_share, and 0 without device ops or steps",
+of_recording("worked_share", _worked).says(
+    "Part of the step, or of the recording where no step is used, in which anything runs on the device.",
+    "union of the device ops / step time, or recorded_ms",
 )
 measure(
     "devices_visible",
