@@ -197,6 +197,11 @@ def _remarks(trial: Trial) -> Iterator[str]:
         yield f"{subject}: {'; '.join(reason.words for reason in trial.reasons)}."
     if trial.is_ceiling and trial.is_clear:
         yield f"With perfect input a step takes {ms(trial.after_ms)}: no work on input saves more."
+    if trial.gain and trial.claimed and trial.is_clear:
+        if trial.gain.low > 1 - trial.claimed.low_share:
+            yield f"{name} saves less than the finding claims."
+        if trial.gain.high < 1 - trial.claimed.high_share:
+            yield f"{name} saves more than the finding claims."
     if trial.result == "slower":
         yield f"{name} makes the steps longer: not recommended."
     if trial.result == "unclear" and trial.gain:

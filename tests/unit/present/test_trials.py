@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.trials import Gain, Result, Trial, Trials
+from advisor.model.trials import Claim, Gain, Result, Trial, Trials
 from advisor.present.trials import document, headline
 
 
@@ -44,3 +44,20 @@ def test_a_machine_that_is_too_busy_to_compare_anything_gets_no_interval():
     facts = " ".join(document(made).articles[0].facts)
     assert "could not tell" in facts
     assert "95 %" not in facts
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "words"),
+    [(0.94, 0.91, 0.98, "saves less than"), (0.8, 0.75, 0.89, ""), (0.5, 0.45, 0.6, "saves more than")],
+)
+def test_a_claim_whose_interval_meets_none_of_the_measured_one_is_told(
+    ratio: float, low: float, high: float, words: str
+):
+    """Claimed are 12 to 30 % of the step."""
+    gain = Gain(ratio=ratio, low=low, high=high, pairs=4)
+    trial = Trial(name="compile", uses=(), result="faster", claimed=Claim(low_share=0.12, high_share=0.3), gain=gain)
+    made = Trials(advisor_version="1", program="train.py", step_ms=50.0, within=0.05, trials=(trial,))
+    sections = {section.id: section for section in document(made).articles[0].sections}
+    told = str(sections.get("trials-remarks"))
+    assert ("the finding claims" in told) == bool(words)
+    assert words in told
