@@ -9,7 +9,7 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
-from advisor.present.verdict import at_stake, headline, is_open, until
+from advisor.present.verdict import at_stake, headline, is_open, says_nothing, until
 from advisor.text import (
     WIDE,
     count,
@@ -97,6 +97,8 @@ def becomes(action: Action, run: Run) -> str:
         return ""
     if action.high_ms <= 0:
         return "Alone this saves nothing: another rank or part of the job takes as long."
+    if says_nothing(action.low_ms, action.high_ms, action.step_ms):
+        return ""
     ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
     if action.after:
         return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."

@@ -22,7 +22,7 @@ from advisor.present.ranks import odd_ranks, pace
 from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.trust import is_about_recording, record, trust
-from advisor.present.verdict import headline, qualified, unused_time
+from advisor.present.verdict import beside, headline
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
 
@@ -131,7 +131,7 @@ def _article(run: Run, number: int) -> doc.Article:
         id=f"run-{number}",
         name=run.name,
         headline=headline(run),
-        beside=" ".join(filter(None, (qualified(run), unused_time(run), _record_first(run)))),
+        beside=" ".join(filter(None, (*beside(run), _record_first(run)))),
         facts=facts(run),
         sections=tuple(section for section in (*first, *rest) if section),
     )

@@ -20,6 +20,7 @@ _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
+_MOST: Final = 0.5  # of a recording without steps: what leaves out more says so first
 _TELLING: Final = 0.5  # of the time of unknown cause: what ran in less of it is no cause
 _LITTLE: Final = 0.01  # of the step: nobody waits for less
 _DEVICE: Final = "compute"  # the work of a device
@@ -28,11 +29,23 @@ _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads i
 
 def verdict(run: Run) -> str:
     """The verdict in one sentence, and what qualifies it."""
-    return " ".join(filter(None, (headline(run), qualified(run), unused_time(run))))
+    return " ".join(filter(None, (headline(run), *beside(run))))
+
+
+def beside(run: Run) -> tuple[str, str]:
+    """What qualifies the headline: what is known of a cause, and what of the recording is left out."""
+    return qualified(run), "" if _is_mostly_unused(run) else _unused_time(run)
 
 
 def headline(run: Run) -> str:
-    """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
+    """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means.
+
+    Where most of a recording without steps is left out, that stands before it.
+    """
+    return f"{_unused_time(run)} {_headline(run)}" if _is_mostly_unused(run) else _headline(run)
+
+
+def _headline(run: Run) -> str:
     known = run.outcome
     if known.code == "too_little":
         return _too_little(run)
@@ -199,7 +212,15 @@ def each_step(run: Run) -> str:
     return "each step" if steps.marked or steps.step_mean_ms is None else f"the {ms(steps.step_mean_ms)} used"
 
 
-def unused_time(run: Run) -> str:
+def _is_mostly_unused(run: Run) -> bool:
+    """Whether less than half of a recording without steps is judged, and no finding is about the rest."""
+    share = run.of_pace.get("left_out_share")
+    of_rest = run.is_mostly_once or any(finding.loss == "once" for finding in run.findings[:1])
+    is_most = isinstance(share, float) and share >= _MOST and not run.source.steps.marked
+    return is_most and not of_rest and bool(_unused_time(run))
+
+
+def _unused_time(run: Run) -> str:
     """`91 % of the recording is left out: start-up (34 s).`; empty where that is little.
 
     Where the headline says so, what the bar is of in its place.
@@ -280,6 +301,8 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
         return "Fixing this alone saves nothing: another rank or part of the job takes as long."
     low_ms, high_ms = finding.saving.low_ms, finding.saving.high_ms
     whole_ms = high_ms / finding.saving.high_share if finding.saving.high_share else math.inf
+    if says_nothing(low_ms, high_ms, whole_ms):
+        return "How much a fix saves could not be told."
     ends = f"at least {ms(low_ms)}" if is_open(whole_ms - high_ms, whole_ms - low_ms) else interval(low_ms, high_ms)
     saved = f"{ends}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
@@ -287,6 +310,11 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     if finding.saving.after:
         return f"{until(finding.saving.after)}; then this saves {saved}."
     return f"{fix} saves {saved}."
+
+
+def says_nothing(low_ms: float, high_ms: float, whole_ms: float) -> bool:
+    """Whether a saving may be next to nothing and next to all of the step."""
+    return high_ms >= low_ms * WIDE and is_open(whole_ms - high_ms, whole_ms - low_ms)
 
 
 def is_open(least: float, most: float) -> bool:

@@ -147,6 +147,7 @@ measure_start(
 _WORTH_NAMING: Final = 0.01  # of the recording
 _REPEATS: Final = 3
 _START_UP: Final = "start-up"
+_ALONE: Final = "the host alone after the last work"
 
 
 class LeftOut(NamedTuple):
@@ -171,7 +172,7 @@ def left_out(view: DeviceView) -> LeftOut:
         _START_UP if is_from_start else "before the first step" if view.has_marks else "before the work": first - begin,
         "first step" if warm_ups == 1 else f"first {warm_ups} steps": in_steps - lasting,
         "between steps": last - first - in_steps,
-        "after the last step" if view.has_marks else "end": end - last,
+        "after the last step" if view.has_marks else "end" if view.device is None else _ALONE: end - last,
     }
     before, _, _, after = parts
     for zone, since, until in ((before, begin, first), (after, last, end)):
