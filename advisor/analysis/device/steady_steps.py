@@ -1,0 +1,222 @@
+"""Which steps are like the others: outliers, compilation and first steps are left out, each with its reason."""
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from advisor.analysis.device.restarts import restarts
+from advisor.analysis.device.view import first_uses, spans, started_in
+from advisor.inputs.names.calls import OPTIMIZER_STEP
+from advisor.inputs.names.engines import varies
+from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import Intervals
+from advisor.model.profile import Profile, matches, rows_where
+from advisor.vocabulary.limits import THREE_SIGMA
+
+_LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
+_NEIGHBOURS: Final = 11  # steps, the step itself in their midst
+ENOUGH_STEPS: Final = 3
+_TWICE: Final = 2
+_ENDS: Final = (OPTIMIZER_STEP, r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
+_MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
+_RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
+_FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
+_OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
+
+Why: TypeAlias = tuple[pl.Expr, pl.Expr | int | None]
+"""Whether a step is left out for a reason, and the time in ns that the reason speaks of."""
+
+
+def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
+    """Leave out steps with compilation and outliers, unless fewer than three would remain."""
+    worker = steps["worker"][0]
+    compiling = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "compile")))
+    host_start = steps["host_start_ns"].to_numpy()
+    compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
+    varying = [name for name in steps["name"].drop_nulls().unique() if varies(name)]
+    comparable = ~pl.col("name").is_in(varying).fill_null(value=False)
+    steps = steps.with_columns(
+        compiled=pl.Series(compiled, dtype=pl.Boolean),
+        own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, profile), dtype=pl.Int64),
+    ).with_columns(usable=pl.col("left_out").is_null() & ~pl.col("compiled") & comparable)
+    slow = steps.select(_is_slow()).to_series()
+    if not (compiled.any() or slow.any()):
+        return steps.drop("compiled", "own_ns", "usable")
+    recurs = _recurs(steps.with_columns(slow=slow), profile)
+    whys = _whys(steps.with_columns(slow=slow & ~recurs), profile)
+    return _without(steps.with_columns(recurs=recurs), whys).drop("compiled", "own_ns", "usable")
+
+
+def _is_slow() -> pl.Expr:
+    """Whether a step is far longer than most, for its wait for a batch or without it.
+
+    A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start. Nor
+    is a step an exception that is as long as most around it: it is of another stretch of the program.
+    """
+    usable, first = pl.col("usable"), pl.int_range(pl.len()) == 0
+    median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
+    own_median, own_fence = _median_and_fence(pl.col("own_ns").filter(usable))
+    is_long = (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
+    is_own = (pl.col("own_ns") > own_fence) & (pl.col("own_ns") >= _LEAST_OUTLIER * own_median)
+    around = pl.col("dur_ns").rolling_median(_NEIGHBOURS, min_samples=1, center=True)
+    return usable & is_long & (pl.col("dur_ns") >= _LEAST_OUTLIER * around) & (is_own | first)
+
+
+def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
+    """Whether a slow step does, at regular intervals, what the others do and more: validation, the next rollout.
+
+    So does one that reduces gradients or updates the weights, where the others only add up gradients, and one in which
+    an epoch begins with new workers of the loader. That is how the loop is, so such steps count. A step that takes
+    longer for the same work does not.
+    """
+    slow = steps["slow"].to_numpy()
+    if np.count_nonzero(slow) < _TWICE:
+        return pl.Series(np.zeros_like(slow))
+    starts_workers = slow & _starts_workers(steps, profile)
+    if _is_regular(slow) and _does_more(slow, steps, profile):
+        return pl.Series(slow, dtype=pl.Boolean)
+    return pl.Series(starts_workers & _is_regular(starts_workers), dtype=pl.Boolean)
+
+
+def _is_regular(steps: Mask) -> bool:
+    """Whether these steps are two or more, each as far from the next."""
+    at = np.flatnonzero(steps)
+    return len(at) >= _TWICE and len(np.unique(np.diff(at))) == 1
+
+
+def _does_more(slow: Mask, steps: pl.DataFrame, profile: Profile) -> bool:
+    """Whether all slow steps run more ops than any other, or only they end an accumulation of gradients."""
+    others = steps["usable"].to_numpy() & ~slow
+    ran = _ops_begun(steps, profile)
+    usual = ran[others].max(initial=0)
+    is_more = usual > 0 and bool((ran[slow] >= _MORE_WORK * usual).all())
+    ends = (_begun_like(pattern, steps, profile) for pattern in _ENDS)
+    return is_more or any(begun[slow].all() and not begun[others].any() for begun in ends)
+
+
+def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
+    """Whether an epoch's new workers are half or more of what a step takes longer than most."""
+    again = restarts(rows_where(profile.host_ops, pl.col("worker") == steps["worker"][0]))
+    start, length = steps["host_start_ns"].to_numpy(), steps["host_dur_ns"].to_numpy()
+    anew = (again.ending | again.starting | again.waiting).within(start, start + length)
+    beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
+    starts: Mask = (anew > 0) & (anew >= _RESTARTS * beyond)
+    return starts
+
+
+def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
+    """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
+    host = profile.host_ops.select("worker", "kind", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
+    if rows.height:
+        return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
+    return _begun(profile.device_ops.filter(pl.col("worker") == steps["worker"][0]), steps["start_ns"], steps["dur_ns"])
+
+
+def _begun_like(names: str, steps: pl.DataFrame, profile: Profile) -> Ints:
+    """How many ops and ranges of such names begin in each step on the host."""
+    host = profile.host_ops.select("worker", "name", "start_ns")
+    rows = host.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
+    return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
+
+
+def _begun(rows: pl.DataFrame, starts: pl.Series, lengths: pl.Series) -> Ints:
+    """How many of the rows begin in each window."""
+    begins = np.sort(rows["start_ns"].to_numpy())
+    counts: Ints = np.searchsorted(begins, starts + lengths) - np.searchsorted(begins, starts)
+    return counts
+
+
+def _whys(steps: pl.DataFrame, profile: Profile) -> Mapping[str, Why]:
+    """The reasons by their codes of LEFT_OUT; the first that holds counts."""
+    usable, slow, dur = pl.col("usable"), steps["slow"], pl.col("dur_ns")
+    median, _ = _median_and_fence(dur.filter(usable))
+    host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
+    first = slow & (pl.int_range(pl.len()) == 0)
+    # Where it ends, the queue may hold more than where it began: the host's lead.
+    usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
+    filling = pl.col("device").is_not_null() & usual_host & (dur > pl.col("host_dur_ns"))
+    is_slow = bool(slow[0])  # of another first step nobody asks why
+    loading_ns, slower_ns = (_first_uses_ns(steps, profile), _slower_ops_ns(steps, profile)) if is_slow else (0, 0)
+    return {
+        "compiled": (pl.col("compiled"), None),
+        "queue_filling": (first & filling, None),
+        "first_uses": (first & (loading_ns >= _FIRST_USES * (dur - median)), loading_ns),
+        "first_pass": (first & pl.lit(_is_from_start(steps, profile)), dur.filter(usable & ~slow).median()),
+        "cold_ops": (first & (slower_ns >= _FIRST_USES * (dur - median)), slower_ns),
+        # of the steps that are used, as everywhere else
+        "outlier": (pl.lit(slow), dur.filter(usable & ~slow).median()),
+    }
+
+
+def _is_from_start(steps: pl.DataFrame, profile: Profile) -> bool:
+    """Whether the recording holds the process's start, so that the first step is the first of all."""
+    of_worker = profile.workers.filter(pl.col("worker") == steps["worker"][0])
+    return of_worker["work_start_ns"].drop_nulls().len() > 0
+
+
+def _without(steps: pl.DataFrame, whys: Mapping[str, Why]) -> pl.DataFrame:
+    """The steps with the reasons in `left_out`, unless fewer than three would remain."""
+    codes = (pl.when(holds).then(pl.lit(code)) for code, (holds, _) in whys.items())
+    judged = steps.with_columns(steady=pl.coalesce("left_out", *codes))
+    if judged["steady"].null_count() < ENOUGH_STEPS:
+        return steps
+    times = pl.coalesce(pl.when(pl.col("steady") == code).then(ns) for code, (_, ns) in whys.items())
+    return judged.with_columns(left_out="steady", left_out_ns=times.cast(pl.Int64)).drop("steady")
+
+
+def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:
+    """Time in each step in which a batch is asked for and the device idles."""
+    worker, device = steps["worker"][0], steps["device"][0]
+    asks = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "input")))
+    busy = spans(
+        profile.device_ops.filter((pl.col("worker") == worker) & pl.col("device").eq_missing(pl.lit(device, pl.Int32)))
+    )
+    start = steps["start_ns"].to_numpy()
+    end = start + steps["dur_ns"].to_numpy()
+    waits: Ints = asks.within(start, end) - (asks & busy).within(start, end)
+    return waits
+
+
+def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """Time in the first step in which its device idles during first uses of kernels."""
+    worker, device = steps["worker"][0], steps["device"][0]
+    if device is None:
+        return 0
+    ops = profile.device_ops.filter(pl.col("worker") == worker)
+    uses = first_uses(rows_where(profile.host_ops, pl.col("worker") == worker), ops)
+    busy = spans(ops.filter(pl.col("device") == device))
+    start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
+    within = uses & Intervals.of([start], [start + length])
+    return within.total - (within & busy).total
+
+
+def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
+    """What the ops of a first step without a device take beyond their usual time, where the next steps run them too.
+
+    Caches are cold and the recorder begins its work: the same ops take longer. Where the step runs others, or more of
+    them, or waits in a range that has a cause of its own, that is no start-up, and counts for nothing here.
+    """
+    if steps["device"][0] is not None or steps.height <= ENOUGH_STEPS:
+        return 0
+    rows = profile.host_ops.select("worker", "kind", "name", "start_ns", "dur_ns")
+    host = rows_where(rows, pl.col("worker") == steps["worker"][0])
+    starts = steps["host_start_ns"].to_numpy()
+    ends = starts + steps["host_dur_ns"].to_numpy()
+    ops = started_in(host.filter(pl.col("kind") == "op"), starts, ends)
+    times = ops.group_by("name", "window").len()
+    most = times.filter(pl.col("window") > 0).group_by("name").agg(usual=pl.max("len"))
+    more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
+    usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
+    running = spans(ops.filter(usual))
+    apart = spans(host.filter(pl.col("kind").is_in(_OTHER_KINDS))) | spans(ops.filter(~usual))
+    spent = running.within(starts, ends) - (running & apart).within(starts, ends)
+    return max(0, int(spent[0] - np.median(spent[1:])))
+
+
+def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """The median, and three standard deviations above it, robustly."""
+    median = lengths.median()
+    return median, median + THREE_SIGMA * (lengths - median).abs().median()
