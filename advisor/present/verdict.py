@@ -213,9 +213,9 @@ def each_step(run: Run) -> str:
 
 
 def _is_mostly_unused(run: Run) -> bool:
-    """Whether less than half of a recording without steps is judged, and no finding is about the rest."""
+    """Whether less than half of a recording without steps is judged, and the first finding is about that part."""
     share = run.of_pace.get("left_out_share")
-    of_rest = run.is_mostly_once or any(finding.loss == "once" for finding in run.findings[:1])
+    of_rest = any(finding.loss == "once" or finding.of_recording for finding in run.findings[:1])
     is_most = isinstance(share, float) and share >= _MOST and not run.source.steps.marked
     return is_most and not of_rest and bool(_unused_time(run))
 

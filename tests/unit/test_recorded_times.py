@@ -165,7 +165,7 @@ def _view(before, after, during, ops=10):
 
 
 def test_savings_are_of_the_step_without_the_profiler(tmp_path):
-    """Steps of 100 us that Python fills to a half, once as recorded by hand, once with half of the time without the profiler."""
+    """Steps of 100 us, half of them Python: as recorded by hand, and with half of the time without the profiler."""
     events = [
         event for i in range(1, 7) for event in (step(i, 100 * i, 100), *(op(100 * i + 25 * k, 12) for k in range(4)))
     ]
