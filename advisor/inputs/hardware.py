@@ -227,8 +227,9 @@ def _gain(gpu: Gpu, from_dtype: str, to_dtype: str) -> float | None:
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One published run: how the GPU's id begins, parameters in billions, how many GPUs, and the share of the peak."""
+    """One published run: what it trained, how the GPU's id begins, billions of parameters, GPUs, share of the peak."""
 
+    model: str
     gpu: str
     parameters: float
     gpus: int
@@ -242,7 +243,8 @@ def figures() -> tuple[Figure, ...]:
     return msgspec.convert(limits.table(__file__, "published")["utilisation"], tuple[Figure, ...])
 
 
-def usual(gpu: str, gpus: int) -> tuple[float, float] | None:
-    """The lowest and the highest share for this GPU, of runs on one host, or on several, as this; None without any."""
-    shares = [of.share for of in figures() if gpu.startswith(of.gpu) and (of.gpus <= _HOST) == (gpus <= _HOST)]
+def usual(model: str, gpu: str, gpus: int) -> tuple[float, float] | None:
+    """The lowest and the highest share for such a model on this GPU, of runs on one host, or on several, as this."""
+    alike = [of for of in figures() if of.model == model and gpu.startswith(of.gpu)]
+    shares = [of.share for of in alike if (of.gpus <= _HOST) == (gpus <= _HOST)]
     return (min(shares), max(shares)) if shares else None

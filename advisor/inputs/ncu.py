@@ -24,17 +24,26 @@ _STALL: Final = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_
 _CYCLES: Final = "smsp__average_warp_latency_per_inst_issued.ratio"
 _ISSUED: Final = "smsp__issue_active.avg.per_cycle_active"
 _OCCUPANCY: Final = "sm__maximum_warps_per_active_cycle_pct"
+_ACHIEVED: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
+_THREADS: Final = (
+    "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
+)
+_WARP: Final = 32  # threads
+_WAVES: Final = "launch__waves_per_multiprocessor"
 _LIMITS: Final = {
     "launch__occupancy_limit_registers": "registers",
     "launch__occupancy_limit_shared_mem": "shared memory",
     "launch__occupancy_limit_warps": "block size",
     "launch__occupancy_limit_blocks": "blocks",
 }
-# Parts that more is moved than asked for: excess over all. Newer versions of ncu print the first of each.
-_EXCESS: Final = (("derived__memory_l2_theoretical_sectors_global_excessive", "memory_l2_theoretical_sectors_global"),)
+# What is moved, and what the threads ask for. The difference is printed too (`derived__..._excessive`), but some
+# versions scale it to thousands or millions and do not say so.
+_SECTORS: Final = ("memory_l2_theoretical_sectors_global", "memory_l2_theoretical_sectors_global_ideal")
+_WAVEFRONTS: Final = ("memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal")
 _CONFLICTS: Final = (
-    ("derived__memory_l1_wavefronts_shared_excessive", "memory_l1_wavefronts_shared"),
-    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
 )
 _DECIMAL_COMMA: Final = re.compile(r"\d[\d.]*,(?:\d{1,2}|\d{4,})")
 _WORK: Final = frozenset({"selected", "not_selected"})  # warps that could go on
@@ -52,6 +61,9 @@ class Counters(NamedTuple):
     conflicts: float | None = None  # part of the accesses of shared memory that conflicts of banks add
     occupancy: float | None = None  # part of a multiprocessor's warps that the launch allows, 0..1
     limit: str | None = None  # what allows no more
+    achieved: float | None = None  # part of a multiprocessor's warps that were there, 0..1
+    threads: float | None = None  # part of a warp's threads that an instruction is for, 0..1
+    waves: float | None = None  # blocks over those that the device takes at once
 
 
 def base_name(symbol: str) -> str:
@@ -126,18 +138,26 @@ def _counters(of: Numbers) -> Counters:
     stall = max(waits, key=lambda name: waits[name], default=None)
     cycles = of.get(_CYCLES) or sum(stalls.values())
     limits = {what: of[name] for name, what in _LIMITS.items() if name in of}
-    occupancy = of.get(_OCCUPANCY)
+    threads = [of[name] for name in _THREADS if name in of]
+    conflicts = _ratio(of, *reversed(_CONFLICTS))
     return Counters(
         issued=of.get(_ISSUED),
         stall=stall,
         stalled=min(1.0, waits[stall] / cycles) if stall and cycles else None,
-        excess=_part(of, _EXCESS),
-        conflicts=_part(of, _CONFLICTS),
-        occupancy=None if occupancy is None else occupancy / 100,
+        excess=_excess(of, *_SECTORS),
+        conflicts=_excess(of, *_WAVEFRONTS) if conflicts is None else conflicts,
+        occupancy=of[_OCCUPANCY] / 100 if _OCCUPANCY in of else None,
         limit=min(limits, key=lambda what: limits[what], default=None),
+        achieved=of[_ACHIEVED] / 100 if _ACHIEVED in of else None,
+        threads=min(threads) / _WARP if threads else None,
+        waves=of.get(_WAVES),
     )
 
 
-def _part(of: Numbers, ratios: Iterable[tuple[str, str]]) -> float | None:
-    known = (of[excess] / of[total] for excess, total in ratios if excess in of and of.get(total))
-    return next((max(0.0, min(1.0, part)) for part in known), None)
+def _ratio(of: Numbers, part: str, whole: str) -> float | None:
+    return max(0.0, min(1.0, of[part] / of[whole])) if part in of and of.get(whole) else None
+
+
+def _excess(of: Numbers, moved: str, ideal: str) -> float | None:
+    needed = _ratio(of, ideal, moved)
+    return None if needed is None else 1 - needed

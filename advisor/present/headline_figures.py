@@ -9,6 +9,11 @@ from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 _WINDOW: Final = "of the {window}"
 _KERNELS: Final = "of kernel time"
+_MODELS: Final = {
+    "dense": "dense language models",
+    "experts": "language models with experts",
+    "convolution": "convolutional networks",
+}
 
 # metric, what it is called, what it is a share of, and whether users of PyTorch look for it too
 _HEADLINES: Final = (
@@ -31,7 +36,7 @@ def figures(run: Run) -> tuple[Figure, ...]:
     window = "step" if run.source.steps.marked else "recording"
     low, high = row.get("usual_least_share"), row.get("usual_most_share")
     usual = (
-        f"({percents(low, high)} is published for dense language models)"
+        f"({percents(low, high)} is published for {_MODELS.get(str(row.get('usual_model')), 'such models')})"
         if isinstance(low, float) and isinstance(high, float)
         else ""
     )

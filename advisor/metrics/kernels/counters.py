@@ -89,7 +89,12 @@ _FEW_ISSUED: Final = 0.8  # instructions per cycle
 _STALLED: Final = 0.3  # of the cycles between two instructions
 _EXCESS: Final = 0.1  # of the sectors, of the accesses
 _OCCUPANCY: Final = 0.8
-_RULES: Final = "NVIDIA Nsight Compute's rules CPIStall, UncoalescedGlobalAccess, SharedMemoryConflicts and Occupancy"
+_LOST: Final = 0.1  # of the warps: those that the launch allows and that were not there
+_THREADS: Final = 0.75  # of a warp: 24 of 32
+_RULES: Final = (
+    "NVIDIA Nsight Compute's rules CPIStall, UncoalescedGlobalAccess, SharedMemoryConflicts, Occupancy, "
+    "AchievedOccupancy and ThreadDivergence"
+)
 
 
 class _Limit(NamedTuple):
@@ -119,6 +124,18 @@ def _occupancy(of: Counters) -> str | None:
     return f"{percent(of.occupancy)} of the warps, {of.limit}" if is_low and of.occupancy is not None else None
 
 
+def _lost(of: Counters) -> str | None:
+    if of.occupancy is None or of.achieved is None or of.occupancy - of.achieved <= _LOST:
+        return None
+    if of.waves is not None and of.waves < 1:  # too few blocks for all multiprocessors, which their grid shows
+        return None
+    return f"{percent(of.achieved)} of the warps, {percent(of.occupancy)} allowed"
+
+
+def _divergence(of: Counters) -> str | None:
+    return f"{percent(of.threads)} of a warp's threads" if of.threads is not None and of.threads < _THREADS else None
+
+
 _LIMITS: Final = {
     "stalled": _Limit(
         "whose warps mostly wait for one thing",
@@ -133,6 +150,14 @@ _LIMITS: Final = {
     ),
     "occupancy_limit": _Limit(
         "whose launch allows few warps at once", "under 80 % of the multiprocessor's warps", _occupancy
+    ),
+    "lost_warps": _Limit(
+        "that have fewer warps at once than their launch allows",
+        "a wave of blocks or more, and over 10 % of the multiprocessor's warps allowed and not there",
+        _lost,
+    ),
+    "divergent": _Limit(
+        "whose warps split up", "under 24 of a warp's 32 threads at work in a mean instruction", _divergence
     ),
 }
 

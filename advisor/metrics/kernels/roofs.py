@@ -179,6 +179,7 @@ of_xla("xla_flops_of_peak_share", lambda view: float(view.once(_costed)["arithme
 
 _SIXTEEN: Final = ("bf16", "fp16")
 _MOSTLY: Final = 0.5  # of the time of kernels that multiply
+_EXPERTS: Final = r"(?i)grouped_?(?:gemm|mm)|expert|(?:^|[^a-z])moe"  # of PyTorch, CUTLASS, Transformer Engine, vLLM
 
 
 def _peak(view: DeviceView) -> float | None:
@@ -192,18 +193,29 @@ def _peak_work(view: DeviceView) -> Value:
     return no_peaks(view) if peak is None else peak * 1e9 * view.per_step_ms(view.total_ns)  # 1e9: TFLOP/s, ms
 
 
+def _model(view: DeviceView) -> str | None:
+    """What the job trains in 16 bits, as published.yaml calls it; None where the kernels tell nothing of it."""
+    ran = view.once(kernels).with_columns(family=pl.col("family").cast(pl.String))
+    multiplying = ran.filter(pl.col("family").is_in(["gemm", "attention", "convolution"]))
+    sixteen = multiplying.filter(pl.coalesce("element_type", "op_dtype").is_in(_SIXTEEN))
+    if "training" not in view.once(workload) or _spent_ns(sixteen) <= _MOSTLY * _spent_ns(multiplying):
+        return None
+    if _spent_ns(multiplying.filter(family="convolution")) > _MOSTLY * _spent_ns(multiplying):
+        return "convolution"
+    if not (ran["family"] == "attention").any():
+        return None
+    has_experts = ran.select(pl.any_horizontal(pl.col("name", "op_name").cast(pl.String).str.contains(_EXPERTS)).any())
+    return "experts" if has_experts.item() else "dense"
+
+
 def _usual(end: int) -> Callable[[DeviceView], Value]:
-    """Lowest (0) or highest (1) published share for the device, where the job trains with attention in 16 bits."""
+    """Lowest (0) or highest (1) published share for the model and the device."""
 
     def share(view: DeviceView) -> Value:
-        ran = view.once(kernels)
-        multiplying = ran.filter(pl.col("family").cast(pl.String).is_in(["gemm", "attention"]))
-        sixteen_ns = int(multiplying.filter(pl.coalesce("element_type", "op_dtype").is_in(_SIXTEEN))["dur_ns"].sum())
-        attends = (ran["family"].cast(pl.String) == "attention").any()
-        is_mostly = sixteen_ns > _MOSTLY * int(multiplying["dur_ns"].sum())
-        if view.gpu is None or not attends or not is_mostly or "training" not in view.once(workload):
+        model = view.once(_model)
+        if view.gpu is None or model is None:
             return Missing("nothing_published")
-        ends = usual(view.gpu.id, view.process.get("world_size") or 1)
+        ends = usual(model, view.gpu.id, view.process.get("world_size") or 1)
         return ends[end] if ends else Missing("nothing_published")
 
     return share
@@ -214,10 +226,14 @@ of_step = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 of_step("peak_work_per_step", _peak_work).says(
     "FLOPs that the device could compute in 16 bits in a mean step.", "dense peak in bf16, or else fp16, x step time"
 )
+of_step("usual_model", lambda view: view.once(_model), unit="text").says(
+    "What the job trains, as far as its kernels tell: dense or experts (language models), or convolution.",
+    "by the family of the kernels that multiply, most of them in 16 bits, and by names of grouped products",
+)
 for _end, _which in enumerate(("least", "most")):
     of_step(f"usual_{_which}_share", _usual(_end)).says(
-        f"The {('lowest', 'highest')[_end]} share of the peak FLOPs that is published for training dense language "
-        "models on this GPU, on one host or on several.",
-        "of published.yaml, where attention ran, most of the products are in 16 bits, and the job trains",
-        "mosaicml/llm-foundry, benchmarks; NVIDIA/Megatron-LM, README",
+        f"The {('lowest', 'highest')[_end]} share of the peak FLOPs that is published for training such a model on "
+        "this GPU, on one host or on several.",
+        "of published.yaml, for the model of usual_model",
+        "each figure of published.yaml names its own",
     )

@@ -7,11 +7,13 @@ import io
 import tracemalloc
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.inputs.ncu import Counters, base_name, read
+from advisor.metrics.kernels.counters import ncu_values
 from advisor.options import Options
 from tests import profiles
 from tests.command import advisor
@@ -20,13 +22,15 @@ HEAD = ("ID", "Process ID", "Kernel Name", "Context", "Stream", "Block Size", "G
 TIME, ISSUED = "gpu__time_duration.sum", "smsp__issue_active.avg.per_cycle_active"
 CYCLES = "smsp__average_warp_latency_per_inst_issued.ratio"
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-SECTORS = "derived__memory_l2_theoretical_sectors_global_excessive", "memory_l2_theoretical_sectors_global"
+SECTORS = "memory_l2_theoretical_sectors_global_ideal", "memory_l2_theoretical_sectors_global"
 BANKS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
+ACHIEVED = "sm__warps_active.avg.pct_of_peak_sustained_active"
+THREADS = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
 REGISTERS, SHARED = "launch__occupancy_limit_registers", "launch__occupancy_limit_shared_mem"
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"  # a quarter of fixtures/simulated-healthy-a100
-STRIDED = {TIME: "1,200.5", ISSUED: "0.2", SECTORS[0]: "3,000", SECTORS[1]: "4,000"}
+STRIDED = {TIME: "1,200.5", ISSUED: "0.2", SECTORS[0]: "1,000", SECTORS[1]: "4,000"}
 TRANSPOSED = {TIME: "10", BANKS[0]: "31", BANKS[1]: "32", OCCUPANCY: "100"}
 MANY_REGISTERS = {TIME: "10", ISSUED: "0.4", CYCLES: "20", STALL.format("long_scoreboard"): "12"}
 MANY_REGISTERS |= {STALL.format("selected"): "18", OCCUPANCY: "50", REGISTERS: "2", SHARED: "5"}
@@ -65,6 +69,52 @@ def saved(folder: Path, *launches: tuple[str, dict[str, str]]) -> str:
 )
 def test_the_limits_of_a_kernel_are_read(tmp_path: Path, counters: dict[str, str], expected: Counters):
     assert read(saved(tmp_path, ("void copy<float>(float*, int)", counters))) == {"copy": expected}
+
+
+# Reports that others published, and the rule of Nsight Compute 2024.1 that says the same on its page `details`; None where
+# it says nothing of it.
+PUBLISHED = {
+    "armleth/cuda-mlp-inference@2e6f8f12, report_v2.ncu-rep": (
+        {TIME: "67.456", ISSUED: "0.07", CYCLES: "95.114041", STALL.format("long_scoreboard"): "76.939254"}
+        | {OCCUPANCY: "100", ACHIEVED: "86.378671", THREADS: "30.34", SECTORS[1]: "750000", SECTORS[0]: "375000"}
+        | {"derived__memory_l2_theoretical_sectors_global_excessive": "375.0"},  # thousands, and the unit says sectors
+        {"stalled": "CPIStall", "uncoalesced": "UncoalescedGlobalAccess", "lost_warps": "AchievedOccupancy"},
+    ),
+    "LakshyaSingh354/CudaCode@38060c15, gemm/reps/global_mem_coalesce.ncu-rep": (
+        {TIME: "4.648416", ISSUED: "0.25", CYCLES: "31.203889", STALL.format("lg_throttle"): "22.837029"}
+        | {OCCUPANCY: "100", ACHIEVED: "98.731816", THREADS: "31.96", SECTORS[1]: "168034304", SECTORS[0]: "168034304"},
+        {"stalled": "CPIStall"},
+    ),
+    "LakshyaSingh354/CudaCode@38060c15, stage1/reps/dot_product.ncu-rep": (
+        {TIME: "0.077792", ISSUED: "0.33", CYCLES: "21.174727", STALL.format("barrier"): "4.784323"}
+        | {OCCUPANCY: "100", ACHIEVED: "89.381036", THREADS: "20.27", SECTORS[1]: "266240", SECTORS[0]: "266240"},
+        {"lost_warps": "AchievedOccupancy", "divergent": "ThreadDivergence"},
+    ),
+    "bwd29/self-join-MiSTIC@656dd47b, profileBIGCROSS3.out.ncu-rep": (
+        {TIME: "3.590359", ISSUED: "0.14", CYCLES: "13.316223", STALL.format("long_scoreboard"): "7.567638"}
+        | {OCCUPANCY: "12.5", ACHIEVED: "10.639921", THREADS: "17.31"},
+        {"stalled": "CPIStallLongScoreboard", "divergent": "ThreadDivergence", "occupancy_limit": None},
+    ),
+    "DarrenLu666888/CUDATutorial@59ad960e, profile.ncu-rep": (
+        {TIME: "131.136", OCCUPANCY: "100", ACHIEVED: "84.093051"},
+        {"lost_warps": "AchievedOccupancy"},
+    ),
+    "Lashi0812/CudaProgramming@409a4c6f, simpleDivergence.ncu-rep": (
+        {TIME: "1", OCCUPANCY: "100", ACHIEVED: "4.164691", "launch__waves_per_multiprocessor": "0.01"},
+        {},  # LaunchConfiguration: one block, which the trace shows
+    ),
+}
+
+
+@pytest.mark.parametrize(("counters", "advice"), PUBLISHED.values(), ids=PUBLISHED.keys())
+def test_published_kernels_get_the_advice_of_nsight_compute(
+    tmp_path: Path, counters: dict[str, str], advice: dict[str, str | None]
+):
+    kernels = pl.DataFrame({"name": ["k"], "total_ms": [1.0]})
+    values = ncu_values(kernels, read(saved(tmp_path, ("k", counters))), steps=1, steps_ms=2.0)
+    shares = {name.removesuffix("_kernels_share"): value for name, value in values.items() if "_kernels_share" in name}
+    assert {name for name, share in shares.items() if share} == set(advice)
+    assert all(shares[name] == 0.5 for name in advice)
 
 
 def test_namespaces_do_not_count():
@@ -113,8 +163,10 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
         (STRIDED, "Let neighbouring threads", "75 % in excess"),
         (TRANSPOSED, "Pad arrays", "97 % by conflicts"),
         (MANY_REGISTERS, "Let the kernel use less", "long scoreboard 60 %"),
+        ({TIME: "10", THREADS: "16"}, "Let the 32 threads", "50 % of a warp's threads"),
+        ({TIME: "10", OCCUPANCY: "100", ACHIEVED: "84"}, "Give all blocks", "84 % of the warps, 100 % allowed"),
     ],
-    ids=["strided", "transposed", "many registers"],
+    ids=["strided", "transposed", "many registers", "branches", "unequal blocks"],
 )
 def test_a_kernel_of_the_step_has_its_limits_and_their_fix(
     tmp_path: Path, counters: dict[str, str], fix: str, words: str

@@ -12,6 +12,7 @@ from tests.tables import A100, kernel, on_host, profile, step, view
 STEPS = [step(1, 0, 1000)]
 FLASH = "flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::bfloat16_t>>"
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32"
 
 
 def job(*names: str, backward: bool = True, ranks: int | None = None):
@@ -27,11 +28,26 @@ def test_the_peak_is_that_of_sixteen_bits_over_the_step():
     assert METRICS["peak_work_per_step"].value(job(GEMM)) == pytest.approx(312e9)
 
 
-@pytest.mark.parametrize(("ranks", "least", "most"), [(None, 0.553, 0.642), (8, 0.553, 0.642), (64, 0.533, 0.533)])
+@pytest.mark.parametrize(("ranks", "least", "most"), [(None, 0.553, 0.642), (8, 0.553, 0.642), (64, 0.505, 0.611)])
 def test_what_is_published_is_of_the_gpu_and_of_one_host_or_several(ranks: int | None, least: float, most: float):
     seen = job(GEMM, FLASH, ranks=ranks)
     assert METRICS["usual_least_share"].value(seen) == least
     assert METRICS["usual_most_share"].value(seen) == most
+
+
+@pytest.mark.parametrize(
+    ("names", "model", "least"),
+    [
+        ((GEMM, FLASH), "dense", 0.553),
+        ((GEMM, FLASH, "void cutlass::device_kernel<GroupedGemm_bf16>"), "experts", None),
+        ((CONVOLUTION, CONVOLUTION, GEMM), "convolution", 0.163),
+        ((CONVOLUTION, GEMM, GEMM), None, None),
+    ],
+)
+def test_the_model_is_told_by_what_most_of_the_products_are(names: tuple[str, ...], model: str | None, least):
+    seen = job(*names)
+    assert METRICS["usual_model"].value(seen) == model
+    assert METRICS["usual_least_share"].value(seen) == (least or Missing("nothing_published"))
 
 
 @pytest.mark.parametrize(
@@ -46,8 +62,10 @@ def test_each_published_figure_is_of_a_listed_gpu_and_a_share():
     ids = {gpu.id for gpu in gpus()}
     for figure in figures():
         assert any(name.startswith(figure.gpu) for name in ids), figure
-        assert 0.2 < figure.share < 0.7
-    assert usual("tesla-of-nobody", 8) is None
+        assert 0.05 < figure.share < 0.7
+        assert figure.model in {"dense", "experts", "convolution"}
+    assert usual("dense", "tesla-of-nobody", 8) is None
+    assert usual("experts", "h100-sxm5-80gb", 64) == (0.155, 0.473)
 
 
 def test_given_flops_take_the_place_of_counted_ones():
