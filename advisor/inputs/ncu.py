@@ -154,8 +154,8 @@ def _counters(of: Numbers) -> Counters:
     )
 
 
-def _ratio(of: Numbers, part: str, whole: str) -> float | None:
-    return max(0.0, min(1.0, of[part] / of[whole])) if part in of and of.get(whole) else None
+def _ratio(of: Numbers, part: str, base: str) -> float | None:
+    return max(0.0, min(1.0, of[part] / of[base])) if part in of and of.get(base) else None
 
 
 def _excess(of: Numbers, moved: str, ideal: str) -> float | None:

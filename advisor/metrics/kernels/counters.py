@@ -89,7 +89,7 @@ _FEW_ISSUED: Final = 0.8  # instructions per cycle
 _STALLED: Final = 0.3  # of the cycles between two instructions
 _EXCESS: Final = 0.1  # of the sectors, of the accesses
 _OCCUPANCY: Final = 0.8
-_LOST: Final = 0.1  # of the warps: those that the launch allows and that were not there
+_MISSING_WARPS: Final = 0.1  # of the warps: those that the launch allows and that were not there
 _THREADS: Final = 0.75  # of a warp: 24 of 32
 _RULES: Final = (
     "NVIDIA Nsight Compute's rules CPIStall, UncoalescedGlobalAccess, SharedMemoryConflicts, Occupancy, "
@@ -124,8 +124,8 @@ def _occupancy(of: Counters) -> str | None:
     return f"{percent(of.occupancy)} of the warps, {of.limit}" if is_low and of.occupancy is not None else None
 
 
-def _lost(of: Counters) -> str | None:
-    if of.occupancy is None or of.achieved is None or of.occupancy - of.achieved <= _LOST:
+def _missing_warps(of: Counters) -> str | None:
+    if of.occupancy is None or of.achieved is None or of.occupancy - of.achieved <= _MISSING_WARPS:
         return None
     if of.waves is not None and of.waves < 1:  # too few blocks for all multiprocessors, which their grid shows
         return None
@@ -154,7 +154,7 @@ _LIMITS: Final = {
     "lost_warps": _Limit(
         "that have fewer warps at once than their launch allows",
         "a wave of blocks or more, and over 10 % of the multiprocessor's warps allowed and not there",
-        _lost,
+        _missing_warps,
     ),
     "divergent": _Limit(
         "whose warps split up", "under 24 of a warp's 32 threads at work in a mean instruction", _divergence

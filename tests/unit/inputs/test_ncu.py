@@ -71,8 +71,8 @@ def test_the_limits_of_a_kernel_are_read(tmp_path: Path, counters: dict[str, str
     assert read(saved(tmp_path, ("void copy<float>(float*, int)", counters))) == {"copy": expected}
 
 
-# Reports that others published, and the rule of Nsight Compute 2024.1 that says the same on its page `details`; None where
-# it says nothing of it.
+# Reports that others published, and the rule of Nsight Compute 2024.1 that says the same on its page `details`; None
+# where it says nothing of it.
 PUBLISHED = {
     "armleth/cuda-mlp-inference@2e6f8f12, report_v2.ncu-rep": (
         {TIME: "67.456", ISSUED: "0.07", CYCLES: "95.114041", STALL.format("long_scoreboard"): "76.939254"}
