@@ -14,7 +14,7 @@ from advisor.analysis.device.recording_cost import without_recording
 from advisor.engine import check
 from advisor.inputs import recorder_block
 from advisor.model.missing import Missing
-from advisor.present.brief import Room, brief
+from advisor.present.brief import brief
 from advisor.present.source import facts
 from tests.strategies_kineto import op, step, text
 from tests.tables import metrics_of, on_host, profile, view
@@ -202,7 +202,7 @@ def test_all_times_of_a_report_are_of_one_step(tmp_path):
     assert first.saving.high_ms / known.step_ms == pytest.approx(first.saving.high_share)
     assert "6 steps, 50 µs without the profiler" in ", ".join(facts(run))
     assert [
-        (times.mean_ms, times.unprofiled_ms) for times in (job.steps for job in brief(check([str(path)]), Room()).runs)
+        (times.mean_ms, times.unprofiled_ms) for times in (job.steps for job in brief(check([str(path)])).runs)
     ] == [(pytest.approx(0.1), pytest.approx(0.05))]
 
 
