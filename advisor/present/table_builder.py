@@ -13,6 +13,7 @@ from advisor.text import DASH, UNKNOWN, interval
 FEW: Final = 8
 """Rows of a table that the one screen shows."""
 
+_TEAM: Final = "Team"
 _SAYS_NOTHING: Final = frozenset({"", DASH, label(None)})
 _LEFT_OUT: Final = (
     "GPU", "Team", "Jobs", "Idle", "Busy, %", "Of the step", "Before",
@@ -103,14 +104,21 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
 ) -> doc.Table:
     """A table without the columns that say nothing in any row; the first one stays.
 
-    `groups` are the teams of the rows, where a page can be narrowed to one, and `extents` their bars. With `has_sum`
-    the first row is the sum of the others; the last `extra` rows are for a page of one team alone.
+    `groups` are the teams of the rows, where a page can be narrowed to one and no column says them, and `extents` their
+    bars. With `has_sum` the first row is the sum of the others, and empty in the columns that lack it; the last `extra`
+    rows are for a page of one team alone.
     """
     of_text = [*_in_one_unit(columns)]
     heads = tuple(doc.Head(head, is_number, _rank(head)) for head, _, is_number in of_text)
-    cells = [[cell if isinstance(cell, doc.Cell) else doc.Cell(cell) for cell in column.cells] for column in of_text]
-    size = len(cells[0])
-    about = zip(zip(*cells, strict=True), groups or [None] * size, extents or [None] * size, strict=True)
+    size = len(of_text[0].cells)
+    cells = [
+        [cell if isinstance(cell, doc.Cell) else doc.Cell(cell) for cell in ([""] * size + [*column.cells])[-size:]]
+        for column in of_text
+    ]
+    teams = next((column for head, column in zip(heads, cells, strict=True) if head.text == _TEAM), ())
+    groups = groups or ["" if has_sum and not at else cell.text for at, cell in enumerate(teams)] or [None] * size
+    bars_of = ([None] * size + [*extents])[-size:]
+    about = zip(zip(*cells, strict=True), groups, bars_of, strict=True)
     rows = [doc.Row(row, group=group, extent=extent) for row, group, extent in about]
     if has_sum:
         rows[0] = replace(rows[0], tone="strong")
@@ -129,9 +137,7 @@ def _informative(of: doc.Table) -> doc.Table:
     return replace(of, heads=tuple(compress(of.heads, says)), rows=rows)
 
 
-def section(  # noqa: PLR0913 - a section has a place, a title, what to know of it, and what it shows
-    id_: str, title: str, lead: str, of: doc.Table, *, is_grouped: bool = False, level: doc.Level = doc.Level.BOTH
-) -> doc.Section | None:
+def section(id_: str, title: str, lead: str, of: doc.Table, level: doc.Level = doc.Level.BOTH) -> doc.Section | None:
     """A table under its title; None where it has no row."""
-    blocks = (doc.Text(lead, "quiet"), of)
+    blocks, is_grouped = (doc.Text(lead, "quiet"), of), any(row.group is not None for row in of.rows)
     return doc.Section(title, blocks, id=id_, is_grouped=is_grouped, level=level) if of.rows else None

@@ -37,7 +37,7 @@ def actions(week: Week) -> doc.Section | None:
         extra=len(others),
     )
     lead = "The fixes that save most, and what they save in a week like this one."
-    return columns.section("actions", "Do first", lead, table, is_grouped=True)
+    return columns.section("actions", "Do first", lead, table)
 
 
 def best_fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
@@ -87,7 +87,7 @@ def _shifts(every: Sequence[Shift], before: Trend, now: Trend, moved: float) -> 
             columns.texts(
                 "Job", ["All jobs", *(doc.Cell(s.job, run=s.run_id) for s in every), *("Other jobs" for _ in others)]
             ),
-            columns.texts("Team", ["", *(label(shift.team) for shift in every), *("" for _ in others)]),
+            columns.texts("Team", [*(label(shift.team) for shift in every), *("" for _ in others)]),
             columns.Column(
                 "Was busy", [_share(part) for part in (_busy(before), *(s.busy_before for s in every), *none)]
             ),
@@ -96,7 +96,6 @@ def _shifts(every: Sequence[Shift], before: Trend, now: Trend, moved: float) -> 
             columns.hours("Now", [now.paid - now.unknown, *(s.hours for s in every), *none], none=""),
             columns.Column("Points", [_points(part) for part in (moved, *(s.points for s in every), *others)]),
         ],
-        groups=["", *(label(shift.team) for shift in every), *("" for _ in others)],
         has_sum=True,
     )
 
@@ -127,28 +126,22 @@ def realised(week: Week) -> doc.Section | None:
     table = columns.table(
         [
             columns.texts("Job", [*sums, *(doc.Cell(fix.job, run=fix.run_id) for fix in fixes)]),
-            columns.texts("Fixed", [*_none(fixes), *(listing(fix.titles) for fix in fixes)]),
-            columns.texts("Team", [*_none(fixes), *(label(fix.team) for fix in fixes)]),
+            columns.texts("Fixed", (listing(fix.titles) for fix in fixes)),
+            columns.texts("Team", (label(fix.team) for fix in fixes)),
             columns.ranges("Predicted", low, high),
             columns.hours("Measured", _sum([fix.brought for fix in fixes])),
-            columns.texts("Came true", [*_none(fixes), *("yes" if fix.came_true else "no" for fix in fixes)]),
-            columns.texts("Of the step", [*_none(fixes), *map(_of_step, fixes)]),
-            columns.texts("Step", [*_none(fixes), *(f"{ms(f.before_ms)} to {ms(f.after_ms)}" for f in fixes)]),
+            columns.texts("Came true", ("yes" if fix.came_true else "no" for fix in fixes)),
+            columns.texts("Of the step", map(_of_step, fixes)),
+            columns.texts("Step", (f"{ms(f.before_ms)} to {ms(f.after_ms)}" for f in fixes)),
         ],
-        groups=[*_none(fixes), *(label(fix.team) for fix in fixes)],
         has_sum=len(fixes) > 1,
     )
-    return columns.section("realised", "Predicted and measured savings", lead, table, is_grouped=True)
+    return columns.section("realised", "Predicted and measured savings", lead, table)
 
 
 def _sum(amounts: list[float]) -> list[float]:
     """The amounts, after their sum where there are several."""
     return [sum(amounts), *amounts] if len(amounts) > 1 else amounts
-
-
-def _none(rows: Sequence[object]) -> list[str]:
-    """What stands in the row of sums where there is none."""
-    return [""] if len(rows) > 1 else []
 
 
 def _of_step(fix: Realised) -> str:
@@ -173,10 +166,9 @@ def changes(week: Week, id_: str, title: str, of: Sequence[Change]) -> doc.Secti
             columns.Column("By", [_by(change) for change in of]),
             columns.Column("Runs before, now", [f"{change.runs_before:,}, {change.runs:,}" for change in of]),
             columns.hours("Paid", [change.hours for change in of]),
-        ],
-        groups=[label(change.team) for change in of],
+        ]
     )
-    return columns.section(id_, title, lead, table, is_grouped=True)
+    return columns.section(id_, title, lead, table)
 
 
 def _by(change: Change) -> str:

@@ -48,17 +48,15 @@ def _rules(week: Week) -> doc.Section | None:
                 "Finding",
                 ["All findings", *(doc.Cell(rule.title, run=rule.run_id, beside=f"[{rule.rule}]") for rule in rules)],
             ),
-            columns.texts(
-                "Owners or teams", ["", *(listing(rule.owners) or listing(rule.teams) or DASH for rule in rules)]
-            ),
+            columns.texts("Owners or teams", (listing(rule.owners) or listing(rule.teams) or DASH for rule in rules)),
             columns.savings(_sum([rule.expected for rule in rules])),
             columns.worth("Worth", columns.with_sum([rule.money for rule in rules]), week.prices.currency),
             columns.ranges("Range", low, high),
             columns.counts("New", [None if week.first else sum(rule.new for rule in rules), *new]),
-            columns.counts("Jobs", [None, *(rule.jobs for rule in rules)]),
-            columns.counts("Runs", [None, *(rule.runs for rule in rules)]),
+            columns.counts("Jobs", (rule.jobs for rule in rules)),
+            columns.counts("Runs", (rule.runs for rule in rules)),
         ],
-        extents=[None, *((rule.low / longest, rule.high / longest) if rule.high else None for rule in rules)],
+        extents=[(rule.low / longest, rule.high / longest) if rule.high else None for rule in rules],
         has_sum=True,
         bars="Bars: the first part is the low end of the range, the whole bar the high end." if longest else "",
     )
@@ -85,11 +83,10 @@ def _findings(week: Week) -> doc.Section | None:
             columns.worth("Worth", [finding.money for finding in findings], week.prices.currency),
             columns.counts("Runs", [None if f.status == "fixed" else f.runs for f in findings]),
         ],
-        groups=[label(finding.team) for finding in findings],
         left_out=week.findings_left_out,
     )
     lead = f"One row per job and rule, over this week and the {count(week.weeks_before, 'week')} before."
-    return columns.section("findings", "Findings by job", lead, table, is_grouped=True, level=doc.Level.BEHIND)
+    return columns.section("findings", "Findings by job", lead, table, level=doc.Level.BEHIND)
 
 
 def status(finding: JobFinding, *, first: bool) -> str:
@@ -121,11 +118,7 @@ def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None
             columns.worth("Worth", [of.expected_money for of in hours], week.prices.currency),
             columns.counts("Runs", [of.runs for of in hours]),
         ],
-        groups=[*([""] if has_sum else []), *names] if id_ == "teams" else (),
-        extents=[
-            *([None] if has_sum else []),
-            *(((of.hours.busy or 0.0) / longest, of.hours.paid / longest) if longest else None for of in top),
-        ],
+        extents=[((of.hours.busy or 0.0) / longest, of.hours.paid / longest) if longest else None for of in top],
         has_sum=has_sum,
         left_out=max(0, len(groups) - MOST_ROWS),
         bars=f"Bars: the hours {paid.lower()}; their first part is busy.",
@@ -135,7 +128,6 @@ def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None
         title,
         f"Hours {paid.lower()} are busy, idle or unknown; the three add up. The largest saving comes first.",
         table,
-        is_grouped=id_ == "teams",
         level=doc.Level.BOTH if id_ == "teams" else doc.Level.BEHIND,
     )
 
@@ -151,11 +143,10 @@ def _runs(week: Week) -> doc.Section | None:
             columns.savings([run.expected for run in runs]),
             columns.worth("Worth", [run.money for run in runs], week.prices.currency),
             columns.texts("Verdict", (run.verdict for run in runs)),
-        ],
-        groups=[label(run.team) for run in runs],
+        ]
     )
     lead = f"The first {len(runs)} of {count(week.coverage.runs, 'run')}."
-    return columns.section("runs", "Runs with the largest saving", lead, table, is_grouped=True, level=doc.Level.BEHIND)
+    return columns.section("runs", "Runs with the largest saving", lead, table, level=doc.Level.BEHIND)
 
 
 def _unused(week: Week) -> doc.Section | None:
@@ -169,11 +160,10 @@ def _unused(week: Week) -> doc.Section | None:
             columns.Column("Of its hours", [share(run.wasted, run.paid) for run in runs]),
             columns.hours("Paid", [run.paid for run in runs]),
             columns.texts("Hours of", ["recorded steps" if run.estimated else "" for run in runs]),
-        ],
-        groups=[label(run.team) for run in runs],
+        ]
     )
     lead = "Runs with the most GPU-hours that are lost, or that a fix saves."
-    return columns.section("unused", "Most wasted GPU-hours", lead, table, is_grouped=True, level=doc.Level.BEHIND)
+    return columns.section("unused", "Most wasted GPU-hours", lead, table, level=doc.Level.BEHIND)
 
 
 def _repeats(week: Week) -> doc.Section | None:
