@@ -58,7 +58,6 @@ class Ingested:
     unreadable: int = 0
     unprofiled: int = 0
     gone: int = 0
-    bytes: int = 0
     notes: tuple[Note, ...] = ()
 
 
@@ -134,7 +133,6 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
         unprofiled=writer.counts[UNPROFILED],
         gone=gone,
-        bytes=sum(job.bytes for job in fresh),
         notes=(*notes, *writer.on_copies()),
     )
 

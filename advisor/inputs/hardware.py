@@ -60,7 +60,6 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pcie_gen: int | None = None
     pcie_gbs: float | None = None  # GB/s of 16 views in one direction
     nccl_pcie_gbs: float | None = None  # the same, as NCCL expects it
-    measured: dict[str, float] = {}  # figures that others measured; the key carries the unit
     all_reduce_curves: dict[int, dict[float, float]] = {}  # measured all-reduce: ranks -> MiB -> bus bandwidth in GB/s
     notes: str | None = None
     sources: tuple[str, ...] = ()

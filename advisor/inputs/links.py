@@ -187,9 +187,8 @@ def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:
 
     They keep the last number in their names where these numbers ascend, and are counted from 0 where not.
     """
-    end = END_NS
     ordered = ranges.sort("start_ns", "dur_ns", descending=[False, True])
-    apart = ordered.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(True))  # noqa: FBT003 - polars takes it so
+    apart = ordered.filter((pl.col("start_ns") >= END_NS.cum_max().shift(1)).fill_null(True))  # noqa: FBT003 - polars takes it so
     numbers = apart["name"].cast(pl.String).str.extract(r"(\d+)\D*$").cast(pl.Int32, strict=False)
     ascends = not numbers.null_count() and bool((numbers.diff().drop_nulls() > 0).all())
     return apart.select(

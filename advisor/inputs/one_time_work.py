@@ -8,8 +8,7 @@ import polars as pl
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Mask
-from advisor.model.intervals import Intervals
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, spans
 from advisor.model.schemas import HOST_OP_KINDS
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, SET_UP_NS
@@ -53,8 +52,7 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     is_call = pl.col("kind").is_in(DRIVER_CALLS) & ~matches(_WAITING).fill_null(value=False)
     calls = host.with_columns(loads=loading).filter(is_call | pl.col("loads"), pl.col("dur_ns") >= CODE_LOAD_NS)
     start = calls["start_ns"].to_numpy()
-    busy = Intervals.of(device["start_ns"].to_numpy(), device.select(END_NS).to_series().to_numpy())
-    idle_ns = calls["dur_ns"].to_numpy() - busy.within(start, start + calls["dur_ns"].to_numpy())
+    idle_ns = calls["dur_ns"].to_numpy() - spans(device).within(start, start + calls["dur_ns"].to_numpy())
     is_long = (pl.col("dur_ns") >= SET_UP_NS) | (pl.col("kind") == "allocator")  # taking memory takes microseconds
     before = (pl.col("start_ns") < device["start_ns"].min()) & is_long
     is_near = pl.col("dur_ns").rank("ordinal", descending=True).over("name") <= _MOST_CALLS

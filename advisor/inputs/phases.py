@@ -9,7 +9,7 @@ from advisor.inputs.loops import is_without_framework
 from advisor.inputs.step_marks import WARM_UP
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, spans
 from advisor.vocabulary.limits import CODE_LOAD_NS, PAGES_APART_NS
 
 ONCE: Final = ["start_up", "compile"]
@@ -58,7 +58,7 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     once_ns = _once_ns(host, device, kernels)
     after = kernels.filter(pl.col("start_ns") >= max(once_ns, _warm_ns(host, device, first_ns)))
     begins_ns = int(after["start_ns"][0]) if after.height else first_ns
-    together = _spans(device).bridged(PAGES_APART_NS)
+    together = spans(device).bridged(PAGES_APART_NS)
     if begins_ns == first_ns and is_without_framework(host, device):
         begins_ns = int(together.starts[np.searchsorted(together.starts, begins_ns, "right") - 1])
         begins_ns = max(once_ns or begins_ns, begins_ns)
@@ -82,8 +82,8 @@ def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl
     kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
     start_ns, end_ns = extent.start_ns, extent.end_ns
     recorded_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
-    idle = Intervals.of([recorded_ns], [end_ns]) - _spans(device)
-    once = _spans(host.filter(pl.col("kind").is_in(ONCE))) | Intervals.of([recorded_ns], [start_ns])
+    idle = Intervals.of([recorded_ns], [end_ns]) - spans(device)
+    once = spans(host.filter(pl.col("kind").is_in(ONCE))) | Intervals.of([recorded_ns], [start_ns])
     if (once & idle).total < _MOST_IDLE * idle.total or _longest_warm(device, kernels) >= _WARM:
         return host
     row = {"id": host.height, "kind": "start_up", "name": COLD_RANGE, "start_ns": start_ns, "dur_ns": end_ns - start_ns}
@@ -112,7 +112,7 @@ def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) ->
     is_before = done <= _MOST_WORK * total[-1]
     if not is_before.any():
         return 0
-    idle = _spans(once.filter(pl.Series(is_before))) - _spans(device)
+    idle = spans(once.filter(pl.Series(is_before))) - spans(device)
     first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
     end_ns = int(device.select(END_NS.max()).item())
     cuts = np.append(first_ns, ends[is_before])
@@ -120,13 +120,9 @@ def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) ->
     return int(cuts[np.argmax(is_rest_little)]) if is_rest_little.any() and not is_rest_little[0] else 0
 
 
-def _spans(rows: pl.DataFrame) -> Intervals:
-    return Intervals.of(rows["start_ns"].to_numpy(), rows.select(END_NS).to_series().to_numpy())
-
-
 def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
     """When the work of a warm-up is over: one stretch of ranges of that name, in which the first kernel is launched."""
-    warm = _spans(host.filter(pl.col("kind") == "annotation", matches(WARM_UP)))
+    warm = spans(host.filter(pl.col("kind") == "annotation", matches(WARM_UP)))
     if len(warm.starts) != 1 or first_ns < warm.starts[0]:
         return first_ns
     start, end = int(warm.starts[0]), int(warm.ends[0])

@@ -11,9 +11,8 @@ from advisor.inputs.loops import FEWEST, are_even, loop
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.step_periods import RANGES
-from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, matches, unnumbered
+from advisor.model.profile import END_NS, matches, spans, unnumbered
 from advisor.model.schemas import TEXT
 from advisor.text import percent
 
@@ -94,7 +93,7 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     if not candidates.height:
         return best
     work = _launched(host, device) if device.height else _run(host)
-    everything = _busy(device if device.height else work)
+    everything = spans(device if device.height else work).total
     code = "ranges_launch" if device.height else "ranges_hold"
     for (label,), ranges in candidates.group_by("label", maintain_order=True):
         steps = as_steps(ranges)
@@ -119,9 +118,8 @@ def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
 def _run(host: pl.DataFrame) -> pl.DataFrame:
     """The ops of a job without a device, in the form of `_launched`: each runs within its own call."""
-    end = END_NS
     is_op = pl.col("kind") == "op"
-    return host.filter(is_op).select("start_ns", "dur_ns", graph=None, call_start="start_ns", call_end=end)
+    return host.filter(is_op).select("start_ns", "dur_ns", graph=None, call_start="start_ns", call_end=END_NS)
 
 
 def _candidates(host: pl.DataFrame) -> pl.DataFrame:
@@ -134,10 +132,9 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     repeated = ranges.filter(pl.len().over("label", "thread") >= _REPEATS)
     if not repeated.height:
         return repeated
-    end = END_NS
     # Ranges of one thread nest: whoever begins before the furthest end so far lies within.
     outer = repeated.sort("thread", "start_ns", "dur_ns", descending=[False, False, True], nulls_last=True).filter(
-        (pl.col("start_ns") >= end.cum_max().shift(1).over("thread")).fill_null(value=True)
+        (pl.col("start_ns") >= END_NS.cum_max().shift(1).over("thread")).fill_null(value=True)
     )
     several = outer.filter(pl.len().over("label", "thread") >= _REPEATS)
     threads = several.group_by("label", "thread").len().sort("len", "thread", descending=[True, False], nulls_last=True)
@@ -163,12 +160,7 @@ def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int) -> tuple[int
     inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
     between = work.filter((work["call_start"] >= first) & (work["call_end"] <= last))
     graphs = inside["graph"].count() >= steps.height
-    return _busy(inside), _busy(between), inside.height >= fewest * steps.height or graphs
-
-
-def _busy(ops: pl.DataFrame) -> int:
-    start = ops["start_ns"].to_numpy()
-    return Intervals.of(start, start + ops["dur_ns"].to_numpy().astype(np.int64)).total
+    return spans(inside).total, spans(between).total, inside.height >= fewest * steps.height or graphs
 
 
 def _calls(host: pl.DataFrame) -> Marks:

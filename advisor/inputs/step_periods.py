@@ -8,7 +8,7 @@ import polars as pl
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, spans
 from advisor.model.schemas import HOST_OP_KINDS
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import THREE_SIGMA
@@ -78,18 +78,11 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
     beyond = gap - np.median(gap)
     fence = np.maximum(THREE_SIGMA * np.median(np.abs(beyond)), _LEAST_PAUSE * np.median(np.diff(closes)))
     long = beyond > fence
-    waits = _of_steps(host).within(opens, closes)
+    waits = spans(host.filter(pl.col("kind").is_in(["input", "compile"]))).within(opens, closes)
     launches = _launches(opens, closes, host, device)
     works = launches > np.maximum(2 * np.median(launches), _FEW_CALLS)
     pauses: Mask = long & (waits < _MOSTLY * gap) & (works | (long.sum() == 1))
     return pauses
-
-
-def _of_steps(host: pl.DataFrame) -> Intervals:
-    """When a batch is asked for, or code is compiled."""
-    asks = host.filter(pl.col("kind").is_in(["input", "compile"]))
-    begin = asks["start_ns"].to_numpy()
-    return Intervals.of(begin, begin + asks["dur_ns"].to_numpy())
 
 
 def _launches(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFrame) -> Ints:
@@ -242,8 +235,7 @@ def _passes(host: pl.DataFrame, device: pl.DataFrame) -> Intervals:
     """When a thread that launches kernels is inside an op or a driver call."""
     launches = device.filter(pl.col("kind") == "kernel")["launch"].drop_nulls()
     of_passes = pl.col("thread").is_in(host["thread"].gather(launches).unique().implode())
-    calls = host.filter(of_passes, pl.col("kind").is_in(["op", *DRIVER_CALLS]))
-    return Intervals.of(calls["start_ns"].to_numpy(), (calls["start_ns"] + calls["dur_ns"]).to_numpy())
+    return spans(host.filter(of_passes, pl.col("kind").is_in(["op", *DRIVER_CALLS])))
 
 
 def without_graph(products: pl.DataFrame) -> bool:

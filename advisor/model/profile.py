@@ -16,6 +16,7 @@ from polars.datatypes import DataType, DataTypeClass
 
 from advisor.errors import ReadError
 from advisor.model.clause import Clause
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.schemas import SCHEMAS, TEXT
@@ -26,6 +27,12 @@ _JSON: Final = ("shapes", "dtypes", "details")  # of which a beginning says noth
 
 END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")
 """The end of an op, range or step."""
+
+
+def spans(ops: pl.DataFrame) -> Intervals:
+    """The time ranges of device or host ops, merged."""
+    start = ops["start_ns"].to_numpy()
+    return Intervals.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
 
 
 def matches(pattern: str, column: str = "name") -> pl.Expr:

@@ -20,18 +20,13 @@ from advisor.vocabulary.kinds import DocumentKind
 from advisor.vocabulary.parts import LOOKS, look, variable
 from advisor.vocabulary.severities import GRADES
 
-_STYLES: Final[dict[DocumentKind, tuple[str, ...]]] = {
-    "report": ("report.css",),
-    "comparison": ("report.css", "changes.css", "compare.css"),
-    "week": ("report.css", "changes.css", "fleet.css"),
-    "trials": ("report.css",),
+_ASSETS: Final[dict[DocumentKind, tuple[str, ...]]] = {
+    "report": ("charts.js", "tables.js", "timeline.js", "flame.js"),
+    "comparison": ("changes.css", "compare.css", "tables.js", "flame.js"),
+    "week": ("changes.css", "fleet.css", "fleet.js"),
+    "trials": (),
 }
-_SCRIPTS: Final[dict[DocumentKind, tuple[str, ...]]] = {
-    "report": ("report.js", "charts.js", "tables.js", "timeline.js", "flame.js"),
-    "comparison": ("report.js", "tables.js", "flame.js"),
-    "week": ("report.js", "fleet.js"),
-    "trials": ("report.js",),
-}
+"""What a page has beside the style and the script of all pages."""
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _FEW_RUNS: Final = 5  # in a cell of a notebook
 _INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*|GPU-(?:h|min|s)\b")
@@ -55,8 +50,9 @@ def render(
     """
     charts = {of: {name: Markup(svg) for name, svg in each.items()} for of, each in drawings.items()}  # noqa: S704 - as below
     data = {name: Markup(embedded(payload)) for name, payload in payloads.items()}  # noqa: S704 - escaped there
-    style = Markup().join([part_colours(), *map(asset, _STYLES[document.kind])])
-    scripts = [*map(asset, _SCRIPTS[document.kind])]
+    assets = ("report.css", "report.js", *_ASSETS[document.kind])
+    style = Markup().join([part_colours(), *(asset(name) for name in assets if name.endswith(".css"))])
+    scripts = [asset(name) for name in assets if name.endswith(".js")]
     return (
         environment()
         .get_template("document.html")

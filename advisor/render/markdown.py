@@ -106,43 +106,32 @@ def _article(article: doc.Article, links: str | None, *, folds: bool) -> Iterato
     if not leads:
         yield about
     for section in leads:
-        yield from _open(section, links)
+        yield from _section(section, links, opens=lambda _: True)
     for section in article.sections if folds or not leads else ():
         if not section.is_lead:
-            yield from _folded(section, links) if leads else _section(section, links)
+            yield from _section(section, links, opens=(lambda _: False) if leads else _is_on_screen)
     if leads:
         yield f"<sub>{about}</sub>"
 
 
-def _open(section: doc.Section, links: str | None) -> Iterator[str]:
-    if section.is_titled:
+def _is_on_screen(level: doc.Level) -> bool:
+    return level is doc.Level.BOTH
+
+
+def _section(
+    section: doc.Section, links: str | None, opens: Callable[[doc.Level], bool] = _is_on_screen
+) -> Iterator[str]:
+    """What is of a level that `opens` stands under the title, the rest is folded; the screen's own is left out."""
+    parts: dict[bool, list[str]] = {True: [], False: []}
+    for block in section.blocks if section.level is not doc.Level.SCREEN else ():
+        if block.level is not doc.Level.SCREEN:
+            level = block.level if section.level is doc.Level.BOTH else section.level
+            parts[opens(level)] += _block(block, links)
+    if parts[True] and section.is_titled:
         yield f"**{escape(section.title)}**"
-    yield from _parts(section, links)
-
-
-def _folded(section: doc.Section, links: str | None) -> Iterator[str]:
-    if parts := list(_parts(section, links)):
-        yield details(escape(section.title), *parts)
-
-
-def _parts(section: doc.Section, links: str | None) -> Iterator[str]:
-    """All of a section but what only a screen shows."""
-    blocks = () if section.level is doc.Level.SCREEN else section.blocks
-    return (part for block in blocks if block.level is not doc.Level.SCREEN for part in _block(block, links))
-
-
-def _section(section: doc.Section, links: str | None) -> Iterator[str]:
-    """What a screen shows stands open; what is behind it is folded, under the section's title."""
-    if section.level is doc.Level.SCREEN:
-        return
-    level = doc.Level.BOTH if section.level is doc.Level.BOTH else None
-    parts = [part for block in section.blocks if block.level is level for part in _block(block, links)]
-    if parts and section.is_titled:
-        yield f"**{escape(section.title)}**"
-    yield from parts
-    folded = [b for b in section.blocks if b.level is not level and b.level is not doc.Level.SCREEN]
-    if behind := [part for block in folded for part in _block(block, links)]:
-        yield details(escape(section.title), *behind)
+    yield from parts[True]
+    if parts[False]:
+        yield details(escape(section.title), *parts[False])
 
 
 def _block(block: doc.Block, links: str | None) -> Iterator[str]:

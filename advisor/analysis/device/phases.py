@@ -64,8 +64,7 @@ def marks(view: DeviceView) -> pl.DataFrame:
     own = rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())).sort(
         "start_ns", "dur_ns", descending=[False, True]
     )
-    end = END_NS
-    outermost = own.filter((pl.col("start_ns") >= end.cum_max().shift(1)).fill_null(value=True))
+    outermost = own.filter((pl.col("start_ns") >= END_NS.cum_max().shift(1)).fill_null(value=True))
     batches = ((batch(name), start, start + dur) for name, start, dur in outermost.drop("thread").rows())
     return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=PASS, orient="row")
 

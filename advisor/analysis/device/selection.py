@@ -145,7 +145,6 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     before a device's first op where that op had to wait: the device was at work that was not recorded. Without one,
     what follows the last op stays outside: nothing shows whether the job goes on.
     """
-    end = END_NS
     does_more = pl.col("kind") != "annotation"  # ranges alone begin and end at will
     works = does_more.any().over("worker", "thread") | ~does_more.any().over("worker")
     of_program = pl.col("kind").ne_missing(pl.lit("overhead"))
@@ -157,12 +156,12 @@ def _recordings(profile: Profile) -> pl.DataFrame:
         .group_by("worker")
         .agg(
             host_start=pl.min("start_ns"),
-            host_end=end.max(),
-            op_end=end.filter(pl.col("kind") == "op").max(),
+            host_end=END_NS.max(),
+            op_end=END_NS.filter(pl.col("kind") == "op").max(),
             launches=matches(LAUNCHING).fill_null(value=False).any(),
         )
     )
-    on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=end.max())
+    on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=END_NS.max())
     bounds = (
         pl.coalesce(f"work_{side}_ns", f"recorded_{side}_ns").alias(f"work_{side}_ns") for side in ("start", "end")
     )

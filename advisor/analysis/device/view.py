@@ -13,8 +13,9 @@ import polars as pl
 from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.kernels import classify
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals, above
+from advisor.model.intervals import Intervals, above
 from advisor.model.profile import END_NS, Profile, matches
+from advisor.model.profile import spans as spans  # noqa: PLC0414 - for who looks through views
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.limits import SLOW_CALL_NS
@@ -294,12 +295,6 @@ def classes(view: DeviceView) -> pl.DataFrame:
     """What the name of each of the device's ops tells (advisor.inputs.names.kernels), one row per `name`."""
     names = view.ops.select("name").unique()
     return names.hstack(classify(names["name"]).drop("name", "collective"))
-
-
-def spans(ops: pl.DataFrame) -> Intervals:
-    """The time ranges of device or host ops, merged."""
-    start = ops["start_ns"].to_numpy()
-    return Intervals.of(start, start + ops["dur_ns"].to_numpy()) if ops.height else EMPTY
 
 
 def positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:

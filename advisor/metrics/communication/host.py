@@ -70,10 +70,9 @@ def _buffer_broadcasts(view: DeviceView) -> Intervals:
 
 def _in_forwards(view: DeviceView) -> pl.DataFrame:
     """Ops from the first flatten of each forward pass: name, start_ns, end_ns, is_flat (of a broadcast), `forward`."""
-    end = END_NS
-    forwards = view.host_like(DDP_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=end, forward="id")
+    forwards = view.host_like(DDP_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=END_NS, forward="id")
     ops = view.host.filter(pl.col("kind").is_in(["op", "collective"])) if forwards.height else view.host.clear()
-    ops = ops.sort("start_ns").select("thread", "name", "start_ns", end_ns=end, is_flat=matches(_COALESCED))
+    ops = ops.sort("start_ns").select("thread", "name", "start_ns", end_ns=END_NS, is_flat=matches(_COALESCED))
     ops = ops.join_asof(forwards, on="start_ns", by="thread", check_sortedness=False)
     first = pl.col("start_ns").filter(matches(_FLATTEN)).min().over("forward")
     return ops.filter(pl.col("start_ns") <= pl.col("until_ns")).filter(pl.col("start_ns") >= first)

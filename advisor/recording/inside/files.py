@@ -75,17 +75,21 @@ def _require_end(path: str) -> None:
 
 def _placed(packed: str, folder: str, name: str) -> str:
     """Link the file under the first name that is free: two jobs may write into one folder."""
+    path = os.path.join(folder, free_name(folder, name, ".pt.trace.json.gz") + ".pt.trace.json.gz")
+    os.replace(packed, path)
+    return path
+
+
+def free_name(folder: str, name: str, ending: str) -> str:
+    """The name, with a number where another process of the job took it; a file of it is there now."""
     number = 1
     while True:
-        path = os.path.join(folder, "%s%s.pt.trace.json.gz" % (name, "-%d" % number if number > 1 else ""))
+        free = name if number == 1 else "%s-%d" % (name, number)
         try:
-            with open(path, "xb"):
-                pass
+            with open(os.path.join(folder, free + ending), "xb"):
+                return free
         except FileExistsError:
             number += 1
-            continue
-        os.replace(packed, path)
-        return path
 
 
 def process_name() -> str:

@@ -17,6 +17,7 @@ from .phases import Phases, Steps
 from .profilers import Profiler, watch
 from .stacks import Stacks
 from .threads import frames_of_threads
+from .torch_steps import Tick
 
 Make = Callable[[], Profiler]
 _PATIENCE_S = 30.0
@@ -76,15 +77,11 @@ class Hook:
         from . import stacks, torch_profiler, torch_steps
 
         make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
-        tick = self._tick_with(make)
-        self._begin("torch", torch, make)
+        tick = self._begin("torch", torch, make)
         torch_profiler.watch_profilers(self.safely(self._stand_back))
-        torch_steps.watch_optimizers(tick, self._await_optimizer)
+        torch_steps.watch_optimizers(tick, lambda: self.marker.await_optimizer())  # noqa: PLW0108 - that of then
         torch_steps.watch_root(tick)
         stacks.watch_loaders(self.notes.folder)
-
-    def _await_optimizer(self) -> None:
-        self.marker.await_optimizer()
 
     def _deepspeed(self, module: Any) -> None:
         from . import torch_profiler, torch_steps
@@ -95,18 +92,16 @@ class Hook:
     def _jax(self, jax: Any) -> None:
         from . import jax_steps
 
-        make = functools.partial(jax_steps.JaxProfiler, self.config["logdir"])
-        self._begin("jax", jax, make)
-        jax_steps.watch_functions(jax, self._tick_with(make))
+        tick = self._begin("jax", jax, functools.partial(jax_steps.JaxProfiler, self.config["logdir"]))
+        jax_steps.watch_functions(jax, tick)
         for owner in filter(None, (jax.profiler, sys.modules.get("jax._src.profiler"))):
             watch(owner, "start_trace", self.safely(self._stand_back))
 
     def _tensorflow(self, tf: Any) -> None:
         from . import tf_steps
 
-        make = functools.partial(tf_steps.TfProfiler, self.config["logdir"])
-        self._begin("tensorflow", tf, make)
-        tf_steps.watch_functions(tf, self._tick_with(make))
+        tick = self._begin("tensorflow", tf, functools.partial(tf_steps.TfProfiler, self.config["logdir"]))
+        tf_steps.watch_functions(tf, tick)
         for owner in filter(None, (tf.profiler.experimental, sys.modules.get(tf_steps.PROFILER))):
             watch(owner, "start", self.safely(self._stand_back))
 
@@ -115,8 +110,8 @@ class Hook:
 
         tf_steps.watch_fit(keras, lambda *call: self._make and self._tick_with(self._make)(*call))
 
-    def _begin(self, name: str, module: Any, make: Make) -> None:
-        """What every framework needs: a note, an end, and a window where no step ends."""
+    def _begin(self, name: str, module: Any, make: Make) -> Tick:
+        """What every framework needs: a note, an end, a window where no step ends; what is to be called by those."""
         first, self._make = self._make is None, make
         is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
         version = str(getattr(module, "__version__", ""))
@@ -125,8 +120,9 @@ class Hook:
             atexit.register(self.finish)
             if self.config.get("seconds"):
                 threading.Thread(target=self._watch_time, daemon=True).start()
+        return self._tick_with(make)
 
-    def _tick_with(self, make: Make) -> Callable[[str, Hashable, str, object], None]:
+    def _tick_with(self, make: Make) -> Tick:
         return functools.partial(self._tick, make)
 
     def _tick(self, make: Make, kind: str, key: Hashable, label: str, result: object) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, BinaryIO, Callable, Dict, Optional
 
-from .files import process_name
+from .files import free_name, process_name
 from .profilers import OURS, Profiler
 from .stacks import LOADING
 
@@ -70,7 +70,7 @@ def unname(folder: str, path: str) -> None:
     with open(path, "r+b") as stream:
         _mask_hosts(stream, os.path.getsize(path))
     run, host = os.path.dirname(path), os.path.basename(path)[: -len(_ENDING)]
-    name = _free(run, process_name())
+    name = free_name(run, process_name(), _ENDING)
     of_host = re.compile(r"(?:^|(?<=\.))" + re.escape(host) + r"(?=\.)")
     for place in (run, folder):  # TensorFlow writes a file of events beside
         for file in os.listdir(place):
@@ -93,18 +93,6 @@ def _mask_hosts(stream: BinaryIO, size: int) -> None:
         if tag == _HOSTNAMES:
             stream.write(b"x" * (end - stream.tell()))
         stream.seek(end)
-
-
-def _free(run: str, name: str) -> str:
-    """The name, with a number where another process of the job took it."""
-    number = 1
-    while True:
-        free = name if number == 1 else "%s-%d" % (name, number)
-        try:
-            with open(os.path.join(run, free + _ENDING), "xb"):
-                return free
-        except FileExistsError:
-            number += 1
 
 
 def _field(tag: bytes, data: bytes) -> bytes:

@@ -273,11 +273,10 @@ def _periods_on_device(device_steps: pl.DataFrame, host: pl.DataFrame, device: p
 
 def executions(host: pl.DataFrame) -> pl.DataFrame:
     """Each run of a program on the host, in order of time: id (row of its first op), run, program, start_ns, end_ns."""
-    end = END_NS
     ops = host.filter(pl.col("kind") == "op", pl.col("run").is_not_null()).sort("start_ns", "id")
     return (
         ops.group_by("run", "program", maintain_order=True)
-        .agg(pl.first("id"), pl.min("start_ns"), end_ns=end.max())
+        .agg(pl.first("id"), pl.min("start_ns"), end_ns=END_NS.max())
         .sort("start_ns", "id")
     )
 
