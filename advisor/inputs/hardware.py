@@ -165,8 +165,8 @@ def has_tensor_cores(capability: float | None, name: str = "") -> bool | None:
 def table() -> tuple[Gpu, ...]:
     """All GPUs of gpus.yaml, variants of one model as entries of their own."""
     rows = limits.table(__file__, "gpus")["gpus"]
-    named = [{"id": re.sub(r"\W+", "-", row["model"].lower()), **row} for row in rows]
-    return msgspec.convert(named, tuple[Gpu, ...])
+    entries = [{"id": re.sub(r"\W+", "-", row["model"].lower()), **row} for row in rows]
+    return msgspec.convert(entries, tuple[Gpu, ...])
 
 
 def _words(text: str) -> frozenset[str]:

@@ -44,7 +44,7 @@ _MORE: Final = {
 """What room is given first; of each, how much of it to try."""
 
 _NUMBERS: Final = frozenset({"evidence", "parts_ms"})  # fields that map names of the recording to numbers
-_WHOLE: Final = frozenset({"next", "note", "pointer"})  # texts that nobody could use cut
+_FOR_PROGRAMS: Final = frozenset({"next", "note", "pointer"})  # texts that are of no use once they are cut
 _COUNTS: Final = {
     "runs": "more_runs",
     "findings": "more_findings",
@@ -67,9 +67,9 @@ def render(value: Report | Comparison, most: int = MOST_BYTES) -> str:
 def fitting(value: Report | Comparison, most: int = MOST_BYTES) -> Brief:
     """The largest brief that takes at most so many bytes."""
     complete = _cut(brief(value).model_dump(exclude_defaults=True), Room(), Counter())
-    room, whole = _LEAST, _within(complete, Room())
-    if len(_json(whole)) <= most:
-        return whole
+    room, everything = _LEAST, _within(complete, Room())
+    if len(_json(everything)) <= most:
+        return everything
     for kind, amounts in _MORE.items():
         larger = (replace(room, **{kind: amount}) for amount in amounts)
         room = next((more for more in larger if len(_json(_within(complete, more))) <= most), room)
@@ -85,15 +85,15 @@ def _within(complete: Mapping[str, Any], room: Room) -> Brief:
 def _cut(part: Any, room: Room, left_out: Counter[str], field: str = "") -> Any:  # noqa: ANN401 - any part of a brief
     """As much of a part as there is room for; what is missing, or cut, is counted by its field."""
     if isinstance(part, Mapping):
-        kept = {}
+        result = {}
         for name, item in [*part.items()][: room.details if field == "evidence" else None]:
             of = field if field in _NUMBERS else name
-            kept[room.short(name)] = some = _cut(item, room, left_out, of)
+            result[room.short(name)] = some = _cut(item, room, left_out, of)
             if of in _COUNTS and isinstance(item, tuple) and (missing := item[len(some) :]):
                 ids = tuple(room.short(each["id"]) for each in missing[: room.details] if "pointer" in each)
-                kept[_COUNTS[of]] = ids or len(missing)
-        left_out[field] += sum(name not in kept for name in part)
-        return kept
+                result[_COUNTS[of]] = ids or len(missing)
+        left_out[field] += sum(name not in result for name in part)
+        return result
     if isinstance(part, tuple):
         of_things = {"runs": room.runs, "findings": room.findings, "work": room.findings, "actions": len(part)}
         are_names = any(isinstance(item, str) for item in part)
@@ -103,7 +103,7 @@ def _cut(part: Any, room: Room, left_out: Counter[str], field: str = "") -> Any:
     if field == "code":  # there as a whole or not at all
         left_out[field] += _bytes(part) > room.text
         return part if _bytes(part) <= room.text else None
-    if isinstance(part, str) and field not in _WHOLE:
+    if isinstance(part, str) and field not in _FOR_PROGRAMS:
         left_out[field] += room.short(part) != part
         return room.short(part)
     return _rounded(part) if isinstance(part, float) and field != "at_ms" else part
