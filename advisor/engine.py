@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -71,7 +71,7 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
     if not options.all_runs:
         outcomes = [*without_last_cycles(recordings, outcomes)]
     runs = [run for of_recording, _ in outcomes for run in of_recording]
-    bad = summed_up([*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)])
+    bad = _bad(rejected, outcomes)
     if not runs:
         raise NoRuns(_reasons(bad) or "no profile given")
     report = Report(advisor_version=__version__, runs=tuple(runs), unreadable=tuple(bad))
@@ -129,8 +129,7 @@ def measured_runs(
     outcomes = [measured(recording, options, more) for recording in recordings]
     runs = [(name, measurements) for jobs, _ in outcomes for name, measurements, _ in jobs]
     if not runs:
-        bad = [*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)]
-        raise NoRuns(_reasons(summed_up(bad)) or "no profile given")
+        raise NoRuns(_reasons(_bad(rejected, outcomes)) or "no profile given")
     return runs
 
 
@@ -190,12 +189,11 @@ def read(path: str, options: Options | None = None) -> Profile:
     recordings, rejected = discover([path])
     outcomes = [files.read(recording, options or Options()) for recording in recordings]
     fragments = last_cycles(recordings, [_steps(*outcome) for outcome in outcomes])
-    bad = [*map(_rejected, rejected), *(file for _, broken in outcomes for file in broken)]
     profiles = []
     for ranks in [ranks for number, (ranks, _) in enumerate(outcomes) if number not in fragments]:
         profiles += [join(ranks)] if ranks and not _repeats_rank(ranks) else ranks
     if not profiles:
-        raise NoRuns(_reasons(summed_up(bad)) or f"{path}: no profile")
+        raise NoRuns(_reasons(_bad(rejected, outcomes)) or f"{path}: no profile")
     if len(profiles) > 1:
         raise ReadError(f"{path}: holds {len(profiles)} runs; give the path of one, as {recordings[0].files[0]}")
     return profiles[0]
@@ -245,8 +243,10 @@ def _failed(recording: Recording, kind: str) -> tuple[list[Run], list[Unreadable
     return [], [unreadable(recording.path, failure(kind))]
 
 
-def _rejected(rejected: Rejected) -> Unreadable:
-    return unreadable(rejected.path, rejected.why, rejected.others)
+def _bad(rejected: Iterable[Rejected], outcomes: Iterable[tuple[object, Sequence[Unreadable]]]) -> list[Unreadable]:
+    """What could not be taken, and what of the runs could not be read."""
+    broken = (file for _, files in outcomes for file in files)
+    return summed_up([*(unreadable(file.path, file.why) for file in rejected), *broken])
 
 
 def _reasons(bad: Sequence[Unreadable]) -> str:

@@ -73,8 +73,7 @@ def recordings(
     places = {file for source in sources for file in source.files} | {file.path for file in rejected}
     folders = [root.rpartition("/")[0] if root in places else root for root in roots]
     files = (_Nearest(folders, FILE, of_file), _Nearest(folders, TRIALS, of_trials))
-    refused_places = [path.rpartition("/")[0] for file in rejected for path in (file.path, *file.others)]
-    files[0].share_out("gpu_hours", [*map(_folder, sources), *refused_places])
+    files[0].share_out("gpu_hours", [*map(_folder, sources), *(file.path.rpartition("/")[0] for file in rejected)])
     jobs, bad, gone = [], [], 0
     for source in sources:
         try:
@@ -89,7 +88,7 @@ def recordings(
         marks = [part for file, (mark, _) in zip(source.files, stamps, strict=True) for part in (file, mark)]
         fingerprint = hashed(*marks, known.canonical(), note or "")
         jobs.append(_job(source, known, note, fingerprint, (moment for _, moment in stamps), settings))
-    bad += [_refused(path, r.why, settings, labels, files) for r in rejected for path in (r.path, *r.others)]
+    bad += [_refused(file.path, file.why, settings, labels, files) for file in rejected]
     profiled = {place for job in (*jobs, *bad) for place in (job.source.path, *above(job.source.path))}
     bare = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
     refused = (_refused(folder, _BARE, settings, labels, files) for folder in bare)

@@ -30,11 +30,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A file or folder that holds nothing readable: why, and what to do; `others` beside it are alike."""
+    """A file or folder that holds nothing readable: why, and what to do."""
 
     path: str
     why: str
-    others: tuple[str, ...] = ()
 
 
 _READABLE: Final = dict.fromkeys(
@@ -139,7 +138,7 @@ def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tu
     good = {look.path for look in looks if not look.why}
     looks = [look for look in looks if not _is_copy(look, good)]
     looks = [look._replace(why=look.why or _twin(look, good)) for look in looks]
-    rejected = [Rejected(*reason) for reason in closed] + _summed_up(look for look in looks if look.why)
+    rejected = [Rejected(*reason) for reason in closed] + [Rejected(look.path, look.why) for look in looks if look.why]
     if not (good or rejected):
         rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
     return list(_runs(look for look in looks if not look.why)), rejected
@@ -207,14 +206,6 @@ def _unpacked(head: bytes) -> bytes:
 
 def _kind(path: str, endings: Callable[[Format], tuple[str, ...]]) -> Format | None:
     return next((kind for kind in FORMATS if path.lower().endswith(endings(kind))), None)
-
-
-def _summed_up(looks: Iterable[_Look]) -> list[Rejected]:
-    """One line per folder and reason: a job may have many ranks."""
-    alike = defaultdict(list)
-    for look in looks:
-        alike[_folder(look.path), look.why].append(look.path)
-    return [Rejected(first, why, tuple(others)) for (_, why), (first, *others) in alike.items()]
 
 
 # ---------------------------------------------------------------------------------------------- runs and their names

@@ -297,9 +297,9 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
     return profile
 
 
-def unreadable(path: str, why: str, others: Iterable[str] = ()) -> Unreadable:
-    """A file that could not be read, and others for the same reason, in text that is safe to show."""
-    return Unreadable(path=plain(path), why=plain(why), others=tuple(map(plain, others)))
+def unreadable(path: str, why: str) -> Unreadable:
+    """A file that could not be read, in text that is safe to show."""
+    return Unreadable(path=plain(path), why=plain(why))
 
 
 def _failed(file: _File, kind: str) -> Unreadable:
@@ -314,7 +314,7 @@ def summed_up(files: Sequence[Unreadable]) -> list[Unreadable]:
         alike = _alike(files, lambda file: _NUMBER.sub("", file.why))
     return [
         first.model_copy(update={"why": f"{first.why} (and {len(others):,} more)", "others": tuple(others)})
-        if (others := [*first.others, *(path for file in more for path in (file.path, *file.others))])
+        if (others := [file.path for file in more])
         else first
         for first, *more in alike
     ]
