@@ -50,6 +50,7 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
     later than results do, which the host reads at once. What is done once ends before the work as long as at least half
     of the kernels' time follows; the rest of it is in the work.
     """
+    device = device.filter(pl.col("dur_ns") > 0)  # an op that takes no time is in no interval
     kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
     if not kernels.height:
         return Work(None, None)

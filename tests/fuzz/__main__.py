@@ -1,6 +1,6 @@
 """Checks files of each format that are changed at random, many in each of several processes of little memory.
 
-    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [kineto xplane nsys scrub yaml stores signals]
+    python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [--processes 2] [kineto nsys ...]
 
 Stores of a fleet and signals to a recorded program are targets too: they have a `check` of their own.
 
@@ -25,7 +25,9 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -36,7 +38,7 @@ from advisor.config import Config
 from advisor.errors import AdvisorError
 from advisor.render.registry import Request, draw
 
-TARGETS: Final = {"kineto": 1, "xplane": 1, "nsys": 1, "scrub": 2, "yaml": 1, "stores": 20, "signals": 50}
+TARGETS: Final = {"kineto": 2, "xplane": 1, "nsys": 2, "scrub": 10, "yaml": 1, "stores": 20, "signals": 50}
 """What is changed at random, and how many cases of a file one of its cases takes: so many fewer are run."""
 _CASES_OF_A_PROCESS: Final = 250
 _MOST_BYTES: Final = 1 << 30
@@ -51,9 +53,13 @@ def main() -> int:
     found = 0
     for name in options.formats or TARGETS:
         began, end = time.monotonic(), options.first + max(1, options.cases // TARGETS[name])
-        faults = list(_run(name, options.first, end, options.keep))
-        found += len(faults)
-        _show(name, range(options.first, end), faults, time.monotonic() - began)
+        parts = range(options.first, end, _CASES_OF_A_PROCESS)
+        with ThreadPoolExecutor(options.processes) as processes:
+            run = partial(_run, name, keep=options.keep)
+            told = processes.map(run, parts, [min(end, first + _CASES_OF_A_PROCESS) for first in parts])
+            lines = [line for part in told for line in part]
+        found += sum("fault" in line for line in lines)
+        _show(name, range(options.first, end), lines, time.monotonic() - began)
     return min(found, 1)
 
 
@@ -63,33 +69,39 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", type=int, default=5_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _run(name: str, first: int, end: int, keep: Path | None) -> Iterator[dict[str, Any]]:
-    """The faults of these cases; a process that ends early is followed by one that goes on behind its last case."""
+def _run(name: str, first: int, end: int, keep: Path | None) -> list[dict[str, Any]]:
+    """What is said of these cases; a process that ends early is followed by one that goes on behind its last case."""
+    lines: list[dict[str, Any]] = []
     while first < end:
-        until = min(end, first + _CASES_OF_A_PROCESS)
-        command = [sys.executable, "-m", "tests.fuzz", "--child", "--first", str(first), "--cases", str(until - first)]
+        command = [sys.executable, "-m", "tests.fuzz", "--child", "--first", str(first), "--cases", str(end - first)]
         command += ["--keep", str(keep), name] if keep else [name]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as child:
             assert child.stdout
             told = [json.loads(line) for line in child.stdout if line.startswith("{")]
-        yield from (line for line in told if "fault" in line)
+        lines += (line for line in told if len(line) > 1)
         last = max((line["case"] for line in told), default=first)
         if child.returncode and not any(line["case"] == last and "fault" in line for line in told):
-            yield {"case": last, "fault": f"the process died ({child.returncode})", "at": ""}
-        first = until if not child.returncode else last + 1
+            lines.append({"case": last, "fault": f"the process died ({child.returncode})", "at": ""})
+        first = end if not child.returncode else last + 1
+    return lines
 
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "ADVISOR_DEBUG": "1", "POLARS_MAX_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def _show(name: str, cases: range, faults: list[dict[str, Any]], seconds: float) -> None:
+def _show(name: str, cases: range, lines: list[dict[str, Any]], seconds: float) -> None:
     seeds = f"seeds {name}-{cases[0]} to {name}-{cases[-1]}"
+    faults = [line for line in lines if "fault" in line]
     print(f"{name}: {len(cases):,} cases ({seeds}) in {seconds:,.0f} s, {len(faults):,} with a fault", flush=True)
+    if most := [line for line in lines if "most_mb" in line]:
+        mb, took = (max(line[key] for line in most) for key in ("most_mb", "most_s"))
+        print(f"  at most {took:.1f} s of CPU for a case and {mb:,} MB of memory", flush=True)
     alike = defaultdict(list)
     for fault in faults:
         alike[fault["fault"].splitlines()[-1][:90], fault["at"]].append(fault["case"])
@@ -104,15 +116,18 @@ def _child(options: argparse.Namespace) -> int:
     book = engine.rule_book(Config())
     engine.rule_book = lambda _: book  # a third of a small case's time
     (name,) = options.formats
-    target = import_module(f"tests.fuzz.{name}")
+    target, most = import_module(f"tests.fuzz.{name}"), 0.0
     for number in range(options.first, options.first + options.cases):
         with tempfile.TemporaryDirectory() as folder:
             path = target.case(Random(f"{name}-{number}"), Path(folder))
             _say(case=number)
+            began = time.process_time()
             if (wrong := _fault(path, number, getattr(target, "check", _check))) and options.keep:
                 _keep(path, options.keep / f"{name}-{number}")
             if wrong:
                 _say(case=number, **wrong)
+            most = max(most, time.process_time() - began)
+    _say(case=number, most_s=most, most_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
     return 0
 
 
