@@ -83,7 +83,7 @@ _FLIGHT_RECORDER: Final = Format(
     shared=(*"0123456789", ".pkl", ".pickle", ".json"),  # `nccl_trace_rank_7`
     sign=rb'\A(?:\x80.\}(?s:.){1,9}(?:version|entries|pg_config)|\s*\{(?s:.)*"(?:comm_lib_version|collective_seq_id)"\s*:)',
     reads="dumps of PyTorch's Flight Recorder (nccl_trace_rank_*, as pickle or JSON)",
-    memory_per_byte=12.0,
+    memory_per_byte=80.0,  # an empty list is one byte of a pickle
 )
 _NCCL_INSPECTOR: Final = Format(
     "nccl_inspector",

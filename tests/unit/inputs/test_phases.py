@@ -33,6 +33,12 @@ def pages(*spans: tuple[float, float]) -> list[Row]:
     return [on_device("memcpy", start * MS, end * MS, **where) for start, end in spans]
 
 
+def test_ops_that_take_no_time_neither_begin_nor_end_the_work():
+    instants = [*kernels(60, 120, ms=0), *copies((900, 900))]
+    assert found([*instants, *kernels(80, 100)], [STARTS]) == (80, 110)
+    assert found(instants, [STARTS]) == (None, None)
+
+
 def test_pages_that_the_host_reads_right_after_the_work_are_of_it_and_later_ones_are_not():
     result = on_device("memcpy", 131 * MS, 133 * MS, source_memory="device", target_memory="pageable")
     assert found([*kernels(60, 120), *pages((141, 900))], [STARTS]) == (60, 130)

@@ -10,8 +10,9 @@ import io
 import pickle
 import re
 from collections.abc import Callable, Collection
+from functools import partial
 from math import prod
-from typing import IO, Annotated, Any, Final, NoReturn, TypeAlias
+from typing import IO, Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
 import msgspec
 
@@ -73,8 +74,29 @@ class _Dump(msgspec.Struct):
     pg_status: dict[str, _Progress] = {}
 
 
+def _load_list_of(size: int, unpickler: Any) -> None:  # noqa: ANN401 - its stack has no type
+    unpickler.stack[-size:] = [unpickler.stack[-size:]]
+
+
+_LOADS: Final = pickle._Unpickler.dispatch  # noqa: SLF001
+_REFUSED: Final = {*pickle.EMPTY_SET, *pickle.FROZENSET, *pickle.BYTEARRAY8}
+_TUPLES: Final = {
+    code[0]: partial(_load_list_of, size) for size, code in enumerate((pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3), 1)
+}
+
+
 class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as much memory as a few bytes ask for
-    """Unpickles numbers, texts and containers, and no class or function: bytes of strangers run nothing."""
+    """Unpickles numbers, texts and containers, and no class or function: bytes of strangers run nothing.
+
+    Tuples become lists, and sets are refused: a hash of tuples that share others takes for ever. A bytearray takes as
+    much memory as a few bytes ask for.
+    """
+
+    dispatch: ClassVar = {
+        **{code: load for code, load in _LOADS.items() if code not in _REFUSED},
+        **_TUPLES,
+        pickle.TUPLE[0]: _LOADS[pickle.LIST[0]],
+    }
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it refers to {module}.{name}, which no dump does")

@@ -138,6 +138,10 @@ def test_a_few_bytes_that_say_much_are_refused(calls):
     [
         (b"", "broken or cut off"),
         (b"\x80\x02}r" + b"\xff" * 4 + b".", "missing required field"),  # 64 GB of memo in C
+        (b"\x80\x05}(" + b")" + b"2\x86" * 60 + b"Nu.", "broken or cut off"),  # the hash of a key: 2^60 tuples
+        (b"\x80\x05}(" + b"(" * 60 + b")" + b"2t" * 60 + b"Nu.", "broken or cut off"),
+        (b"\x80\x05}(\x8f(" + b")" + b"2\x86" * 60 + b"\x90Nu.", "broken or cut off"),
+        (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b".", "broken or cut off"),  # 1 TB
         (REAL[:-20], "broken or cut off"),
         (pickle.dumps([1, 2]), "no dump of PyTorch's Flight Recorder"),
         (pickle.dumps(dump(entry(collective_seq_id=-1))), "collective_seq_id"),
