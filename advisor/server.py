@@ -1,8 +1,11 @@
 """The check as tools for coding agents: a server of the Model Context Protocol on standard input and output."""
 
+import io
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,6 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.session import ServerSession
+from mcp.server.stdio import stdio_server
 from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
 
 from advisor import __version__, engine
@@ -133,9 +137,26 @@ def server() -> FastMCP:
 def serve() -> None:
     """Answer on standard input and output until the client leaves."""
     try:
-        server().run("stdio")
+        anyio.run(_serve)
     except* (anyio.ClosedResourceError, anyio.BrokenResourceError):  # it left before the last answer
         pass
+
+
+async def _serve() -> None:
+    tools = server()._mcp_server  # noqa: SLF001 - FastMCP takes no streams
+    messages = anyio.wrap_file(_Messages(sys.stdin.buffer, encoding="utf-8", errors="replace"))
+    async with stdio_server(messages) as (read, write):
+        await tools.run(read, write, tools.create_initialization_options())
+
+
+class _Messages(io.TextIOWrapper):
+    """The client's messages, with `?` for half of a pair of surrogates: the SDK would not answer."""
+
+    def readline(self, size: int | None = -1, /) -> str:
+        line = super().readline(-1 if size is None else size)
+        with suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace").decode() + "\n"
+        return line
 
 
 # --------------------------------------------------------------------------------------------------- what may be read

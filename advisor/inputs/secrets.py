@@ -26,19 +26,28 @@ _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
 _SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
-_ASSIGNED: Final = re.compile(rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE)
-_OPTION: Final = re.compile(
-    rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _QUOTE + rb",?\s{1,4}" + _QUOTE + _VALUE.replace(b"{3,}))", b"+))")
+_FOLDED: Final = rb"(?:[ \t]{0,4}\\?\r?\n[ \t]{0,20}" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"  # no other variable
+_GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
+_ASSIGNED: Final = re.compile(
+    rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE
 )
+_OPTION: Final = re.compile(rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"))
 _LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@")
 _QUERY: Final = re.compile(rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)")  # what a server is asked
 _SIGNED: Final = re.compile(rb"[?&](?:[Ss]ig|[Ss]ignature|sign|key|code)=(" + _CHARACTER + rb"{3,})")
 _BEARER: Final = re.compile(rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})")
 _WORD: Final = re.compile(
-    rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|passwo?r?d |key=[\"']"
+    rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|pass(?:phrase|wo?r?d) |key=[\"']"
     rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})"
 )
-_HEADER: Final = re.compile(rb"(?i:cookie):[ \t]{0,4}([^\s\"'\\][^\"'\\\r\n]*)")
+_PROSE: Final = re.compile(
+    rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|secret|token|(?:api|access) key)(?: for \S{1,60}:|:| is:?| was:?)"
+    rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
+    rb"(" + _CHARACTER + rb"{5,}))"
+)
+_HEADER: Final = re.compile(
+    rb"(?:(?i:cookie):[ \t]{0,4}|SSH_C(?:LIENT|ONNECTION)" + _SIGN + rb")([^\s\"'\\][^\"'\\\r\n]*)"
+)
 _PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)")
 _HOOK: Final = re.compile(rb"hooks\.slack\.com/services/([\w/-]+)")
 _HOME: Final = re.compile(
@@ -103,6 +112,7 @@ _TEXTS: Final = (
     _SIGNED,
     _BEARER,
     _WORD,
+    _PROSE,
     _HEADER,
     _PRIVATE,
     _HOOK,
@@ -118,7 +128,7 @@ _SPLITS: Final = (  # what nobody sees, within a word
 )
 _HINT: Final = (
     rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|-pass[ =])|_(?:PAT|PASS|DSN)"
+    rb"|bearer|-pass[ =]|pass: |SSH_C)|_(?:PAT|PASS|DSN)"
     rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPu]|[A-Za-z0-9_+/-]{32}|"
     + _ANY_PREFIX
     + _SPLITS

@@ -329,6 +329,18 @@ SECRETS = {
     "ghp_0123456789abcdefghij": "x" * 24,
     "next_token=4096, tokens: all, sglang::detokenize": "next_token=4096, tokens: all, sglang::detokenize",
     "attention(key=float16)": "attention(key=float16)",
+    "SSH_CLIENT=10.11.12.13 54 22\nSSH_CONNECTION=10.1.2.3 5\nA=b": (
+        "SSH_CLIENT=xxxxxxxxxxxxxxxxx\nSSH_CONNECTION=xxxxxxxxxx\nA=b"
+    ),
+    "password:\n  hunter2\nTOKEN=\\\nhunter2 --token \\\n  hunter2\nHF_TOKEN=\nPATH=/usr/bin": (
+        "password:\n  xxxxxxx\nTOKEN=\\\nxxxxxxx --token \\\n  xxxxxxx\nHF_TOKEN=\nPATH=/usr/bin"
+    ),
+    "the password is hunter2, pass: hunter2, Password for ann: hunter2, my secret abcdefgh1234": (
+        "the password is xxxxxxx, pass: xxxxxxx, Password for ann: xxxxxxx, my secret xxxxxxxxxxxx"
+    ),
+    "next token is 17, pass: backward, token float32 int8_per_token_group_quant": (
+        "next token is 17, pass: backward, token float32 int8_per_token_group_quant"
+    ),
     **{
         name: name
         for name in (
@@ -394,7 +406,7 @@ def test_a_copy_holds_nothing_that_is_not_read(tmp_path: Path, kind: str):
         (r'["hf_\u001b[0m0123456789abcdefghijklmn"]', [f"xxx\x1b[0m{'x' * 24}"]),
         ('["pass\N{ZERO WIDTH SPACE}word=hun\N{ZERO WIDTH JOINER}ter2"]', ["pass\u200bword=xxx\u200dxxxx"]),
         (r'["\u001b[0m stays"]', ["\x1b[0m stays"]),
-        (r'["token=\nhunter2"]', ["token=\nhunter2"]),
+        (r'["token=\nhunter2"]', ["token=\nxxxxxxx"]),
         (r'["C:\\Users\nann"]', ["C:\\Users\nann"]),
         (r'{"user": "anna\u0062el", "a": "on\nannabel"}', {"user": "x" * 7, "a": "on\nxxxxxxx"}),
         (r'["half \ud800", "\u00e9"]', ["half \ud800", "é"]),

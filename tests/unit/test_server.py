@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
@@ -203,8 +204,28 @@ def test_a_client_that_leaves_before_the_last_answer_is_no_bug(monkeypatch):
     def left(*_):
         raise ExceptionGroup("of tasks", [ExceptionGroup("of one", [anyio.ClosedResourceError()])])
 
-    monkeypatch.setattr(server.FastMCP, "run", left)
+    monkeypatch.setattr(server.anyio, "run", left)
     server.serve()
+
+
+def test_a_call_with_half_a_pair_of_surrogates_is_answered():
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    call = {"name": "check", "arguments": {"path": "\ud800"}}
+    messages = [
+        {"id": 1, "method": "initialize", "params": start},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]
+    words = [sys.executable, "-c", "from advisor.server import serve; serve()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        for message in messages:
+            one.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        one.stdin.write("none\n")
+        one.stdin.flush()
+        answers = [json.loads(line) for _, line in zip(range(3), one.stdout, strict=False)]
+        one.stdin.close()
+    assert any(answer.get("id") == 2 and "no such file" in str(answer) for answer in answers)
+    assert one.returncode == 0
 
 
 def test_an_error_says_what_to_do():
