@@ -2,9 +2,8 @@
 
 import io
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError, UsageError
 from advisor.inputs.discover import discover
 from advisor.inputs.storage import is_url, tidy
+from advisor.inputs.storage import stamp as stamp_of
 from advisor.metrics import METRICS
 from advisor.model.brief import NOTE
 from advisor.model.finding import Finding, Value
@@ -39,7 +39,7 @@ from advisor.whatif.scenario import scenario
 
 Client = Context[ServerSession, None, Any]
 _T = TypeVar("_T")
-_Stamp = tuple[tuple[str, int, int], ...]
+_Stamp = tuple[tuple[str, str], ...]
 
 MOST_BYTES: Final = 20_000
 """The size of an answer."""
@@ -65,7 +65,8 @@ class _Reports:
 
     async def of(self, path: str, client: Client) -> Report:
         """The report of the profiles under a path that the client may read."""
-        stamp = _stamp(await _allowed(path, client))
+        files = map(str, await _allowed(path, client))
+        stamp = await _aside(lambda: tuple((file, stamp_of(file)[0]) for file in files))
         if stamp not in self._known:
             self._known[stamp] = await _aside(partial(engine.check, [path], Options(progress=_progress(client))))
         while len(self._known) > _KEEP:
@@ -152,8 +153,8 @@ async def _serve() -> None:
 class _Messages(io.TextIOWrapper):
     """The client's messages, with `?` for half of a pair of surrogates: the SDK would not answer."""
 
-    def readline(self, size: int | None = -1, /) -> str:
-        line = super().readline(-1 if size is None else size)
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override] # of bytes, says the base
+        line = super().readline(size)
         with suppress(ValueError, RecursionError):
             return json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace").decode() + "\n"
         return line
@@ -197,13 +198,6 @@ def _folders(addresses: Iterable[str]) -> list[Path]:
     parts = map(urlparse, addresses)
     here = (part.path for part in parts if part.scheme == "file" and part.netloc in _THIS_MACHINE)
     return [Path(unquote(path)).resolve() for path in here]
-
-
-def _stamp(files: Sequence[Path]) -> _Stamp:
-    """What changes if a file does, or a table of a folder."""
-    places = [place for file in files for place in (file, *sorted(file.glob("*.parquet")))]
-    states = ((place, place.stat()) for place in places if place.exists())
-    return tuple((os.fspath(file), state.st_size, state.st_mtime_ns) for file, state in states)
 
 
 # ------------------------------------------------------------------------------------------------------------ answers

@@ -10,7 +10,6 @@ import io
 import pickle
 import re
 from collections.abc import Callable, Collection
-from functools import partial
 from math import prod
 from typing import IO, Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
@@ -29,6 +28,7 @@ _UNNAMED: Final = {"", "undefined"}  # what PyTorch calls groups without a descr
 _SCHEDULED: Final = "scheduled"  # the state of all entries of a group whose work nobody watches
 _RANKS: Final = re.compile(r"(?<![0-9])[0-9]{1,7}(?![0-9])")
 _VALUES_PER_BYTE: Final = 8  # at most: a pickle may say one value many times, but only frames are shared in real ones
+_REFUSED: Final = {*b"t\x85\x87\x8f\x91\x96"}  # TUPLE, TUPLE1, TUPLE3, EMPTY_SET, FROZENSET, BYTEARRAY8
 _FEW: Final = msgspec.Meta(max_length=1 << 12)
 _Sizes: TypeAlias = Annotated[list[Annotated[list[Number], msgspec.Meta(max_length=64)]], _FEW]  # torch's dimensions
 _Types: TypeAlias = Annotated[list[str], _FEW]
@@ -74,28 +74,16 @@ class _Dump(msgspec.Struct):
     pg_status: dict[str, _Progress] = {}
 
 
-def _load_list_of(size: int, unpickler: Any) -> None:  # noqa: ANN401 - its stack has no type
-    unpickler.stack[-size:] = [unpickler.stack[-size:]]
-
-
-_LOADS: Final = pickle._Unpickler.dispatch  # noqa: SLF001
-_REFUSED: Final = {*pickle.EMPTY_SET, *pickle.FROZENSET, *pickle.BYTEARRAY8}
-_TUPLES: Final = {
-    code[0]: partial(_load_list_of, size) for size, code in enumerate((pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3), 1)
-}
-
-
 class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as much memory as a few bytes ask for
-    """Unpickles numbers, texts and containers, and no class or function: bytes of strangers run nothing.
+    """Unpickles numbers, texts, lists and mappings, and no class or function: bytes of strangers run nothing.
 
-    Tuples become lists, and sets are refused: a hash of tuples that share others takes for ever. A bytearray takes as
-    much memory as a few bytes ask for.
+    The pairs of a dump become lists. To hash tuples that share others takes for ever, and a bytearray takes as much
+    memory as a few bytes ask for.
     """
 
-    dispatch: ClassVar = {
-        **{code: load for code, load in _LOADS.items() if code not in _REFUSED},
-        **_TUPLES,
-        pickle.TUPLE[0]: _LOADS[pickle.LIST[0]],
+    dispatch: ClassVar[dict[int, Any]] = {
+        **{code: load for code, load in pickle._Unpickler.dispatch.items() if code not in _REFUSED},  # noqa: SLF001
+        pickle.TUPLE2[0]: lambda self: self.append([self.stack.pop(-2), self.stack.pop()]),
     }
 
     def find_class(self, module: str, name: str) -> NoReturn:
