@@ -28,38 +28,6 @@ _QUOTE: Final = rb"[\\\"']{0,4}"
 _SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
 _FOLDED: Final = rb"(?:[ \t]{0,4}\\?\r?\n[ \t]{0,20}" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"  # no other variable
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
-_ASSIGNED: Final = re.compile(
-    rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE
-)
-_OPTION: Final = re.compile(rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"))
-_LOGIN: Final = re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@")
-_QUERY: Final = re.compile(rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)")  # what a server is asked
-_SIGNED: Final = re.compile(rb"[?&](?:[Ss]ig|[Ss]ignature|sign|key|code)=(" + _CHARACTER + rb"{3,})")
-_BEARER: Final = re.compile(rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})")
-_WORD: Final = re.compile(
-    rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|pass(?:phrase|wo?r?d) |key=[\"']"
-    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})"
-)
-_PROSE: Final = re.compile(
-    rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|secret|token|(?:api|access) key)(?: for \S{1,60}:|:| is:?| was:?)"
-    rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
-    rb"(" + _CHARACTER + rb"{5,}))"
-)
-_HEADER: Final = re.compile(
-    rb"(?:(?i:cookie):[ \t]{0,4}|SSH_C(?:LIENT|ONNECTION)" + _SIGN + rb")([^\s\"'\\][^\"'\\\r\n]*)"
-)
-_PRIVATE: Final = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)")
-_HOOK: Final = re.compile(rb"hooks\.slack\.com/services/([\w/-]+)")
-_HOME: Final = re.compile(
-    rb"(?:/home/(?:[a-z]/)?|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
-    rb"|(?:/(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~])~)([A-Za-z][\w.-]*)(?=/)"
-)
-_OWNED: Final = re.compile(
-    rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)"
-)
-_ADDRESS: Final = re.compile(
-    rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})"
-)
 
 _OPTIONS: Final = {
     b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az) login",
@@ -69,13 +37,6 @@ _OPTIONS: Final = {
     b"(?:-u|--user|--proxy-user)": rb"curl|ftp|lftp",
 }
 """Options that mean a password, or a user with one, to these programs alone."""
-_COMMANDS: Final = [
-    re.compile(
-        rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
-        rb"(" + _CHARACTER + rb"+)"
-    )
-    for option, programs in _OPTIONS.items()
-]
 
 PREFIXES: Final = (
     *("hf_", "api_org_", "sk-", "gsk_", "r8_", "nvapi-", "wandb_v1_", "tgp_v1_", "pplx-", "xai-", "dapi"),
@@ -87,9 +48,6 @@ PREFIXES: Final = (
 )
 """How the tokens of services begin. Those that stand alone and are long are told without a prefix."""
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
-_FORMED: Final = re.compile(
-    rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
-)
 _LONG: Final = re.compile(
     rb"(?<![^\s\"'=:,;@&?(\[])(?!_Z)((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+/]{32,})={0,2})(?![^\s\"',;&)\]\\])"
     rb"|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
@@ -105,22 +63,44 @@ _STRETCH: Final = 12  # characters between two signs, of a random text with `/`;
 _CHANGES: Final = 0.42  # between capitals, small letters and digits, per character; random ones have 0.62, words 0.35
 
 _TEXTS: Final = (
-    _ASSIGNED,
-    _OPTION,
-    _LOGIN,
-    _QUERY,
-    _SIGNED,
-    _BEARER,
-    _WORD,
-    _PROSE,
-    _HEADER,
-    _PRIVATE,
-    _HOOK,
-    *_COMMANDS,
-    _FORMED,
-    _HOME,
-    _OWNED,
-    _ADDRESS,
+    re.compile(  # `name=value`
+        rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE
+    ),
+    re.compile(  # `--name value`
+        rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))")
+    ),
+    re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@"),  # `://user:password@`
+    re.compile(rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)"),  # what a server is asked
+    re.compile(rb"[?&](?:[Ss]ig|[Ss]ignature|sign|key|code)=(" + _CHARACTER + rb"{3,})"),
+    re.compile(rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})"),
+    re.compile(
+        rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|pass(?:phrase|wo?r?d) |key=[\"']"
+        rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})"
+    ),
+    re.compile(  # in a sentence
+        rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|secret|token|(?:api|access) key)(?: for \S{1,60}:|:| is:?| was:?)"
+        rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
+        rb"(" + _CHARACTER + rb"{5,}))"
+    ),
+    re.compile(rb"(?:(?i:cookie):[ \t]{0,4}|SSH_C(?:LIENT|ONNECTION)" + _SIGN + rb")([^\s\"'\\][^\"'\\\r\n]*)"),
+    re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)"),
+    re.compile(rb"hooks\.slack\.com/services/([\w/-]+)"),
+    *(
+        re.compile(
+            rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
+            rb"(" + _CHARACTER + rb"+)"
+        )
+        for option, programs in _OPTIONS.items()
+    ),
+    re.compile(  # by its form
+        rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
+    ),
+    re.compile(
+        rb"(?:/home/(?:[a-z]/)?|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
+        rb"|(?:/(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~])~)([A-Za-z][\w.-]*)(?=/)"
+    ),
+    re.compile(rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)"),
+    re.compile(rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})"),
 )
 _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"

@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 _STDERR: Final = 2
@@ -17,11 +18,18 @@ def without_stderr() -> Iterator[None]:
     if os.environ.get("ADVISOR_DEBUG"):
         yield
         return
-    _mute()
+    with _lock:
+        _muted.append(_muted[0] if _muted else os.dup(_STDERR))
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), _STDERR)
     try:
         yield
     finally:
-        _unmute()
+        with _lock:
+            real = _muted.pop()
+            if not _muted:
+                os.dup2(real, _STDERR)
+                os.close(real)
 
 
 @contextmanager
@@ -34,20 +42,3 @@ def panics_as_errors() -> Iterator[None]:
         if type(error).__name__ != "PanicException":  # each library has its own class of that name
             raise
         raise OSError("a damaged file") from error
-
-
-def _mute() -> None:
-    with _lock:
-        _muted.append(_muted[0] if _muted else os.dup(_STDERR))
-        if len(_muted) == 1:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, _STDERR)
-            os.close(nowhere)
-
-
-def _unmute() -> None:
-    with _lock:
-        real = _muted.pop()
-        if not _muted:
-            os.dup2(real, _STDERR)
-            os.close(real)
