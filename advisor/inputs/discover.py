@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from advisor.errors import UsageError
 from advisor.inputs.readers import FORMATS, Format, format_of
-from advisor.inputs.storage import HEAD_BYTES, head_of, heads, is_url, listing, natural, says, tidy
+from advisor.inputs.storage import HEAD_BYTES, head_of, heads, is_url, listing, natural, tidy
 from advisor.model.notes import Note
 from advisor.text import listing as in_words
 
@@ -54,9 +54,7 @@ RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]{1,9})(?![0-9])"
 _OWN: Final = "|".join(re.escape(ending) for kind in FORMATS for ending in kind.own if kind.reads)
 _SUFFIX: Final = re.compile(rf"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|(?:{_OWN})$|(?<=.)\.[^.]*$", re.IGNORECASE)
 _LAYOUT: Final = ("plugins", "profile", "run")
-_RUN_FOLDER: Final = re.compile(
-    r"^(.*?)/?\bplugins/profile/([^/]+)$"
-)  # as TensorFlow, JAX and TensorBoard lay them out
+_RUN_FOLDER: Final = re.compile(r"^(.*?)/?\bplugins/profile/([^/]+)$")  # of TensorFlow, JAX and TensorBoard
 
 
 def discover(
@@ -162,11 +160,11 @@ def _is_copy(look: _Look, good: Container[str]) -> bool:
     return bool(original) and f"{_folder(look.path)}/{_stem(look.path)}{original}" in good
 
 
-def _look(path: str, head: bytes | Exception) -> _Look:
+def _look(path: str, head: bytes | str) -> _Look:
     own = _kind(path, lambda kind: kind.own)
     likely = own or _kind(path, lambda kind: kind.shared)
-    if isinstance(head, Exception):
-        return _Look(path, likely, says(head))
+    if isinstance(head, str):
+        return _Look(path, likely, head)
     if not head:
         return _Look(path, own, "empty: the recording or a copy of it broke off; do it again")
     if head.startswith(b"version https://git-lfs"):

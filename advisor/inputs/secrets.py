@@ -126,9 +126,7 @@ _OWNER_NAME: Final = re.compile(_OWNER)
 _A_VALUE: Final = re.compile(_VALUE)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
-_MOST_NAMES: Final = (
-    64  # so looked for: each takes a pass over the text; further ones are masked where a field says them
-)
+_MOST_NAMES: Final = 64  # so looked for, each in a pass over the text; others are masked where a field says them
 
 
 def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:

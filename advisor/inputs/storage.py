@@ -171,12 +171,11 @@ def _walked(root: str) -> tuple[list[str], list[tuple[str, str]]]:
         except OSError as error:
             if folder == root:
                 raise
-            closed.append((folder, says(error)))
+            closed.append((folder, _says(error)))
             continue
         for entry in entries:
-            if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(
-                inside
-            ):  # resolve() fails on loops
+            real = Path(os.path.realpath(entry))  # resolve() fails on loops
+            if entry.is_symlink() and not real.is_relative_to(inside):
                 closed.append((entry.path, _LEADS_OUT))
             elif Path(entry).is_dir():
                 pending.insert(0 if entry.is_symlink() else len(pending), entry.path)
@@ -195,26 +194,22 @@ def _entries(folder: str, folders: set[tuple[int, int]]) -> list[os.DirEntry[str
         return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
-def heads(paths: Sequence[str]) -> Iterator[bytes | Exception]:
-    """The first bytes of each file, or what hindered; all of `paths` on disk or in one store."""
+def heads(paths: Sequence[str]) -> Iterator[bytes | str]:
+    """The first bytes of each file, or why they cannot be read; all of `paths` on disk or in one store."""
     if not (paths and is_url(paths[0])):
-        yield from map(_head, paths)
+        for path in paths:
+            try:
+                yield head_of(path, HEAD_BYTES)
+            except AdvisorError as error:
+                yield getattr(error, "why", str(error))
         return
     store = _store(paths[0])[0]
     for at in range(0, len(paths), _HEADS_AT_ONCE):
         some = paths[at : at + _HEADS_AT_ONCE]
         heads = store.cat_ranges([_store(path)[1] for path in some], 0, HEAD_BYTES, on_error="return")
-        for path, head in zip(some, heads, strict=True):  # S3 refuses a range of an empty object
-            yield b"" if isinstance(head, Exception) and size(path) == 0 else head
-
-
-def _head(path: str) -> bytes | Exception:
-    try:
-        _require_regular(path)
-        with Path(path).open("rb") as file:
-            return file.read(HEAD_BYTES)
-    except OSError as error:
-        return error
+        for path, head in zip(some, heads, strict=True):
+            is_empty = isinstance(head, Exception) and size(path) == 0  # S3 refuses a range of it
+            yield b"" if is_empty else _says(head) if isinstance(head, Exception) else head
 
 
 def _require_regular(path: str) -> None:
@@ -264,10 +259,10 @@ def _reaching(path: str) -> Iterator[None]:
     except Exception as error:
         if not (is_url(path) or isinstance(error, OSError)):  # each store's client has errors of its own
             raise
-        raise ReadError(says(error), path) from error
+        raise ReadError(_says(error), path) from error
 
 
-def says(error: Exception) -> str:
+def _says(error: Exception) -> str:
     """What hindered, in one line, and what to do."""
     words = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
     if isinstance(error, FileNotFoundError):
