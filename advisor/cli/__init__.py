@@ -432,6 +432,7 @@ def main() -> None:
 def _run() -> None:
     try:
         try:
+            runners.require_folder()
             app(standalone_mode=True)
         finally:
             runners.require_written()

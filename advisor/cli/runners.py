@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 from advisor.errors import UsageError
@@ -73,6 +74,14 @@ def guard() -> None:
         else cast("TextIO", Disarmed(stream or io.StringIO()))  # None: it is closed
         for stream in (sys.stdout, sys.stderr)
     )
+
+
+def require_folder() -> None:
+    """Nothing, where there is a current folder; a UsageError, where it was removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder was removed; change to another one") from None
 
 
 def require_written() -> None:

@@ -17,6 +17,7 @@ Stack = Tuple[Frame, ...]
 """The frames of a stack, the innermost first."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_START = os.getcwd()  # the program may leave it, and remove the next one
 FETCHES = "torch/utils/data/_utils/fetch.py"
 """Where PyTorch's loader has a batch made, whatever libraries are in between."""
 
@@ -79,12 +80,16 @@ def is_of_recorder(file: str) -> bool:
     return file.startswith(_HERE)
 
 
+def _absolute(file: str) -> str:
+    return os.path.normpath(os.path.join(_START, file))
+
+
 @functools.lru_cache(maxsize=4096)
 def is_own(file: str) -> bool:
     """Whether a file is of the program, not of Python or of an installed package."""
     if file.startswith("<"):
         return False
-    path = os.path.abspath(file)
+    path = _absolute(file)
     return not any(path.startswith(folder) for folder in _libraries()) and not re.search(
         r"(?:site|dist)-packages", path
     )
@@ -99,9 +104,9 @@ def _libraries() -> List[str]:
 @functools.lru_cache(maxsize=4096)
 def _short_path(file: str) -> str:
     """The file below the program's folder or the current one, without the place of these on the machine."""
-    path = os.path.abspath(file)
+    path = _absolute(file)
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    for folder in (os.getcwd(), os.path.dirname(os.path.abspath(main)) if main else ""):
+    for folder in (_START, os.path.dirname(_absolute(main)) if main else ""):
         if folder and path.startswith(os.path.join(folder, "")):
             return os.path.relpath(path, folder).replace(os.sep, "/")
     return "/".join(path.replace(os.sep, "/").split("/")[-2:])
