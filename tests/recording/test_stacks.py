@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside import sampling, threads, timers
+from advisor.recording.inside import lines, sampling, threads, timers
 from advisor.recording.inside.lines import described, is_own
 from advisor.recording.inside.phases import Collections
 from advisor.recording.inside.profilers import Profiler
@@ -49,7 +49,10 @@ def stack_of(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
 def test_a_stack_has_the_innermost_line_of_the_program_and_what_it_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.chdir(tmp_path)
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(lines, "_START", str(tmp_path))
     path, seen = tmp_path / "train.py", []
     path.write_text("import json\ndef log(value):\n    x = 1; return json.dumps(value, default=look)\n")
     scope: dict[str, Any] = {"look": lambda _: seen.append(stack_of(inspect.stack()[1].frame))}

@@ -10,6 +10,7 @@ import pytest
 
 from advisor import cli
 from advisor.cli import runners
+from advisor.errors import UsageError
 
 HOSTILE = [
     "::add-mask::secret",
@@ -85,3 +86,12 @@ def test_a_full_standard_output_is_one_line_and_exit_2(words, monkeypatch, capsy
         cli.main()
     assert ended.value.code == 2
     assert capsys.readouterr().err == "advisor: standard output cannot be written: No space left on device\n"
+
+
+def test_a_current_folder_that_was_removed_is_an_error_of_usage(tmp_path, monkeypatch):
+    runners.require_folder()
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UsageError, match="the current folder was removed"):
+        runners.require_folder()

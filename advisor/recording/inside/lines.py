@@ -80,19 +80,14 @@ def is_of_recorder(file: str) -> bool:
     return file.startswith(_HERE)
 
 
-def _absolute(file: str) -> str:
-    return os.path.normpath(os.path.join(_START, file))
-
-
 @functools.lru_cache(maxsize=4096)
 def is_own(file: str) -> bool:
     """Whether a file is of the program, not of Python or of an installed package."""
     if file.startswith("<"):
         return False
-    path = _absolute(file)
-    return not any(path.startswith(folder) for folder in _libraries()) and not re.search(
-        r"(?:site|dist)-packages", path
-    )
+    path = os.path.join(_START, file)
+    is_library = any(path.startswith(folder) for folder in _libraries())
+    return not (is_library or re.search(r"(?:site|dist)-packages", path))
 
 
 @functools.lru_cache(maxsize=1)
@@ -104,9 +99,9 @@ def _libraries() -> List[str]:
 @functools.lru_cache(maxsize=4096)
 def _short_path(file: str) -> str:
     """The file below the program's folder or the current one, without the place of these on the machine."""
-    path = _absolute(file)
+    path = os.path.normpath(os.path.join(_START, file))
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    for folder in (_START, os.path.dirname(_absolute(main)) if main else ""):
+    for folder in (_START, os.path.dirname(os.path.join(_START, main)) if main else ""):
         if folder and path.startswith(os.path.join(folder, "")):
             return os.path.relpath(path, folder).replace(os.sep, "/")
     return "/".join(path.replace(os.sep, "/").split("/")[-2:])
