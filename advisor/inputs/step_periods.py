@@ -32,9 +32,7 @@ _MOST_WORK: Final = 0.8  # of the device ops of a period
 _USUAL: Final = 0.25  # quantile of the steps' waits for their first op: so long most of them wait
 _AS_LONG: Final = 0.5  # of the first step's wait for its first op: where most wait so long, it is no filling of a queue
 _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
-_CUT_OFF_SHARE: Final = (
-    0.8  # of the neighbouring step's device work: torch-tb-profiler's rule for a last step cut short
-)
+_CUT_OFF_SHARE: Final = 0.8  # of the neighbouring step's device work: torch-tb-profiler's rule for a last step
 _LEAST_PAUSE: Final = 0.1  # of the period, as for outliers
 _FEW_CALLS: Final = 10
 _ENOUGH_GAPS: Final = 3  # fewer do not tell what is usual

@@ -16,9 +16,8 @@ _LAYER: Final = (
     r"(?i)linear|conv|mm$|mm_|matmul|einsum|embedding|(?:layer|batch|group|instance|rms)_norm|attention|lstm|gru|rnn"
 )
 _DISTRIBUTED: Final = rf"{C10D_CALLS}|reducer::|^FSDP::"
-_READING: Final = (
-    r"^aten::(?:item|is_nonzero|_local_scalar_dense|resolve_conj)$"  # the last one by numpy() and tolist()
-)
+# resolve_conj is called by numpy() and tolist()
+_READING: Final = r"^aten::(?:item|is_nonzero|_local_scalar_dense|resolve_conj)$"
 _RUN: Final = ["thread", "window", "run"]
 
 

@@ -17,9 +17,8 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 _MOST_NAMES: Final = 3
 _MAIN_SHARE: Final = 0.8  # of the time of a range: what holds it tells more
 _LITTLE: Final = 0.01
-_WRAPPERS: Final = (
-    r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"  # around any function
-)
+# around any function
+_WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"
 _ROOT: Final = r"<module>$"  # the script itself, which tells nothing
 _NOTHING: Final = "time in which nothing was recorded"
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]

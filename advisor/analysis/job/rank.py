@@ -64,9 +64,8 @@ class Rank:
     peer_waits: Intervals = EMPTY  # when its device waits for another of its process
     used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
     workless: Workless = NO_SAMPLE  # ops that show whether its threads had a CPU
-    log: pl.DataFrame = field(
-        default_factory=pl.DataFrame
-    )  # its collectives, as `collective_log` of a profile has them
+    # its collectives, as `collective_log` of a profile has them
+    log: pl.DataFrame = field(default_factory=pl.DataFrame)
     trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
 
     @property

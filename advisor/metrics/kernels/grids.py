@@ -38,9 +38,8 @@ _BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: 
 _SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
 _PAGES: Final = 0.01  # of a kernel's time: if pages move to it for longer, it may wait for them
 _USUAL_BLOCK: Final = 256
-_WARP_FACTOR: Final = (
-    1.75  # times what the share of the warp's lanes tells: 16 threads to 256 took 0.27 of the time, one 0.05
-)
+# times what the share of the warp's lanes tells: 16 threads to 256 took 0.27 of the time, one 0.05
+_WARP_FACTOR: Final = 1.75
 _TILED: Final = ["gemm", "convolution", "attention"]  # blocks of equal work; they hide latency without many threads
 _NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
 

@@ -77,8 +77,7 @@ class _Dump(msgspec.Struct):
 class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as much memory as a few bytes ask for
     """Unpickles numbers, texts, lists and mappings, and no class or function: bytes of strangers run nothing.
 
-    The pairs of a dump become lists. To hash tuples that share others takes for ever, and a bytearray takes as much
-    memory as a few bytes ask for.
+    Pairs become lists: to hash tuples that share others takes for ever. A bytearray takes what a few bytes ask for.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {
