@@ -122,7 +122,6 @@ _SPELT: Final = re.compile(rb"[\\\x1b\x7f-\xff]|%[2-7]")  # in a string that say
 _PIECES: Final = re.compile(f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\uff01-\uff5e\U0001d400-\U0001d7ff])")  # read as another
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
-_OWNER_NAME: Final = re.compile(_OWNER)
 _A_VALUE: Final = re.compile(_VALUE)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
@@ -258,7 +257,7 @@ def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
 
 def is_of_owner(name: bytes) -> bool:
     """Whether a field of this name says a user or a host."""
-    return bool(_OWNER_NAME.fullmatch(name))
+    return bool(re.fullmatch(_OWNER, name))
 
 
 def is_of_secret(name: bytes) -> bool:
