@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from advisor.vocabulary.limits import with_limits
 from advisor.whatif import Change, faster, saved
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 Scope: TypeAlias = Literal["worker", "run"]
 Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "rank", "device", "text"]
@@ -150,6 +151,28 @@ class Declare(Generic[P]):
 
         return Words(says)
 
+    def parts_of(self, compute: Callable[P, R | Missing | None], without: Value = None) -> DeclareParts[R]:
+        """Declares metrics that are parts of what a function computes; where that is None they are all `without`."""
+        return DeclareParts(self, compute, without)
+
+
+@dataclass(frozen=True)
+class DeclareParts(Generic[R]):
+    """Declares metrics that are parts of what `compute` gives of a view or a job; where it is missing, so are they."""
+
+    declare: Callable[..., Words]
+    compute: Callable[[Any], R | Missing | None]
+    without: Value
+
+    def __call__(self, name: str, of: Callable[[R], Value], **more: Unpack[Details]) -> Words:
+        """One metric, from what is computed once; says what other metrics do."""
+
+        def value(subject: Any) -> Value:  # noqa: ANN401 - a view or a job
+            whole = subject.once(self.compute)
+            return whole if isinstance(whole, Missing) else self.without if whole is None else of(whole)
+
+        return self.declare(name, value, **more)
+
 
 class DeclareOfDevices(Declare[[DeviceView]]):
     """Declares metrics of devices; a method declares several that belong together, in words said once."""
@@ -165,7 +188,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
             self(f"{name}_share", lambda view: view.share(view.once(when)), **more).says(
                 f"Part of the step {which}.", f"{what} / step time", *source
             )
-            self(f"{name}_ms", lambda view: view.per_step_ms(_took_ns(view, view.once(when)))).says(
+            self(f"{name}_ms", lambda view: view.per_step_ms(view.used_ns(view.once(when)))).says(
                 f"Time per step {which}.", f"{what} / steps"
             )
 
@@ -179,7 +202,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         """
 
         def took_ns(view: DeviceView) -> int:
-            return _took_ns(view, spans(view.once(rows)))
+            return view.used_ns(spans(view.once(rows)))
 
         places: Details = {"where": longest(rows), **more}
         measures: Mapping[Give, Words] = {
@@ -240,10 +263,6 @@ def _end(interval: Callable[[DeviceView], tuple[float, float]], position: int, v
     return view.once(interval)[position]
 
 
-def _took_ns(view: DeviceView, when: Intervals) -> int:
-    return int(when.within(view.starts, view.ends).sum())
-
-
 class DeclareOfJobs(Declare[[Job]]):
     """Declares metrics of jobs."""
 
@@ -288,9 +307,16 @@ def of_jobs(module: str, **shared: Unpack[ForAll]) -> DeclareOfJobs:
     return DeclareOfJobs(module, "job", shared)
 
 
-def lacking(**conditions: Callable[[Any], object]) -> Callable[[Any], Missing | None]:
-    """Why metrics cannot be told: the first of these reasons whose condition holds of a view or a job."""
-    return lambda of: next((Missing(code) for code, holds in conditions.items() if holds(of)), None)
+def lacking(
+    *others: Callable[[Any], Missing | None], **conditions: Callable[[Any], object]
+) -> Callable[[Any], Missing | None]:
+    """Why metrics cannot be told: the first of these reasons whose condition holds of a view or a job, then others."""
+
+    def why(of: Any) -> Missing | None:  # noqa: ANN401 - a view or a job
+        first = next((Missing(code) for code, holds in conditions.items() if holds(of)), None)
+        return first or next(filter(None, map(of.once, others)), None)
+
+    return why
 
 
 def topics() -> dict[str, list[Metric]]:

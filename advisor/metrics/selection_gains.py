@@ -67,15 +67,15 @@ class _End:
 def _without(of: Better, view: DeviceView) -> Change:
     rows = view.once(of.selector.rows)
     if of.selector.kind == "calls":
-        return without(calls=rows["id"], bound_ns=_within(view, spans(rows) - view.busy))
+        return without(calls=rows["id"], bound_ns=view.used_ns(spans(rows) - view.busy))
     if not of.selector.is_of_host:
-        bare_ns = _within(view, spans(rows) - view.device_spans("kernel", "collective"))
-        alone_ns = _within(view, spans(rows)) if of.selector.kind == "kernels" else bare_ns
+        bare_ns = view.used_ns(spans(rows) - view.device_spans("kernel", "collective"))
+        alone_ns = view.used_ns(spans(rows)) if of.selector.kind == "kernels" else bare_ns
         return without(calls=rows["launch"], ops=rows, bound_ns=(alone_ns, alone_ns))
     work = _work(view, rows)
     if of.selector.idle:
         return _waited_for(of, view, work)
-    bound_ns = _within(view, work.when if view.device is None else spans(work.launched))
+    bound_ns = view.used_ns(work.when if view.device is None else spans(work.launched))
     return without(host=work.when, calls=work.calls["id"], ops=work.launched, bound_ns=(bound_ns, bound_ns))
 
 
@@ -84,7 +84,7 @@ def _faster(of: Better, view: DeviceView) -> Change:
     if not of.selector.is_of_host:
         return faster(rows, *(pl.col("dur_ns") * part for part in of.rest))
     if view.device is None:
-        took_ns = _within(view, view.once(of.selector.spans))
+        took_ns = view.used_ns(view.once(of.selector.spans))
         return loss(*((1 - part) * took_ns for part in of.rest))
     work = _work(view, rows)
     if of.selector.idle:
@@ -114,7 +114,7 @@ def _fused(of: Better, view: DeviceView) -> Change:
 
 def _waited_for(of: Better, view: DeviceView, work: _Work) -> Change:
     """Less of the work for which the device idles."""
-    idle_ns = _within(view, view.once(of.selector.spans))
+    idle_ns = view.used_ns(view.once(of.selector.spans))
     return without(host=work.when if idle_ns else EMPTY, rest=of.rest, bound_ns=idle_ns)
 
 
@@ -134,10 +134,6 @@ def _work(view: DeviceView, rows: pl.DataFrame) -> _Work:
         own_rows, of_thread = (table.filter(pl.col("thread").eq_missing(thread)) for table in (rows, every))
         calls = calls.vstack(of_thread.filter(inside(spans(own_rows), of_thread)))
     return _Work(spans(rows), calls, view.used_ops.filter(pl.col("launch").is_in(calls["id"].implode())))
-
-
-def _within(view: DeviceView, when: Intervals) -> float:
-    return float(when.within(view.starts, view.ends).sum())
 
 
 _FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"

@@ -10,7 +10,7 @@ from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.kernel_groups import parts
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import Rows
+from advisor.metrics.metric import Rows, lacking
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -46,40 +46,22 @@ def with_inner(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(inner, on="id", how="left", maintain_order="left").with_columns(pl.col("inside").fill_null(0))
 
 
-def _copies(view: DeviceView) -> pl.DataFrame:
-    return view.with_host(view.used_ops.filter(pl.col("kind") == "memcpy"), "op", op_name="name")
+def _with_ops(rows: Rows) -> Rows:
+    """What runs on the device, with the name of the op that launched it."""
+    return lambda view: view.with_host(rows(view), "op", op_name="name")
 
 
-def _device_ops(view: DeviceView) -> pl.DataFrame:
-    return view.with_host(view.used_ops, "op", op_name="name")
-
-
-def _collectives(view: DeviceView) -> pl.DataFrame:
-    return view.with_host(view.once(device_collectives), "op", op_name="name")
-
-
-def _no_ops(view: DeviceView) -> Missing | None:
-    """Why it is unknown which framework ops ran: without any on the host, they were not recorded."""
-    is_known = view.device is None or (view.host["kind"] == "op").any()
-    return None if is_known else Missing("no_host_op")
-
-
-def _no_ranges(view: DeviceView) -> Missing | None:
-    """Why it is unknown what the program marks, where nothing that it does on the host was recorded."""
-    is_known = view.device is None or view.is_of_nsight or view.host["kind"].is_in(OF_KIND["host_ops"].host).any()
-    return None if is_known else Missing("no_host_event")
-
-
-def _no_calls(view: DeviceView) -> Missing | None:
-    """Why it is unknown what was called, or None where it is known; without a device there may be no calls."""
-    is_known = view.device is None or view.host["kind"].is_in(DRIVER_CALLS).any()
-    return None if is_known else Missing("no_cuda_calls")
+def _unseen(code: str, *kinds: str) -> Callable[[DeviceView], Missing | None]:
+    """Why it is unknown what ran on the host of a device: nothing of these kinds was recorded."""
+    return lacking(**{code: lambda view: view.device is not None and not view.host["kind"].is_in(kinds).any()})
 
 
 def _texts(**columns: str) -> dict[str, pl.Expr]:
     return {name: pl.col(column).cast(pl.String) for name, column in columns.items()}
 
 
+_RANGES: Final = ("annotation", "module", "input")
+_NO_RANGES: Final = _unseen("no_host_event", *_RANGES)
 _OF_ALL: Final = {"us": pl.col("dur_ns") / 1e3}
 _OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside")}
 _OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
@@ -97,16 +79,22 @@ OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
 """Columns of kernels that the inputs of their ops tell."""
 
 OF_KIND: Final[dict[Kind, OfKind]] = {
-    "ops": OfKind("framework ops", _OF_HOST, host=("op",), needs=("host_ops",), unknown=_no_ops),
+    "ops": OfKind("framework ops", _OF_HOST, host=("op",), needs=("host_ops",), unknown=_unseen("no_host_op", "op")),
     "kernels": OfKind("kernels", _OF_KERNELS, parts, needs=("device_ops.name",)),
-    "calls": OfKind("calls of CUDA or HIP", _OF_HOST, host=DRIVER_CALLS, needs=("host_ops",), unknown=_no_calls),
+    "calls": OfKind(
+        "calls of CUDA or HIP",
+        _OF_HOST,
+        host=DRIVER_CALLS,
+        needs=("host_ops",),
+        unknown=_unseen("no_cuda_calls", *DRIVER_CALLS),
+    ),
     "frames": OfKind("Python functions", _OF_HOST, host=("python",), unknown=no_frames),
     "ranges": OfKind(
         "ranges of the program",
         _OF_HOST,
-        host=("annotation", "module", "input"),
+        host=_RANGES,
         needs=("host_ops",),
-        unknown=_no_ranges,
+        unknown=lambda view: None if view.is_of_nsight else view.once(_NO_RANGES),
     ),
     "copies": OfKind(
         "copies",
@@ -117,13 +105,17 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
             "managed": pl.col("source_memory").eq_missing(pl.lit("managed")),
             **_texts(kind="copy_kind", source="source_memory", target="target_memory"),
         },
-        _copies,
+        _with_ops(lambda view: view.used_ops.filter(pl.col("kind") == "memcpy")),
         needs=("device_ops",),
     ),
     "collectives": OfKind(
-        "collectives", {**_OF_DEVICE, "bytes": pl.col("size")}, _collectives, name_column="does", needs=("device_ops",)
+        "collectives",
+        {**_OF_DEVICE, "bytes": pl.col("size")},
+        _with_ops(device_collectives),
+        name_column="does",
+        needs=("device_ops",),
     ),
-    "device_ops": OfKind("ops of the device", _OF_DEVICE, _device_ops, needs=("device_ops",)),
+    "device_ops": OfKind("ops of the device", _OF_DEVICE, _with_ops(lambda view: view.used_ops), needs=("device_ops",)),
     "host_ops": OfKind(
         "ranges and functions of the host", _OF_HOST, host=("op", "annotation", "module", "input", "python")
     ),

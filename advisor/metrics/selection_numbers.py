@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from advisor.analysis.device.links import bytes_per_step
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import BY_NAME, Metric, Value
 from advisor.metrics.selection_kinds import OF_KIND, Kind
@@ -64,24 +65,14 @@ def _steps_share(of: Selector, view: DeviceView) -> Value:
     return view.once(of.rows)["window"].n_unique() / view.steps.height if view.has_marks else Missing("no_marks")
 
 
-def _repeats(of: Selector, view: DeviceView) -> Value:
-    rows = view.once(of.rows)
-    return rows.height / max(1, rows.select("name", "shapes").n_unique())
-
-
-def _bytes_per_step(of: Selector, view: DeviceView) -> Value:
-    rows = view.once(of.rows)
-    return Missing("no_copy_sizes") if rows["bytes"].null_count() else float(rows["bytes"].sum()) / view.steps.height
-
-
 _GIVES: Final[Mapping[str, Callable[[Selector, DeviceView], Value]]] = {
     "share": lambda of, view: _part(of, view, view.once(of.spans)),
     "ms": lambda of, view: view.per_step_ms((view.once(of.spans) & of.steps(view)).total),
     "whole_share": lambda of, view: _part(of, view, view.once(of.open)),
     "per_step": lambda of, view: view.once(of.rows).height / view.steps.height,
     "runs_per_step": lambda of, view: view.once(of.rows)["run"].n_unique() / view.steps.height,
-    "repeats": _repeats,
-    "bytes_per_step": _bytes_per_step,
+    "repeats": lambda of, view: view.once(of.rows).height / max(1, view.once(of.rows).n_unique(["name", "shapes"])),
+    "bytes_per_step": lambda of, view: bytes_per_step(view, view.once(of.rows)),
     "steps_share": _steps_share,
     "count": lambda of, view: view.once(of.rows).height,
     "median_us": _median_us,

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import executed, training_ops
-from advisor.analysis.device.kernel_groups import parts
+from advisor.analysis.device.kernel_groups import no_multiprocessors
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.unknowns import undirected_copies, unknown_waits
@@ -171,7 +171,7 @@ class Selector:
 
         The device runs after the host: of a recording of one step, the host's first ops lie before the device's step.
         """
-        return view.once(host_steps if self.is_of_host and not self.exposed and not self.idle else device_steps)
+        return view.host_windows if self.is_of_host and not self.exposed and not self.idle else view.windows
 
     def ranges(self, view: DeviceView) -> pl.DataFrame:
         """When each of its rows goes on: id, start_ns, end_ns; of ops a row per stretch without ops right inside."""
@@ -235,7 +235,7 @@ class Selector:
         reasons += [_unlinked] if self.op else []
         reasons += [undirected_copies] if self.kind == "copies" and self._asks("kind") else []
         reasons += [_unsized] if self.kind == "copies" and self._asks("bytes") else []
-        reasons += [_no_multiprocessors] if self._asks("blocks_per_sm") else []
+        reasons += [no_multiprocessors] if self._asks("blocks_per_sm") else []
         reasons += [unknown_waits] if self.idle else []
         return next((why for of in reasons if of and (why := view.once(of))), None)
 
@@ -244,17 +244,6 @@ class Selector:
 def interned(*of: Any, **conditions: Any) -> Selector:  # noqa: ANN401 - those of a selector
     """The one selector that is so: what several rules select is computed once (`DeviceView.once` goes by identity)."""
     return Selector(*of, **conditions)
-
-
-def host_steps(view: DeviceView) -> Intervals:
-    """The used steps on the host: from the start of each mark to the start of the next."""
-    start = view.steps["host_start_ns"].to_numpy()
-    return Intervals.of(start, start + view.steps["host_dur_ns"].to_numpy())
-
-
-def device_steps(view: DeviceView) -> Intervals:
-    """The used steps on the device: each ends with the last kernel that was launched in it."""
-    return Intervals.of(view.starts, view.ends)
 
 
 def _unlinked(view: DeviceView) -> Missing | None:
@@ -266,11 +255,6 @@ def _unlinked(view: DeviceView) -> Missing | None:
 def _unsized(view: DeviceView) -> Missing | None:
     sizes = view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"]
     return Missing("no_copy_sizes") if sizes.null_count() else None
-
-
-def _no_multiprocessors(view: DeviceView) -> Missing | None:
-    rows = view.once(parts)
-    return Missing("sm_count_unknown") if rows.height and not rows["blocks_per_sm"].count() else None
 
 
 def _none(view: DeviceView) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,6 +133,16 @@ class Intervals:
 
 
 EMPTY = Intervals(_NONE, _NONE, _NONE)
+
+
+def shared_out(times: Mapping[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
+    """By name, the time in each window [start, end) that these cover and none before them does, in ns."""
+    covered, so_far, own = EMPTY, np.zeros(len(starts), np.int64), {}
+    for name, when in times.items():
+        covered = covered | when
+        now = covered.within(starts, ends)
+        own[name], so_far = now - so_far, now
+    return own
 
 
 def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:

@@ -6,7 +6,6 @@ from typing import Final
 import polars as pl
 
 from advisor.metrics import Measurements
-from advisor.metrics.selectors import device_steps, host_steps
 from advisor.model.finding import Finding, Value
 from advisor.model.intervals import Intervals
 from advisor.rules.evaluation import value_of, verdicts
@@ -57,7 +56,7 @@ def _base(measurements: Measurements, worker: int) -> str:
     of_file = next(part.selection for part in measurements.parts if worker in part.workers)
     view = of_file.of(worker)
     zero_ns = view.process.get("zero_ns") or of_file.profile.start_ns
-    steps = {"host": host_steps(view)} | ({} if view.device is None else {"device": device_steps(view)})
+    steps = {"host": view.host_windows} | ({} if view.device is None else {"device": view.windows})
     times = [f"{when.total:,} ns on the {of}, {_when(when, zero_ns)}" for of, when in steps.items() if when.total]
     return f"A share is a part of {'; and of '.join(times) or 'no step'}."
 

@@ -188,7 +188,7 @@ def without_work(view: DeviceView, when: Intervals, bound_ns: Bound | None = Non
     kernels = view.used_ops.join(calls.select(launch="id"), on="launch", how="semi")
     if bound_ns is None:
         bound = when if view.device is None else spans(kernels)
-        bound_ns = (float(bound.within(view.starts, view.ends).sum()),) * 2
+        bound_ns = (view.used_ns(bound),) * 2
     return without(host=when, calls=calls["id"], ops=kernels, bound_ns=bound_ns)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.iterators import late_requests
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
@@ -39,8 +39,7 @@ def replay(view: DeviceView) -> Replay | None:
         fewer = steps.height * _MOST_CALLS // calls.height
         return replay(replace(view, steps=steps.head(fewer))) if fewer else None
     queue = _queues(calls)
-    start = calls["start_ns"].to_numpy()
-    returned = start + calls["dur_ns"].to_numpy()
+    start, returned = bounds(calls)
     free, follows = _free_host(queue, start, returned, begin)
     ops = _ops(view, calls)
     late, late_from, late_until = _late(view, calls, queue, free)
@@ -85,7 +84,7 @@ def _late(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints) -> tup
     Of several before one call, as of zipped loaders, the whole wait is that for the last.
     """
     requests = view.once(late_requests)
-    starts, ends = requests["start_ns"].to_numpy(), (requests["start_ns"] + requests["dur_ns"]).to_numpy()
+    starts, ends = bounds(requests)
     first = np.flatnonzero(queue == 0)
     place = np.searchsorted(calls["start_ns"].to_numpy()[first], ends)
     starts, ends, of_call = (column[place < len(first)] for column in (starts, ends, place))
@@ -226,8 +225,7 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
     A synchronising call, or a slow one, that returned while or just after the device was busy waited for it; what it
     took after the device ran dry is its own. A slow launch was held up by a full queue: it takes what launches take.
     """
-    start = calls["start_ns"].to_numpy()
-    end = start + calls["dur_ns"].to_numpy()
+    start, end = bounds(calls)
     length = end - start
     frees = (pl.col("kind") == "allocator") & matches("(?i)free|unmap")  # they wait, taking memory does not
     kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=matches("(?i)memcpy"))
@@ -249,7 +247,7 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
 
 def _latest_end(ops: pl.DataFrame, times: Ints) -> Ints:
     """End of the last of these device ops that ended at or before each of the times; 0 before the first."""
-    ends = np.sort((ops["start_ns"] + ops["dur_ns"]).to_numpy())
+    ends = np.sort(bounds(ops)[1])
     ended = np.concatenate((np.zeros(1, np.int64), ends))
     latest: Ints = ended[np.searchsorted(ends, times, side="right")]
     return latest

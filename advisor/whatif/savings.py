@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.device.recording_cost import measured_share, step_cost_ns
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, spent_ns
 from advisor.whatif.change import Change, Edit, End, World, together
 from advisor.whatif.dependencies import replay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
@@ -72,9 +72,7 @@ def _behind_waits_ns(view: DeviceView, edit: Edit) -> float:
     losses = pl.DataFrame({"id": edit.ops, "after": edit.durations}, schema_overrides={"id": view.ops.schema["id"]})
     rows = view.used_ops.join(losses, on="id")
     saving = (rows["dur_ns"] - rows["after"]).clip(0) / rows["dur_ns"].clip(1)
-    begin = rows["start_ns"].to_numpy()
-    waited = view.blocked.within(begin, begin + rows["dur_ns"].to_numpy())
-    return float((saving.to_numpy() * waited).sum())
+    return float((saving * spent_ns(rows, view.blocked)).sum())
 
 
 def recorded(view: DeviceView) -> Replay | None:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import executed
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches
@@ -61,8 +61,7 @@ _ON_CPU: Final = (_INPUT, _COLLECTIVE, _COMPILE, _Layer("host", host=_CODE | _CA
 
 def sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     """For each category, the time in every window that it covers and no earlier layer does."""
-    starts = steps["start_ns"].to_numpy()
-    ends = starts + steps["dur_ns"].to_numpy()
+    starts, ends = bounds(steps)
     owned = {category: np.zeros(steps.height, np.int64) for category in CATEGORIES}
     before = np.zeros(steps.height, np.int64)
     for category, covered in _covered_in(view, steps):

@@ -47,4 +47,4 @@ def exposed_ms(view: DeviceView, collectives: pl.DataFrame) -> float:
 
 def per_step_ms(view: DeviceView, union: Intervals) -> float:
     """The part of a union that lies inside the used steps, per step."""
-    return view.per_step_ms(float(union.within(view.starts, view.ends).sum()))
+    return view.per_step_ms(view.used_ns(union))

@@ -94,7 +94,7 @@ def delayed_part(view: DeviceView, *delays: str) -> float:
         return sample.least_share
     loads = view.host_spans("input") - spans(view.host_like(f"{OWN_LOADING}|{FILE_READ}", "input"))
     waits = loads | host_exposed(view, view.once(host_collectives))
-    works_ns = view.total_ns - int(waits.within(view.starts, view.ends).sum())
+    works_ns = view.total_ns - view.used_ns(waits)
     noted_ns = 1e6 * view.steps.height * sum(noted_ms(view, delay) for delay in delays)
     return min(1.0, noted_ns / works_ns) if works_ns else 0.0
 

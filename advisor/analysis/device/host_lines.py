@@ -21,7 +21,7 @@ from advisor.analysis.device.idle import stalls
 from advisor.analysis.device.time_by_name import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.stacks import kinds
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY
 from advisor.model.schemas import STACKS
 from advisor.text import percent
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -110,7 +110,7 @@ def _native(view: DeviceView) -> pl.DataFrame:
         kind=pl.lit(OWN),
     )
     at = view.host_samples["at_ns"].to_numpy()
-    samples = int(Intervals.of(view.starts, view.ends).covers(at).sum())
+    samples = int(view.windows.covers(at).sum())
     rest = {"kind": OWN, "ns": view.total_ns - int(rows["ns"].sum()), "samples": samples - int(rows["samples"].sum())}
     return pl.concat([rows, pl.DataFrame([rest])], how="diagonal_relaxed")
 
@@ -120,7 +120,7 @@ def _recorded(view: DeviceView) -> pl.DataFrame:
     kinds_of = {"saving": saving_frames(view), "logging": logging_frames(view)}
     frames = pl.concat([frames.with_columns(kind=pl.lit(kind)) for kind, frames in kinds_of.items()])
     outer, name = outermost(frames), pl.col("name").cast(pl.String)
-    waits = Intervals.of(view.starts, view.ends) - (EMPTY if view.device is None else view.busy)
+    waits = view.windows - (EMPTY if view.device is None else view.busy)
     called = outer.with_columns(spent_ns(outer, waits)).join(view.once(callers), on="id", how="left")
     place = pl.coalesce("caller", name)
     rows = called.select(

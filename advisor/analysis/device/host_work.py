@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView, by_start, inside, outermost, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, by_start, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import (
     FILE_READ,
     FRAMEWORK_RANGE,
@@ -148,10 +148,8 @@ def python_work(view: DeviceView) -> Intervals:
 
 def between_ops(view: DeviceView, steps: pl.DataFrame) -> Intervals:
     """When the host, in these steps, runs no framework op and nothing else that accounts for the time."""
-    start = steps["host_start_ns"].to_numpy()
-    windows = Intervals.of(start, start + steps["host_dur_ns"].to_numpy())
     elsewhere = view.once(running) | view.once(waits_for_results) | view.host_spans("collective", *HOST_RANGES)
-    return windows - elsewhere
+    return Intervals.of(*host_bounds(steps)) - elsewhere
 
 
 def waits_for_results(view: DeviceView) -> Intervals:

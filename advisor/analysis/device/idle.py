@@ -11,7 +11,7 @@ from advisor.analysis.device.unrecorded_work import holes_in
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import Intervals, shared_out
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, PAGES_APART_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
@@ -67,12 +67,8 @@ def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
 
 def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    covered, so_far, parts = EMPTY, np.zeros(len(start), np.int64), {}
-    for cause in HOST_RANGES:
-        covered = covered | view.host_spans(cause)
-        now = covered.within(start, end)
-        parts[f"{cause}_ns"] = now - so_far
-        so_far = now
+    covered = view.host_spans(*HOST_RANGES)
+    parts = shared_out({f"{cause}_ns": view.host_spans(cause) for cause in HOST_RANGES}, start, end)
     rest = _cause_of_rest(frame, view)
     due = _launched(frame, rest)
     late = np.where(rest == "sync", _returned(start, due, view), start)

@@ -9,6 +9,7 @@ from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.kernels import TYPE, kernels
 from advisor.analysis.device.view import DeviceView
 from advisor.model.intervals import Intervals
+from advisor.model.missing import Missing
 
 _HEADS: Final = 4  # own choice: fewer in a row may be those of two small layers
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
@@ -77,6 +78,12 @@ def with_words(rows: pl.DataFrame) -> pl.DataFrame:
     ops = rows.select("op_name").unique().with_columns(**_OF_OPS)
     rows = rows.join(names, on="name", how="left", maintain_order="left")
     return rows.join(ops, on="op_name", how="left", nulls_equal=True, maintain_order="left")
+
+
+def no_multiprocessors(view: DeviceView) -> Missing | None:
+    """Why it is unknown how many blocks a multiprocessor has, of kernels that have any."""
+    rows = view.once(parts)
+    return Missing("sm_count_unknown") if rows.height and not rows["blocks_per_sm"].count() else None
 
 
 def part(view: DeviceView, name: str) -> pl.DataFrame:

@@ -5,13 +5,13 @@ Of the matrix products, which kernels multiply, in which type, and whether on Te
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.op_work import ELEMENTWISE, TABLES, factors, inputs, values_of, work
-from advisor.analysis.device.view import DeviceView, classes, spans
+from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs import hardware
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import FAMILIES
@@ -72,6 +72,11 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
 
 
+def kernels_ns(view: DeviceView) -> int:
+    """What they take together."""
+    return int(view.once(kernels)["dur_ns"].sum())
+
+
 def with_blocks(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     """With blocks per multiprocessor wherever the device's multiprocessors are known.
 
@@ -83,20 +88,6 @@ def with_blocks(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     blocks = pl.when(in_threads.fill_null(value=False)).then(pl.col("grid") // pl.col("block")).otherwise("grid")
     reported = pl.when(~in_threads.fill_null(value=False) & (pl.col("blocks_per_sm") > 0)).then("blocks_per_sm")
     return rows.with_columns(pl.coalesce(reported, pl.when(blocks > 0).then(blocks) / count))
-
-
-class Extent(NamedTuple):
-    """How much of the step some kernels take, and the ops that launched them."""
-
-    share: float
-    ms: float
-    ops: str
-
-
-def extent(view: DeviceView, rows: pl.DataFrame) -> Extent:
-    """How much of the step these kernels take; what overlaps counts once."""
-    total = int(spans(rows).within(view.starts, view.ends).sum())
-    return Extent(total / view.total_ns, view.per_step_ms(total), largest(view, rows))
 
 
 def largest(view: DeviceView, rows: pl.DataFrame) -> str:

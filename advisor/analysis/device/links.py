@@ -28,6 +28,12 @@ def at_link(view: DeviceView, copies: pl.DataFrame) -> pl.DataFrame | Missing:
     return copies.with_columns(link_ns=pl.min_horizontal("dur_ns", at_rate))
 
 
+def bytes_per_step(view: DeviceView, copies: pl.DataFrame) -> float | Missing:
+    """What these copies of the used steps move in a step."""
+    sizes = copies["bytes"]
+    return Missing("no_copy_sizes") if sizes.null_count() else float(sizes.sum()) / view.steps.height
+
+
 def at_fastest_rate(copies: pl.DataFrame) -> pl.Expr:
     """What each of the copies takes, in ns, at the highest rate of a large one among them: the link carries that."""
     rate = copies.filter(pl.col("bytes") >= LARGE_BYTES).select((pl.col("bytes") / pl.col("dur_ns")).max()).item()
@@ -59,5 +65,5 @@ def unhidden_ns(view: DeviceView, copies: pl.DataFrame) -> float:
     if is_once(view):
         return float(copies["link_ns"].sum())
     ways: list[float] = copies.group_by("copy_kind").agg(pl.sum("link_ns"))["link_ns"].to_list()
-    computing_ns = int(view.device_spans("kernel", "collective").within(view.starts, view.ends).sum())
+    computing_ns = view.used_ns(view.device_spans("kernel", "collective"))
     return max([0.0, *(way - computing_ns for way in ways)])

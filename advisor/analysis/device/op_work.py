@@ -264,14 +264,6 @@ def _passes(number: int) -> _Formula:
     return lambda call: _moves(number * call.tensor(0).nbytes)
 
 
-def _copy(call: _Call) -> Work:
-    return _moves(call.tensor(0).nbytes + call.tensor(1).nbytes)
-
-
-def _dropout(call: _Call) -> Work:
-    return _moves(2 * call.tensor(0).nbytes + call.tensor(0).elements)  # its mask is of bytes
-
-
 def _rows(call: _Call) -> Work:
     """Rows of a table, each read and written."""
     table, index = call.tensor(0), call.tensor(2 if call.name == "index_select" else 1)
@@ -289,12 +281,15 @@ _OF_PYTORCH: Final[tuple[tuple[re.Pattern[str], _Formula], ...]] = tuple(
         (r"(?:cudnn|miopen)_convolution_backward_input$", _image_gradient),
         (rf"(?:{'|'.join(_ATTENTIONS)})$", _attention),
         (r"(?:fill|zero)_$", _passes(1)),
-        (r"copy_$", _copy),
+        (r"copy_$", lambda call: _moves(call.tensor(0).nbytes + call.tensor(1).nbytes)),
         (rf"(?:{ELEMENTWISE})_?(?:_backward)?$", _elementwise),
         (r"(?:(?:native|cudnn|miopen)_(?:layer|batch|group)_norm|_fused_rms_norm|_(?:log_)?softmax)$", _passes(2)),
         (r"(?:(?:native|cudnn|miopen)_(?:layer|batch|group)_norm|_(?:log_)?softmax)_backward(?:_data)?$", _passes(3)),
         (r"(?:sum|mean|amax|amin|max|min|norm|linalg_vector_norm|var|std|argmax|argmin|any|all)$", _passes(1)),
-        (r"native_dropout$", _dropout),
+        (
+            r"native_dropout$",
+            lambda call: _moves(2 * call.tensor(0).nbytes + call.tensor(0).elements),
+        ),  # a mask of bytes
         (r"(?:embedding|index_select)$", _rows),
     )
 )

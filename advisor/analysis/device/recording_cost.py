@@ -40,7 +40,9 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     after = before if after is None else after
     if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during or not _is_of_recording(view, during):
         return Missing("unsteady_steps", before=before, during=during, after=after)
-    if during > _STEADY * before and 1e6 * (during - before) > _most_ns(view):
+    # what takes longer than recording can is another change
+    most_ms = 1e-6 * _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
+    if during > _STEADY * before and during - before > most_ms:
         return Missing("unsteady_steps", before=before, during=during, after=after)
     return float(min(before if view.device is not None else (before + after) / 2, during))
 
@@ -84,11 +86,6 @@ def _is_of_recording(view: DeviceView, during_ms: float) -> bool:
     """Whether the recorder's median can be that of the recorded steps, which hold their waits for a CPU too."""
     recorded_ns = float(np.median(view.steps["dur_ns"].to_numpy()))
     return recorded_ns / _MOST_WAITING <= 1e6 * during_ms <= _STEADY * recorded_ns
-
-
-def _most_ns(view: DeviceView) -> float:
-    """What recording costs a step at most; what takes longer is another change."""
-    return _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
 
 
 def recorded(view: DeviceView) -> dict[str, int]:

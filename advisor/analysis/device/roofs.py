@@ -124,6 +124,11 @@ def in_words(view: DeviceView, ran: pl.DataFrame) -> str | None:
     return ", ".join(texts) or None
 
 
+def no_chip(view: DeviceView) -> Missing | None:
+    """Why it is not known how fast the device multiplies, if neither its model nor its generation tells."""
+    return None if view.chip else no_peaks(view)
+
+
 def no_peaks(view: DeviceView) -> Missing:
     """Why it is not known how fast the device multiplies which type: it has no name, or one the table lacks."""
     name = view.facts.get("name")

@@ -38,7 +38,8 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
         for rows in steps.partition_by("worker", "device", maintain_order=True)
     )
     if _RANGE.match(choice) and not looked["left_out"].null_count():
-        raise UsageError(f"--steps {choice}: no complete step in that range; the profile holds {_range_of(looked)}")
+        holds = f"the profile holds steps {looked['step'][0]} to {looked['step'][-1]}"
+        raise UsageError(f"--steps {choice}: no complete step in that range; {holds}")
     keys = looked.select("worker", "device").unique().sort("worker", "device").rows()
     with_marks = set(profile.steps["worker"])
     return Selection(
@@ -249,7 +250,3 @@ def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFram
         raise UsageError(f"--steps {choice}: not steady, all or A:B (as in 10:20)")
     complete = steps.with_columns(left_out=reason, left_out_ns=pl.lit(None, pl.Int64))
     return steady(complete, profile) if choice == STEADY else complete
-
-
-def _range_of(steps: pl.DataFrame) -> str:
-    return f"steps {steps['step'].to_list()[0]} to {steps['step'].to_list()[-1]}"

@@ -1,13 +1,13 @@
 """Which steps are like the others: outliers, compilation and first steps are left out, each with its reason."""
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.restarts import restarts
-from advisor.analysis.device.view import first_uses, spans, started_in
+from advisor.analysis.device.view import bounds, first_uses, host_bounds, spans, started_in
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import varies
 from advisor.model.arrays import Ints, Mask
@@ -29,23 +29,34 @@ Why: TypeAlias = tuple[pl.Expr, pl.Expr | int | None]
 """Whether a step is left out for a reason, and the time in ns that the reason speaks of."""
 
 
+class _Worker(NamedTuple):
+    """What was recorded of the worker whose steps these are: its host ops, its device ops, and its facts."""
+
+    host: pl.DataFrame
+    ops: pl.DataFrame
+    facts: pl.DataFrame
+
+    def spans(self, *kinds: str) -> Intervals:
+        """When a host op of one of these kinds is open."""
+        return spans(self.host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(kinds)))
+
+
 def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     """Leave out steps with compilation and outliers, unless fewer than three would remain."""
-    worker = steps["worker"][0]
-    compiling = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "compile")))
-    host_start = steps["host_start_ns"].to_numpy()
-    compiled = compiling.within(host_start, host_start + steps["host_dur_ns"].to_numpy()) > 0
+    is_own = pl.col("worker") == steps["worker"][0]
+    worker = _Worker(*(rows_where(rows, is_own) for rows in (profile.host_ops, profile.device_ops, profile.workers)))
+    compiled = worker.spans("compile").within(*host_bounds(steps)) > 0
     varying = [name for name in steps["name"].drop_nulls().unique() if varies(name)]
     comparable = ~pl.col("name").is_in(varying).fill_null(value=False)
     steps = steps.with_columns(
         compiled=pl.Series(compiled, dtype=pl.Boolean),
-        own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, profile), dtype=pl.Int64),
+        own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, worker), dtype=pl.Int64),
     ).with_columns(usable=pl.col("left_out").is_null() & ~pl.col("compiled") & comparable)
     slow = steps.select(_is_slow()).to_series()
     if not (compiled.any() or slow.any()):
         return steps.drop("compiled", "own_ns", "usable")
-    recurs = _recurs(steps.with_columns(slow=slow), profile)
-    whys = _whys(steps.with_columns(slow=slow & ~recurs), profile)
+    recurs = _recurs(steps.with_columns(slow=slow), worker)
+    whys = _whys(steps.with_columns(slow=slow & ~recurs), worker)
     return _without(steps.with_columns(recurs=recurs), whys).drop("compiled", "own_ns", "usable")
 
 
@@ -64,7 +75,7 @@ def _is_slow() -> pl.Expr:
     return usable & is_long & (pl.col("dur_ns") >= _LEAST_OUTLIER * around) & (is_own | first)
 
 
-def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
+def _recurs(steps: pl.DataFrame, worker: _Worker) -> pl.Series:
     """Whether a slow step does, at regular intervals, what the others do and more: validation, the next rollout.
 
     So does one that reduces gradients or updates the weights, where the others only add up gradients, and one in which
@@ -74,8 +85,8 @@ def _recurs(steps: pl.DataFrame, profile: Profile) -> pl.Series:
     slow = steps["slow"].to_numpy()
     if np.count_nonzero(slow) < _TWICE:
         return pl.Series(np.zeros_like(slow))
-    starts_workers = slow & _starts_workers(steps, profile)
-    if _is_regular(slow) and _does_more(slow, steps, profile):
+    starts_workers = slow & _starts_workers(steps, worker)
+    if _is_regular(slow) and _does_more(slow, steps, worker):
         return pl.Series(slow, dtype=pl.Boolean)
     return pl.Series(starts_workers & _is_regular(starts_workers), dtype=pl.Boolean)
 
@@ -86,50 +97,39 @@ def _is_regular(steps: Mask) -> bool:
     return len(at) >= _TWICE and len(np.unique(np.diff(at))) == 1
 
 
-def _does_more(slow: Mask, steps: pl.DataFrame, profile: Profile) -> bool:
+def _does_more(slow: Mask, steps: pl.DataFrame, worker: _Worker) -> bool:
     """Whether all slow steps run more ops than any other, or only they end an accumulation of gradients."""
     others = steps["usable"].to_numpy() & ~slow
-    ran = _ops_begun(steps, profile)
+    ran = _ops_begun(steps, worker)
     usual = ran[others].max(initial=0)
     is_more = usual > 0 and bool((ran[slow] >= _MORE_WORK * usual).all())
-    ends = (_begun_like(pattern, steps, profile) for pattern in _ENDS)
+    ends = (_begun(worker.host.filter(matches(pattern)), *host_bounds(steps)) for pattern in _ENDS)
     return is_more or any(begun[slow].all() and not begun[others].any() for begun in ends)
 
 
-def _starts_workers(steps: pl.DataFrame, profile: Profile) -> Mask:
+def _starts_workers(steps: pl.DataFrame, worker: _Worker) -> Mask:
     """Whether an epoch's new workers are half or more of what a step takes longer than most."""
-    again = restarts(rows_where(profile.host_ops, pl.col("worker") == steps["worker"][0]))
-    start, length = steps["host_start_ns"].to_numpy(), steps["host_dur_ns"].to_numpy()
-    anew = (again.ending | again.starting | again.waiting).within(start, start + length)
+    again = restarts(worker.host)
+    anew = (again.ending | again.starting | again.waiting).within(*host_bounds(steps))
     beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
     starts: Mask = (anew > 0) & (anew >= _RESTARTS * beyond)
     return starts
 
 
-def _ops_begun(steps: pl.DataFrame, profile: Profile) -> Ints:
+def _ops_begun(steps: pl.DataFrame, worker: _Worker) -> Ints:
     """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
-    host = profile.host_ops.select("worker", "kind", "start_ns")
-    rows = host.filter((pl.col("worker") == steps["worker"][0]) & (pl.col("kind") == "op"))
-    if rows.height:
-        return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
-    return _begun(profile.device_ops.filter(pl.col("worker") == steps["worker"][0]), steps["start_ns"], steps["dur_ns"])
+    rows = worker.host.select("kind", "start_ns").filter(pl.col("kind") == "op")
+    return _begun(rows, *host_bounds(steps)) if rows.height else _begun(worker.ops, *bounds(steps))
 
 
-def _begun_like(names: str, steps: pl.DataFrame, profile: Profile) -> Ints:
-    """How many ops and ranges of such names begin in each step on the host."""
-    host = profile.host_ops.select("worker", "name", "start_ns")
-    rows = host.filter((pl.col("worker") == steps["worker"][0]) & matches(names))
-    return _begun(rows, steps["host_start_ns"], steps["host_dur_ns"])
-
-
-def _begun(rows: pl.DataFrame, starts: pl.Series, lengths: pl.Series) -> Ints:
+def _begun(rows: pl.DataFrame, starts: Ints, ends: Ints) -> Ints:
     """How many of the rows begin in each window."""
     begins = np.sort(rows["start_ns"].to_numpy())
-    counts: Ints = np.searchsorted(begins, starts + lengths) - np.searchsorted(begins, starts)
+    counts: Ints = np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
     return counts
 
 
-def _whys(steps: pl.DataFrame, profile: Profile) -> Mapping[str, Why]:
+def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:
     """The reasons by their codes of LEFT_OUT; the first that holds counts."""
     usable, slow, dur = pl.col("usable"), steps["slow"], pl.col("dur_ns")
     median, _ = _median_and_fence(dur.filter(usable))
@@ -138,23 +138,18 @@ def _whys(steps: pl.DataFrame, profile: Profile) -> Mapping[str, Why]:
     # Where it ends, the queue may hold more than where it began: the host's lead.
     usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
     filling = pl.col("device").is_not_null() & usual_host & (dur > pl.col("host_dur_ns"))
+    is_from_start = worker.facts["work_start_ns"].count() > 0  # the first step is the first of all
     is_slow = bool(slow[0])  # of another first step nobody asks why
-    loading_ns, slower_ns = (_first_uses_ns(steps, profile), _slower_ops_ns(steps, profile)) if is_slow else (0, 0)
+    loading_ns, slower_ns = (_first_uses_ns(steps, worker), _slower_ops_ns(steps, worker)) if is_slow else (0, 0)
     return {
         "compiled": (pl.col("compiled"), None),
         "queue_filling": (first & filling, None),
         "first_uses": (first & (loading_ns >= _FIRST_USES * (dur - median)), loading_ns),
-        "first_pass": (first & pl.lit(_is_from_start(steps, profile)), dur.filter(usable & ~slow).median()),
+        "first_pass": (first & pl.lit(is_from_start), dur.filter(usable & ~slow).median()),
         "cold_ops": (first & (slower_ns >= _FIRST_USES * (dur - median)), slower_ns),
         # of the steps that are used, as everywhere else
         "outlier": (pl.lit(slow), dur.filter(usable & ~slow).median()),
     }
-
-
-def _is_from_start(steps: pl.DataFrame, profile: Profile) -> bool:
-    """Whether the recording holds the process's start, so that the first step is the first of all."""
-    of_worker = profile.workers.filter(pl.col("worker") == steps["worker"][0])
-    return of_worker["work_start_ns"].drop_nulls().len() > 0
 
 
 def _without(steps: pl.DataFrame, whys: Mapping[str, Why]) -> pl.DataFrame:
@@ -167,33 +162,25 @@ def _without(steps: pl.DataFrame, whys: Mapping[str, Why]) -> pl.DataFrame:
     return judged.with_columns(left_out="steady", left_out_ns=times.cast(pl.Int64)).drop("steady")
 
 
-def _input_ns(steps: pl.DataFrame, profile: Profile) -> Ints:
+def _input_ns(steps: pl.DataFrame, worker: _Worker) -> Ints:
     """Time in each step in which a batch is asked for and the device idles."""
-    worker, device = steps["worker"][0], steps["device"][0]
-    asks = spans(profile.host_ops.filter((pl.col("worker") == worker) & (pl.col("kind") == "input")))
-    busy = spans(
-        profile.device_ops.filter((pl.col("worker") == worker) & pl.col("device").eq_missing(pl.lit(device, pl.Int32)))
-    )
-    start = steps["start_ns"].to_numpy()
-    end = start + steps["dur_ns"].to_numpy()
-    waits: Ints = asks.within(start, end) - (asks & busy).within(start, end)
+    waits: Ints = (worker.spans("input") - _busy(steps, worker)).within(*bounds(steps))
     return waits
 
 
-def _first_uses_ns(steps: pl.DataFrame, profile: Profile) -> int:
+def _first_uses_ns(steps: pl.DataFrame, worker: _Worker) -> int:
     """Time in the first step in which its device idles during first uses of kernels."""
-    worker, device = steps["worker"][0], steps["device"][0]
-    if device is None:
+    if steps["device"][0] is None:
         return 0
-    ops = profile.device_ops.filter(pl.col("worker") == worker)
-    uses = first_uses(rows_where(profile.host_ops, pl.col("worker") == worker), ops)
-    busy = spans(ops.filter(pl.col("device") == device))
-    start, length = int(steps["start_ns"][0]), int(steps["dur_ns"][0])
-    within = uses & Intervals.of([start], [start + length])
-    return within.total - (within & busy).total
+    return ((first_uses(worker.host, worker.ops) - _busy(steps, worker)) & spans(steps.head(1))).total
 
 
-def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
+def _busy(steps: pl.DataFrame, worker: _Worker) -> Intervals:
+    """When the device of these steps runs anything."""
+    return spans(worker.ops.filter(pl.col("device").eq_missing(pl.lit(steps["device"][0], pl.Int32))))
+
+
+def _slower_ops_ns(steps: pl.DataFrame, worker: _Worker) -> int:
     """What the ops of a first step without a device take beyond their usual time, where the next steps run them too.
 
     Caches are cold and the recorder begins its work: the same ops take longer. Where the step runs others, or more of
@@ -201,18 +188,16 @@ def _slower_ops_ns(steps: pl.DataFrame, profile: Profile) -> int:
     """
     if steps["device"][0] is not None or steps.height <= ENOUGH_STEPS:
         return 0
-    rows = profile.host_ops.select("worker", "kind", "name", "start_ns", "dur_ns")
-    host = rows_where(rows, pl.col("worker") == steps["worker"][0])
-    starts = steps["host_start_ns"].to_numpy()
-    ends = starts + steps["host_dur_ns"].to_numpy()
-    ops = started_in(host.filter(pl.col("kind") == "op"), starts, ends)
+    starts, ends = host_bounds(steps)
+    rows = worker.host.select("kind", "name", "start_ns", "dur_ns")
+    ops = started_in(rows.filter(pl.col("kind") == "op"), starts, ends)
     times = ops.group_by("name", "window").len()
     most = times.filter(pl.col("window") > 0).group_by("name").agg(usual=pl.max("len"))
     more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
     usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
     running = spans(ops.filter(usual))
-    apart = spans(host.filter(pl.col("kind").is_in(_OTHER_KINDS))) | spans(ops.filter(~usual))
-    spent = running.within(starts, ends) - (running & apart).within(starts, ends)
+    apart = worker.spans(*_OTHER_KINDS) | spans(ops.filter(~usual))
+    spent = (running - apart).within(starts, ends)
     return max(0, int(spent[0] - np.median(spent[1:])))
 
 

@@ -59,7 +59,7 @@ def iterators(view: DeviceView) -> pl.DataFrame:
 
 def waits(view: DeviceView) -> Intervals:
     """When, inside the used steps, a request for input is open and the device does nothing."""
-    requests = view.host_spans("input") & Intervals.of(view.starts, view.ends)
+    requests = view.host_spans("input") & view.windows
     return requests - view.busy
 
 

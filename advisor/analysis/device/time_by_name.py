@@ -160,13 +160,11 @@ def callers(view: DeviceView) -> pl.DataFrame:
     """
     host = view.host.select("id", "parent", "kind", "name")
     names = host.filter(pl.col("kind") == "python")["name"].unique()
-    own = names.filter(pl.Series([_is_own(str(name)) for name in names], dtype=pl.Boolean))
+    own = names.filter(
+        pl.Series([user_line(str(name)) is not None and not re.search(_ROOT, name) for name in names], dtype=pl.Boolean)
+    )
     is_own = host.select((pl.col("kind") == "python") & pl.col("name").is_in(own.implode())).to_series()
     if not is_own.any():
         return pl.DataFrame(schema={"id": pl.Int64, "caller": pl.String})
     inside = pl.Series(nearest(is_own.to_numpy(), positions(host, host["parent"]))).replace(-1, None)
     return host.select("id", caller=host["name"].gather(inside).cast(pl.String)).drop_nulls("caller")
-
-
-def _is_own(function: str) -> bool:
-    return user_line(function) is not None and not re.search(_ROOT, function)

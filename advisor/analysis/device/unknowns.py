@@ -63,7 +63,7 @@ def undirected_copies(view: DeviceView) -> Missing | None:
     if not view.total_ns:
         return None
     copies = view.used_ops.filter(pl.col("kind") == "memcpy", pl.col("copy_kind").is_null())
-    share = float(spans(copies).within(view.starts, view.ends).sum()) / view.total_ns
+    share = view.used_ns(spans(copies)) / view.total_ns
     return Missing("copy_direction_unknown", share=share) if share >= _UNKNOWN_SHARE else None
 
 

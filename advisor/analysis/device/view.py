@@ -187,8 +187,7 @@ class DeviceView:
     @cached_property
     def windowed(self) -> pl.DataFrame:
         """All host ops with the `window`, null outside; the columns are those of `host`, no copies."""
-        start = self.steps["host_start_ns"].to_numpy()
-        return self.host.with_columns(_window(self.host, start, start + self.steps["host_dur_ns"].to_numpy()))
+        return self.host.with_columns(_window(self.host, *host_bounds(self.steps)))
 
     def once(self, compute: Callable[[DeviceView], T]) -> T:
         """`compute(self)`, computed at its first use: several metrics share it."""
@@ -241,9 +240,23 @@ class DeviceView:
             self._unions[table, *kinds] = spans(rows.filter(pl.col("kind").is_in(kinds)))
         return self._unions[table, *kinds]
 
+    @cached_property
+    def windows(self) -> Intervals:
+        """All windows: each ends with the last kernel that was launched in its step."""
+        return Intervals.of(self.starts, self.ends)
+
+    @cached_property
+    def host_windows(self) -> Intervals:
+        """The used steps on the host: from the start of each mark to the start of the next."""
+        return Intervals.of(*host_bounds(self.steps))
+
+    def used_ns(self, union: Intervals) -> int:
+        """How much of `union` lies in the windows."""
+        return int(union.within(self.starts, self.ends).sum())
+
     def share(self, union: Intervals) -> float | None:
         """Part of the windows that `union` covers, 0..1; None where there is no time at all."""
-        return float(union.within(self.starts, self.ends).sum() / self.total_ns) if self.total_ns else None
+        return self.used_ns(union) / self.total_ns if self.total_ns else None
 
     def per_step_ms(self, total_ns: float) -> float:
         """Mean milliseconds per used step."""
@@ -295,6 +308,18 @@ def classes(view: DeviceView) -> pl.DataFrame:
     """What the name of each of the device's ops tells (advisor.inputs.names.kernels), one row per `name`."""
     names = view.ops.select("name").unique()
     return names.hstack(classify(names["name"]).drop("name", "collective"))
+
+
+def bounds(rows: pl.DataFrame) -> tuple[Ints, Ints]:
+    """When each of the rows starts and ends, in ns."""
+    start = rows["start_ns"].to_numpy()
+    return start, start + rows["dur_ns"].to_numpy()
+
+
+def host_bounds(steps: pl.DataFrame) -> tuple[Ints, Ints]:
+    """When each of the steps starts and ends on the host, in ns."""
+    start = steps["host_start_ns"].to_numpy()
+    return start, start + steps["host_dur_ns"].to_numpy()
 
 
 def positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
@@ -373,5 +398,4 @@ def inside(union: Intervals, ops: pl.DataFrame) -> pl.Series:
 
 def spent_ns(ops: pl.DataFrame, union: Intervals) -> pl.Series:
     """How much of each op's time lies in `union`."""
-    start = ops["start_ns"].to_numpy()
-    return pl.Series("ns", union.within(start, start + ops["dur_ns"].to_numpy()), dtype=pl.Int64)
+    return pl.Series("ns", union.within(*bounds(ops)), dtype=pl.Int64)

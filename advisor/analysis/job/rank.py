@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.cpu_waits import NO_SAMPLE, Workless, workless
 from advisor.analysis.device.host_work import BACKWARD, running
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.inputs.hardware import Gpu
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
@@ -99,13 +99,15 @@ def rank_of(view: DeviceView) -> Rank:
 
 def _steps(view: DeviceView, work: Intervals) -> pl.DataFrame:
     steps = view.complete
-    start, end = (steps.select(start=pl.col("start_ns"), end=END_NS)[name].to_numpy() for name in ("start", "end"))
+    start, end = bounds(steps)
     waits = view.host_spans("input")
+    # ops of a worker without a device are its work
+    on_host = view.once(running) - view.host_spans("collective") if view.device is None else EMPTY
     number, first, called = _first_kernels(view, start, end)
     return steps.select("step", "start_ns", "dur_ns", "host_start_ns").with_columns(
         used=pl.col("step").is_in(view.steps["step"].implode()),
         work_ns=pl.Series(work.within(start, end)),
-        ops_ns=pl.Series(_ops(view).within(start, end)),
+        ops_ns=pl.Series(on_host.within(start, end)),
         input_ns=pl.Series((waits | view.busy).within(start, end) - view.busy.within(start, end)),
         kernels=pl.Series(number),
         first_ns=first,
@@ -129,11 +131,6 @@ def _peer_waits(view: DeviceView) -> Intervals:
     since = np.maximum(idle, called)
     waited = (since < done - _EVENT_NS) & (resumes - done <= _EVENT_NS)
     return Intervals.of(since[waited], resumes[waited])
-
-
-def _ops(view: DeviceView) -> Intervals:
-    """When ops of a worker without a device run, and no collective does: they are its work."""
-    return view.once(running) - view.host_spans("collective") if view.device is None else EMPTY
 
 
 def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.Series, pl.Series]:

@@ -214,7 +214,7 @@ _EXPERTS: Final = r"(?i)notify|dispatch|combine|device_sync|moe_?all_?to_?all"
 
 def _room_ms(view: DeviceView) -> float:
     free = view.once(computation) - spans(view.once(device_collectives))
-    return view.per_step_ms(float(free.within(view.starts, view.ends).sum()))
+    return view.per_step_ms(view.used_ns(free))
 
 
 def _longest_exposed(view: DeviceView) -> str | None:

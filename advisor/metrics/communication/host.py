@@ -144,12 +144,8 @@ def _shortest(view: DeviceView) -> pl.DataFrame:
 
 def _moving_ns(view: DeviceView) -> int:
     """What the network takes at most, whoever is late."""
-    exposed_ns = int(view.once(_exposed).within(view.starts, view.ends).sum())
+    exposed_ns = view.used_ns(view.once(_exposed))
     return min(exposed_ns, int(view.once(_shortest)["dur_ns"].sum()) * view.steps.height)
-
-
-def _short_reductions(view: DeviceView) -> int:
-    return view.once(_shortest).filter(matches(REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS).height
 
 
 def _most_ms(job: Job, position: int) -> float | None:
@@ -225,7 +221,10 @@ measure("host_transfer_exposed_share", lambda view: view.once(_moving_ns) / view
     "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
     "host_transfer_exposed_ms / step_mean_ms",
 )
-measure("short_host_reductions_per_step", _short_reductions).says(
+measure(
+    "short_host_reductions_per_step",
+    lambda view: view.once(_shortest).filter(matches(REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS).height,
+).says(
     "Reductions per step on the host that move few bytes.",
     "places of a step whose shortest all_reduce or reduce_scatter takes less than 1 ms",
     "1-3 GB/s with Gloo: 1 ms is enough for 1 to 3 MB",

@@ -74,10 +74,6 @@ def _saved(job: Job) -> pl.DataFrame:
     return calls.with_columns(longer_ns=longer_ns, saved_ns=pl.min_horizontal(longer_ns, "exposed_ns"))
 
 
-def _least_ms(job: Job) -> float:
-    return gain_ms(job, _saved(job))
-
-
 def _most_ms(job: Job) -> float:
     """Also of transfers that kernels hide: those that are queued after one wait for it."""
     queued = _saved(job).group_by("rank", "step").agg(pl.sum("longer_ns"))
@@ -107,7 +103,7 @@ measure("slow_place_ratio", lambda job: max(1.0, job.once(_slow).groups["ratio"]
 measure("slow_place_groups", lambda job: job.once(_slow).groups.height, unit="count").says(
     "Groups of ranks whose transfers are slow there.", "those that slow_place counts"
 )
-measure("slow_place_least_ms", _least_ms).says(
+measure("slow_place_least_ms", lambda job: gain_ms(job, _saved(job))).says(
     "What the job's step would get shorter by at least if transfers there took as long as elsewhere.",
     "of min(exposed, transfer x (1 - 1 / its group's ratio)), call by call: in every step the longest own_step of all"
     " ranks, less the longest that is left",

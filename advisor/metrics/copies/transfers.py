@@ -9,6 +9,7 @@ from advisor.analysis.device.links import (
     EFFICIENCY,
     LARGE_BYTES,
     at_link,
+    bytes_per_step,
     is_once,
     page_moves,
     paging,
@@ -17,7 +18,7 @@ from advisor.analysis.device.links import (
 )
 from advisor.analysis.device.places import as_places, device_places
 from advisor.analysis.device.unknowns import undirected_copies
-from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -34,23 +35,18 @@ def _pageable(view: DeviceView) -> pl.DataFrame:
     return view.once(_copies).filter((pl.col("source_memory") == "pageable") | (pl.col("target_memory") == "pageable"))
 
 
+def _exposed(view: DeviceView, copies: pl.DataFrame) -> Intervals:
+    """When these copies run and no kernel or collective does."""
+    return spans(copies) - view.device_spans("kernel", "collective")
+
+
 def _exposed_ns(view: DeviceView) -> int:
-    return (spans(view.once(_pageable)) - view.device_spans("kernel", "collective")).total
-
-
-def _bytes(view: DeviceView) -> float | Missing:
-    sizes = view.once(_pageable)["bytes"]
-    return Missing("no_copy_sizes") if sizes.null_count() else float(sizes.sum())
-
-
-def _bytes_per_step(view: DeviceView) -> Value:
-    total = _bytes(view)
-    return total if isinstance(total, Missing) else total / view.steps.height
+    return _exposed(view, view.once(_pageable)).total
 
 
 def _gbs(view: DeviceView) -> Value:
-    total = _bytes(view)
-    return total if isinstance(total, Missing) else total / max(1, int(view.once(_pageable)["dur_ns"].sum()))
+    size, took_ns = bytes_per_step(view, view.once(_pageable)), int(view.once(_pageable)["dur_ns"].sum())
+    return size if isinstance(size, Missing) else size * view.steps.height / max(1, took_ns)
 
 
 def _pageable_at_link(view: DeviceView) -> pl.DataFrame | Missing:
@@ -127,7 +123,7 @@ measure(
     "Part of the step in which a copy from or to pageable host memory runs.",
     "union of those copies inside the steps / step time",
 )
-measure("pageable_copy_bytes_per_step", _bytes_per_step).says(
+measure("pageable_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_pageable))).says(
     "Bytes per step copied from or to pageable host memory.", "sum of the bytes of those copies / steps"
 )
 measure("pageable_copy_gbs", _gbs, unit="number").says(
@@ -161,7 +157,7 @@ measure("pageable_round_trip_part", _round_trip_part).says(
 )
 measure(
     "returning_copy_ms",
-    lambda view: view.per_step_ms((spans(view.once(_returning)) - view.device_spans("kernel", "collective")).total),
+    lambda view: view.per_step_ms(_exposed(view, view.once(_returning)).total),
     where=device_places(_returning),
 ).says(
     "Time per step in which arrays move to the device and back, and no kernel or collective hides it.",
@@ -194,15 +190,6 @@ def _ahead(view: DeviceView) -> pl.DataFrame:
         pl.col("source_memory").eq("pageable").not_().fill_null(value=True),
         pl.col("bytes") >= LARGE_BYTES,
     )
-
-
-def _exposed(view: DeviceView, copies: pl.DataFrame) -> Intervals:
-    """When these copies run and no kernel or collective does."""
-    return spans(copies) - view.device_spans("kernel", "collective")
-
-
-def _computing(view: DeviceView) -> pl.DataFrame:
-    return view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
 
 
 def _bare_ns(view: DeviceView) -> int:
@@ -255,7 +242,7 @@ def _gains(view: DeviceView) -> Interval:
     unplaced_ns = _exposed(view, copies.filter(pl.col("launch").is_null())).total
     # parameters that stay on the device need no kernel to hide behind
     needless_ns = _exposed(view, _of_parameters(view)).total
-    hiding_ns = (spans(_computing(view)) - spans(copies)).total
+    hiding_ns = (view.device_spans("kernel", "collective") - spans(copies)).total
     change = overlapped(copies, (_EXPOSED_PART, 0.0)).beyond(unplaced_ns)
     return saved(view, change.at_most(min(exposed_ns, needless_ns + hiding_ns)))
 
@@ -271,7 +258,7 @@ of_pinned("exposed_copy_ms", lambda view: view.per_step_ms(view.once(_bare_ns)))
     "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
     "that time / steps",
 )
-of_pinned("exposed_copy_bytes_per_step", lambda view: float(view.once(_ahead)["bytes"].sum()) / view.steps.height).says(
+of_pinned("exposed_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_ahead))).says(
     "Bytes per step of the copies to the device that nothing else hides.", "sum of their bytes / steps"
 )
 of_pinned("exposed_copy_same_stream_share", lambda view: _part_of_copies(view, _queued(view))).says(
@@ -303,9 +290,8 @@ def _faulting(view: DeviceView) -> Intervals:
 def _waiting(view: DeviceView) -> pl.DataFrame:
     """The kernels that pages move for, most time first."""
     kernels = view.used_ops.filter(pl.col("kind") == "kernel")
-    begins = kernels["start_ns"].to_numpy()
-    waits = view.once(_faulting).within(begins, begins + kernels["dur_ns"].to_numpy())
-    return kernels.with_columns(wait_ns=pl.Series(waits)).filter(pl.col("wait_ns") > 0).sort("wait_ns", descending=True)
+    waits = kernels.with_columns(wait_ns=spent_ns(kernels, view.once(_faulting)))
+    return waits.filter(pl.col("wait_ns") > 0).sort("wait_ns", descending=True)
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -342,7 +328,7 @@ of_pages(
     "Part of the step in which kernels run while pages of managed memory move to the device for them.",
     "union of migrations to the device within kernels, with the time of up to 0.5 ms between two of them / step time",
 )
-of_pages("paged_bytes_per_step", lambda view: int(view.once(page_moves)["bytes"].sum()) / view.steps.height).says(
+of_pages("paged_bytes_per_step", lambda view: bytes_per_step(view, view.once(page_moves))).says(
     "Bytes of managed memory per step that move to the device.", "sum of the bytes of migrations to the device / steps"
 )
 of_pages("page_moves_per_step", lambda view: view.once(page_moves).height / view.steps.height).says(
@@ -355,7 +341,7 @@ of_pages(
     "Part of the step in which the host waits for pages of managed memory that it reads, and no kernel runs.",
     "union of migrations to the host without kernels, and of idle time of up to {pages_apart} between two / step time",
 )
-of_pages("fetched_bytes_per_step", lambda view: int(view.once(_fetched)["bytes"].sum()) / view.steps.height).says(
+of_pages("fetched_bytes_per_step", lambda view: bytes_per_step(view, view.once(_fetched))).says(
     "Bytes of managed memory per step that move to the host.", "sum of the bytes of migrations to the host / steps"
 )
 of_pages("fetches_per_step", lambda view: view.once(_fetched).height / view.steps.height).says(

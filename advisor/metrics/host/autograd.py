@@ -49,7 +49,7 @@ def _graph(view: DeviceView) -> _Graph:
         passes, ops = view.once(_unused_forwards)
         return _Graph(ops, passes, without_work(view, passes))
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
-    waits = (view.host_spans("input") & Intervals.of(view.starts, view.ends)).total
+    waits = (view.host_spans("input") & view.windows).total
     products = view.used_like(PRODUCTS, "op")
     large = spans(products.filter(pl.col("dur_ns") > _LARGE_NS)).total
     most = view.total_ns - waits - large if view.device is None else view.once(launch_gaps).total

@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import BACKWARD, between_ops, own_ns, step_ops
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.kernels import kernels
+from advisor.analysis.device.kernels import kernels, kernels_ns
 from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
@@ -65,7 +65,7 @@ def _waiting(view: DeviceView) -> Intervals:
 
 def _joined(view: DeviceView) -> Change:
     """With half of the work, at least, gone that the device waits for."""
-    idle_ns = int(_waiting(view).within(view.starts, view.ends).sum())
+    idle_ns = view.used_ns(_waiting(view))
     return without(host=view.once(_between) if idle_ns else EMPTY, rest=(_REST, 0.0), bound_ns=idle_ns)
 
 
@@ -132,8 +132,7 @@ def _most_often(view: DeviceView) -> str:
 
 
 def _compiled_share(view: DeviceView) -> float:
-    rows, dur = view.once(kernels), pl.col("dur_ns")
-    return float(rows.select(dur.filter(pl.col("hlo_module").is_not_null()).sum() / dur.sum()).item())
+    return int(view.once(kernels).drop_nulls("hlo_module")["dur_ns"].sum()) / view.once(kernels_ns)
 
 
 of_programs = of_devices(
@@ -165,7 +164,7 @@ of_kernels = of_devices(
     needs=("device_ops",),
     unknown=lacking(
         xla_frameworks_only=lambda view: view.process.get("framework") not in XLA_FRAMEWORKS,
-        nothing_to_compute_from=lambda view: not view.once(kernels)["dur_ns"].sum(),
+        nothing_to_compute_from=lambda view: not view.once(kernels_ns),
     ),
 )
 of_kernels("xla_share", _compiled_share).says(

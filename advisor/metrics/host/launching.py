@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
-from advisor.analysis.device.links import at_fastest_rate, at_link, unhidden_ns
+from advisor.analysis.device.links import at_fastest_rate, at_link, bytes_per_step, unhidden_ns
 from advisor.analysis.device.places import as_places, device_places, ops_around
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Value, of_devices
+from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
@@ -160,7 +160,7 @@ def _memset_cost(view: DeviceView) -> Intervals:
 
 def _returning(view: DeviceView, ops: pl.DataFrame, cost: Intervals, hidden: pl.DataFrame | None = None) -> Change:
     """Those calls return at once, and kernels hide these of the ops; no more is saved than the calls cost."""
-    cost_ns = float(cost.within(view.starts, view.ends).sum())
+    cost_ns = view.used_ns(cost)
     return without(calls=ops["launch"], ops=hidden, bound_ns=cost_ns).at_most(cost_ns)
 
 
@@ -184,11 +184,6 @@ def _unblocked(view: DeviceView) -> Interval:
     return Interval(min(both.most_ms, max(_READ_PART * both.least_ms, pinned_ms)), both.most_ms)
 
 
-def _bytes_per_step(view: DeviceView) -> Value:
-    sizes = view.once(_copies)["bytes"]
-    return Missing("no_copy_sizes") if sizes.null_count() else float(sizes.sum()) / view.steps.height
-
-
 def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> str:
     name = pl.concat_str("called", pl.lit(", "), pl.col("name").cast(pl.String))
     return longest_in_words(view, ops.select(name=name, ns="dur_ns"), "; ")
@@ -209,7 +204,7 @@ of_copies("sync_copy_cost_share", lambda view: view.share(view.once(_copy_cost))
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
 )
-of_copies("sync_copy_bytes_per_step", _bytes_per_step).says(
+of_copies("sync_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_copies))).says(
     "Bytes per step that copies that block their thread move.", "sum / steps"
 )
 of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies)), unit="text").says(

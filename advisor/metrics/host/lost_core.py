@@ -4,15 +4,14 @@ Steps that launch the same ops in the same order are laid over each other, launc
 median of all, while the device idles, has no cause in the work: a cause in it comes back at its place.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, bounds, host_bounds
 from advisor.metrics.metric import of_devices
-from advisor.model.arrays import Ints
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
@@ -20,64 +19,48 @@ _FEWEST_STEPS: Final = 4
 _OTHER_CAUSES: Final = ("compile", "start_up", "gc", "allocator", "collective")
 
 
-class Losses(NamedTuple):
-    """One row per loss: from when until when, in which step, before which launch of it, and its length in ns."""
-
-    start: Ints
-    end: Ints
-    step: Ints
-    place: Ints
-    length: Ints
+_COLUMNS: Final = ("start_ns", "dur_ns", "step", "place", "lost_ms")
 
 
-_NOTHING: Final = Losses(*(np.empty(0, np.int64) for _ in range(5)))
+def _losses(view: DeviceView) -> pl.DataFrame | Missing:
+    """Those of over 1 ms, with the launch of the step that each is before (`place`), and what it adds to the mean step.
 
-
-def _losses(view: DeviceView) -> Losses | None:
-    """Those of over 1 ms; None where fewer than four steps, or not all of them, launch the same."""
-    steps = view.complete
-    begin, until = steps["host_start_ns"].to_numpy(), (steps["host_start_ns"] + steps["host_dur_ns"]).to_numpy()
+    Missing where fewer than four steps, or not all of them, launch the same.
+    """
+    begin, until = host_bounds(view.complete)
     ops = view.ops.select("name", id="launch").drop_nulls("id").unique("id", keep="first", maintain_order=True)
     calls = view.host.select("id", "start_ns", "dur_ns").join(ops, on="id").sort("start_ns")
-    start, returned = calls["start_ns"].to_numpy(), (calls["start_ns"] + calls["dur_ns"]).to_numpy()
+    start, returned = bounds(calls)
     step = np.searchsorted(begin, start, side="right") - 1
     rows = [np.flatnonzero((step == number) & (start < end)) for number, end in enumerate(until)]
     names = [calls["name"].gather(of_step).to_list() for of_step in rows]
     if len(rows) < _FEWEST_STEPS or not names[0] or any(of_step != names[0] for of_step in names):
-        return None
+        return Missing("steps_launch_differently")
     end = returned[np.array(rows)]
     before = np.column_stack((np.maximum(begin, np.concatenate((begin[:1], end[:-1, -1]))), end[:, :-1]))
     known = view.busy | view.host_spans(*_OTHER_CAUSES)
     idle = end - before - known.within(before.ravel(), end.ravel()).reshape(end.shape)
     beyond = idle - np.rint(np.median(idle, axis=0)).astype(np.int64)
     of, place = np.nonzero(beyond > LAUNCH_GAP_NS)
-    return Losses(before[of, place], end[of, place], of, place, beyond[of, place])
+    columns = before[of, place], (end - before)[of, place], of, place, beyond[of, place] / 1e6 / len(rows)
+    return pl.DataFrame(dict(zip(_COLUMNS, columns, strict=True)))
 
 
-def _unknown(view: DeviceView) -> Missing | None:
-    return Missing("steps_launch_differently") if view.once(_losses) is None else None
-
-
-def _known(view: DeviceView) -> Losses:
+def _places(view: DeviceView) -> pl.DataFrame:
     losses = view.once(_losses)
-    return _NOTHING if losses is None else losses
+    return pl.DataFrame(schema=_COLUMNS) if isinstance(losses, Missing) else losses
 
 
-def _stretches(view: DeviceView) -> pl.DataFrame:
-    losses = _known(view)
-    return pl.DataFrame({"start_ns": losses.start, "dur_ns": losses.end - losses.start})
+def _most_at_one_place(losses: pl.DataFrame) -> float:
+    of_places = losses.group_by("place").agg(pl.sum("lost_ms"))["lost_ms"].to_numpy()
+    return float(of_places.max() / of_places.sum()) if len(of_places) else 0.0
 
 
-def _most_at_one_place(view: DeviceView) -> float:
-    losses = _known(view)
-    return float(np.bincount(losses.place, losses.length).max(initial=0) / max(1, losses.length.sum()))
-
-
-measure = of_devices(__name__, needs=("device_ops", "device_ops.launch", "host_ops"), unknown=_unknown)
+measure = of_devices(__name__, needs=("device_ops", "device_ops.launch", "host_ops")).parts_of(_losses)
 measure(
     "core_lost_ms",
-    lambda view: float(_known(view).length.sum()) / view.complete.height / 1e6,
-    where=as_places(_stretches, "host_ops", name=pl.lit("the host stops")),
+    lambda losses: float(losses["lost_ms"].sum()),
+    where=as_places(_places, "host_ops", name=pl.lit("the host stops")),
 ).says(
     "Time per step in which the device idles where it does not in other steps, though the host makes the same calls.",
     "of steps that launch the same ops in the same order: the time between the returns of two launches in which the "
@@ -86,11 +69,11 @@ measure(
     "own simulated jobs whose host loses its core at random: 0.98 to 1.02 of what that costs; at most 0.7 % of the "
     "step in public recordings of 20 jobs, but for one with 2.3 %, and one whose first step alone stops",
 )
-measure("core_lost_places", lambda view: len(np.unique(_known(view).place)), unit="count").says(
+measure("core_lost_places", lambda losses: losses["place"].n_unique(), unit="count").says(
     "Before how many launches of the step the host stops so.",
     "number of different launches that core_lost_ms is before",
 )
-measure("core_lost_steps", lambda view: len(np.unique(_known(view).step)), unit="count").says(
+measure("core_lost_steps", lambda losses: losses["step"].n_unique(), unit="count").says(
     "In how many steps the host stops so.", "number of steps with time in core_lost_ms"
 )
 measure("core_lost_top_part", _most_at_one_place).says(

@@ -61,7 +61,7 @@ def _file_share(view: DeviceView) -> float:
 
 def _blocking_calls(view: DeviceView) -> str:
     calls = view.once(_blocked)
-    waited = calls.with_columns(spent_ns(calls, view.once(_waiting_for_input) & Intervals.of(view.starts, view.ends)))
+    waited = calls.with_columns(spent_ns(calls, view.once(_waiting_for_input) & view.windows))
     return longest_in_words(view, waited.filter(pl.col("ns") > 0))
 
 
@@ -116,7 +116,7 @@ def _idle(view: DeviceView) -> Intervals:
 def _absences(view: DeviceView) -> pl.DataFrame:
     """Those of used steps, with the `place` that a report names; none where it is unknown what they wait for."""
     away = view.once(_starved)
-    used = away.filter(spent_ns(away, Intervals.of(view.starts, view.ends)) > 0)
+    used = away.filter(spent_ns(away, view.windows) > 0)
     moved = pl.when(pl.col("cpu") != pl.col("next_cpu")).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
     where = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
     rows = used.with_columns(place=pl.concat_str(where, moved))
@@ -125,11 +125,11 @@ def _absences(view: DeviceView) -> pl.DataFrame:
 
 def _migrations(view: DeviceView) -> int:
     moved = view.once(_starved).filter(pl.col("cpu") != pl.col("next_cpu"))
-    return int(inside(Intervals.of(view.starts, view.ends), moved).sum())
+    return int(inside(view.windows, moved).sum())
 
 
 def _scheduled(view: DeviceView) -> Change:
-    idle_ns = float(view.once(_idle).within(view.starts, view.ends).sum())
+    idle_ns = view.used_ns(view.once(_idle))
     away = spans(view.once(_starved)) if idle_ns else EMPTY
     return without(host=away, rest=(_STILL_STARVED, 0.0), bound_ns=idle_ns)
 

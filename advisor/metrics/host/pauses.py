@@ -153,7 +153,7 @@ of_open = of_devices(__name__)
 def _open(view: DeviceView) -> Intervals:
     if view.device is None:
         known = view.once(running) | view.host_spans("collective", *_WAITS) | spans(view.once(callbacks))
-        return Intervals.of(view.starts, view.ends) - known
+        return view.windows - known
     if not view.once(unknown_idle):
         return EMPTY
     idle = view.once(gaps)

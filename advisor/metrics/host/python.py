@@ -38,6 +38,7 @@ from advisor.whatif import saved, without
 _PYTHON_REST: Final = 0.25
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
+_APART: Final = ("input", "compile", "collective")  # what other rules judge
 
 
 def _work(view: DeviceView) -> Intervals:
@@ -45,13 +46,12 @@ def _work(view: DeviceView) -> Intervals:
 
 
 class _Python(NamedTuple):
-    """When Python sets the pace; the parts of the step and of the wait for the host that are so; what that costs."""
+    """When Python sets the pace; the parts of the step and of the wait for the host that are so; what is saved."""
 
     when: Intervals
     share: float
     part: float
-    least_ms: float
-    most_ms: float
+    saved_ms: tuple[float, float]
     silent_share: float = 0.0
 
 
@@ -82,7 +82,7 @@ def _python_with_device(view: DeviceView) -> _Python:
     python = idle - spans(view.host_like(JIT_CALL))  # JAX's calls of programs dispatch them
     moved = without(host=view.once(python_work) if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
     gains_ms = saved(view, moved.surely((1 - _PYTHON_REST) * python.total / max(1, idle.total)))
-    return _Python(python, python.total / view.total_ns, python.total / max(1, waiting.total), *gains_ms)
+    return _Python(python, python.total / view.total_ns, python.total / max(1, waiting.total), gains_ms)
 
 
 def _shows_dispatch(view: DeviceView) -> bool:
@@ -103,8 +103,7 @@ def _python_alone(view: DeviceView) -> _Python:
         work.between - work.silent,
         share,
         1.0 if is_loop else share,
-        view.per_step_ms(least),
-        view.per_step_ms(most + silent_ns(view, work)),
+        (view.per_step_ms(least), view.per_step_ms(most + silent_ns(view, work))),
         max(0, work.silent.total - work.pauses) / view.total_ns,
     )
 
@@ -124,7 +123,7 @@ def _gains_alone(view: DeviceView, work: PythonTime) -> tuple[float, float]:
 def _looped_ns(view: DeviceView) -> float:
     """What all calls but one of a function take: dispatch, Python, waits for the result, and half of small ops."""
     ops = view.once(step_ops).select("id", "parent", "start_ns", "dur_ns").collect()
-    apart = view.host_spans("input", "compile", "collective")
+    apart = view.host_spans(*_APART)
     large = spans(ops.filter(own_ns(ops) >= SMALL_NS)) | apart
     work = ((view.share(large) or 0.0) + (view.share(spans(ops) | apart) or 0.0)) / 2
     return (1 - 1 / repetitions(view)) * (1 - work) * view.total_ns
@@ -151,8 +150,9 @@ def _unrecorded_part(view: DeviceView) -> float:
 
 
 measure = of_devices(__name__, unknown=_unknown)
-measure(
-    "python_bound_share", lambda view: view.once(_python).share, where=stretches(_work, "Python between framework ops")
+of_python = measure.parts_of(_python)
+of_python(
+    "python_bound_share", lambda python: python.share, where=stretches(_work, "Python between framework ops")
 ).says(
     "Part of the step in which Python sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
@@ -163,17 +163,12 @@ measure(
     "unknown without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
     "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
 )
-measure("python_bound_part", lambda view: view.once(_python).part).says(
+of_python("python_bound_part", lambda python: python.part).says(
     "How much of the wait for the host Python accounts for.",
     "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
     "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
 )
-measure("python_least_gain_ms", lambda view: view.once(_python).least_ms).says(
-    "Step time that moving Python's work out of the way saves at least."
-)
-measure("python_gain_ms", lambda view: view.once(_python).most_ms).says(
-    "Step time that moving Python's work out of the way saves at most."
-)
+measure.saving("python", lambda view: view.once(_python).saved_ms).says("moving Python's work out of the way")
 measure("python_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
     "What Python ran while it set the pace, as far as it was recorded.",
     "the three ranges with the most time of their own then, and the time in which none was open",
@@ -182,7 +177,7 @@ measure("python_unrecorded_part", _unrecorded_part).says(
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
     "time of it in which no range was open / that time; 0 without any",
 )
-measure("python_silent_share", lambda view: view.once(_python).silent_share).says(
+of_python("python_silent_share", lambda python: python.silent_share).says(
     "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",
     "stretches of over {dispatch} outside of framework ops, input, compilation and collectives in which nothing was "
     "recorded or a thread waits, loops over small ops aside / step time; 0 with a device",
@@ -197,7 +192,7 @@ def _ops_and_rest(view: DeviceView) -> tuple[float, float]:
     """The parts of the step that a saving on a CPU comes out of; 0 with a device."""
     if view.device is not None:
         return 0.0, 0.0
-    apart = view.host_spans("input", "compile", "collective") | spans(view.once(callbacks))
+    apart = view.host_spans(*_APART) | spans(view.once(callbacks))
     busy = 1 - (view.share(apart) or 0.0)
     is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work
     works = busy * (1 - (0.0 if is_timed else delayed_part(view, "run_delay_ms")))
@@ -229,15 +224,9 @@ of_work("host_work_share", lambda view: view.once(_ops_and_rest)[1]).says(
 of_callbacks = of_devices(__name__)
 
 
-def _callbacks(view: DeviceView) -> pl.DataFrame:
-    """None with a device."""
-    calls = view.once(callbacks)
-    return calls if view.device is None else calls.clear()
-
-
 of_callbacks(
     "callback_share",
-    lambda view: view.share(spans(view.once(_callbacks)) - view.host_spans("input", "compile", "collective")),
+    lambda view: view.share(spans(view.once(callbacks)) - view.host_spans(*_APART)) if view.device is None else 0.0,
     where=places(callbacks),
 ).says(
     "Part of the step in which compiled code calls Python, on a worker without a device.",

@@ -10,7 +10,7 @@ from advisor.analysis.device.iterators import batches_of_epochs, lasting, reques
 from advisor.analysis.device.loading_stages import own_part
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.restarts import Restarts, restarts
-from advisor.analysis.device.view import DeviceView, spans, spent_ns, started_in
+from advisor.analysis.device.view import DeviceView, bounds, spans, spent_ns, started_in
 from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import of_devices
 from advisor.model.arrays import Ints
@@ -46,10 +46,6 @@ def _iterators(requests: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _median_batches(view: DeviceView) -> float:
-    return _iterators(view.once(short_requests))["batches"].median() or 0.0  # type: ignore[return-value]
-
-
 def _part(view: DeviceView, which: str) -> float:
     return view.once(_used)[which].mean() or 0.0  # type: ignore[return-value]
 
@@ -67,7 +63,10 @@ def _loaded(view: DeviceView, requests: pl.DataFrame) -> Change:
 measure("short_iterators", lambda view: view.once(_used).height, where=places(_asking), unit="count").says(
     "Iterators of few batches that the steps make of their data loaders.", "those that begin in a used step"
 )
-measure("short_iterator_batches", _median_batches).says(
+measure(
+    "short_iterator_batches",
+    lambda view: _iterators(view.once(short_requests)).select(pl.median("batches")).item() or 0.0,
+).says(
     "Batches that a short iterator of a data loader brings.",
     "median of the requests to each, without the one at its end; 0 without any",
 )
@@ -119,11 +118,7 @@ def _indexed(view: DeviceView) -> float:
     if view.once(own_part) >= _MOSTLY:
         return 0.0
     requests = view.once(_requests)
-    takes = started_in(
-        view.used_like(_TAKES, "op").drop("window").sort("start_ns"),
-        requests["start_ns"].to_numpy(),
-        (requests["start_ns"] + requests["dur_ns"]).to_numpy(),
-    )
+    takes = started_in(view.used_like(_TAKES, "op").drop("window").sort("start_ns"), *bounds(requests))
     apart = takes.select(pl.col("start_ns").diff().over("window"))["start_ns"].drop_nulls()
     samples = takes.height / max(1, requests.height)
     is_quick = samples >= _FEW_SAMPLES and float(np.median(apart.to_numpy())) <= SLOW_CALL_NS
@@ -193,9 +188,9 @@ def _extra_wait_ns(view: DeviceView) -> float:
 
 def _outlier_part(view: DeviceView) -> float:
     again = view.once(_restarts)
-    starts, length = (view.outliers[column].to_numpy() for column in ("start_ns", "dur_ns"))
-    beyond = (length - np.median(view.ends - view.starts)).clip(0).sum()
-    anew = (again.ending | again.starting | again.waiting).within(starts, starts + length).sum()
+    starts, ends = bounds(view.outliers)
+    beyond = (ends - starts - np.median(view.ends - view.starts)).clip(0).sum()
+    anew = (again.ending | again.starting | again.waiting).within(starts, ends).sum()
     return float(min(anew / beyond, 1)) if beyond else 0.0
 
 

@@ -22,7 +22,7 @@ from advisor.analysis.device.loading_stages import batch, cores, largest, limit,
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
-from advisor.analysis.device.view import DeviceView, spans, started_in
+from advisor.analysis.device.view import DeviceView, host_bounds, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
 from advisor.inputs.names.stacks import TRANSPORT
 from advisor.metrics.metric import of_devices
@@ -54,7 +54,7 @@ def _loading(view: DeviceView) -> pl.DataFrame:
 
 
 def _loaded(view: DeviceView) -> Intervals:
-    return spans(_loading(view)) & Intervals.of(view.starts, view.ends)
+    return spans(_loading(view)) & view.windows
 
 
 def _wait_share(view: DeviceView, ranges: pl.DataFrame) -> float:
@@ -91,8 +91,7 @@ def _epoch_part(view: DeviceView) -> float:
     The host's steps: it asks ahead of the device, which may see two requests in one of its steps, and none in the next.
     """
     requests = view.once(lasting_of_workers)
-    starts = view.steps["host_start_ns"].to_numpy()
-    ends = starts + view.steps["host_dur_ns"].to_numpy()
+    starts, ends = host_bounds(view.steps)
     begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests, (starts, ends))
     number = np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
     starts_epoch = number > np.median(number)

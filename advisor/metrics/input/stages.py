@@ -31,6 +31,8 @@ _LIMITS: Final = {
 _SOURCE: Final = "stacks and counts of `advisor record`; DS-Analyzer, arXiv 2007.06775: loading of each stage, measured"
 
 measure = of_devices(__name__, source=_SOURCE)
+of_batches = measure.parts_of(batch, without="")  # none was counted
+of_gains = measure.parts_of(batch, without=0.0)
 
 
 def _stage_fix(view: DeviceView) -> str:
@@ -40,10 +42,7 @@ def _stage_fix(view: DeviceView) -> str:
     return stage.fix if of and (stage := largest(of)) else ""
 
 
-def _stages(view: DeviceView) -> str:
-    of = view.once(batch)
-    if of is None:
-        return ""
+def _stages(of: Batch) -> str:
     every = sorted(parts(of), key=lambda part: -part[1])
     total = sum(length for _, length in every)
     names = ", ".join(f"{name} {ms(length)}" for name, length in [*of.names.items()][:_MOST_NAMES])
@@ -57,32 +56,29 @@ def _stages(view: DeviceView) -> str:
 
 def _limit_words(view: DeviceView) -> str:
     of = view.once(batch)
-    if of is None:
-        return ""
-    if (code := limit(of)) == "delay":
-        return f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
-    return _LIMITS.get(code, "")
+    if of and (code := limit(of)) != "delay":
+        return _LIMITS.get(code, "")
+    return (
+        f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
+        if of
+        else ""
+    )
 
 
-def _small_files(view: DeviceView) -> str:
-    of = view.once(batch)
-    if of is None or of.files < _FEWEST * of.samples or of.bytes / max(1, of.files) > _SMALL_BYTES:
+def _small_files(of: Batch) -> str:
+    if of.files < _FEWEST * of.samples or of.bytes / max(1, of.files) > _SMALL_BYTES:
         return ""
     return f"{of.files:,.0f} files of {bytes_(of.bytes / of.files)}"
 
 
-def _read_alone(view: DeviceView) -> str:
-    of = view.once(batch)
-    if of is None or not of.cold_ms or of.stages.get("read", 0.0) < _LITTLE * of.fetch_ms:
+def _read_alone(of: Batch) -> str:
+    if not of.cold_ms or of.stages.get("read", 0.0) < _LITTLE * of.fetch_ms:
         return ""
     rates = f"{bytes_(1e3 * of.file_bytes / of.cold_ms)}/s, {1e3 * of.files / of.cold_ms:,.0f} files/s"
     return f"{ms(of.cold_ms)} from the disk ({rates}) and {ms(of.warm_ms)} from memory"
 
 
-def _slow_samples(view: DeviceView) -> str:
-    of = view.once(batch)
-    if of is None:
-        return ""
+def _slow_samples(of: Batch) -> str:
     least_ms = max(_SLOW_MS, _SLOW * of.alone_ms / max(1, of.samples))
     return ", ".join(f"{index} ({ms(length)})" for index, length in of.slow if length >= least_ms)
 
@@ -107,12 +103,6 @@ def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.
     return ends[last], last
 
 
-def _pace_of(view: DeviceView, processes: int) -> float:
-    """From one batch to the next with so many processes; 0 where no batch was counted."""
-    of = view.once(batch)
-    return period_ms(of, processes, of.cpu_ms / cores(view))[0] if of else 0.0
-
-
 def _stage_gain_ms(view: DeviceView) -> float:
     of = view.once(batch)
     if of is None or not of.stages or largest(of) == stage_of(TRANSPORT):
@@ -124,9 +114,8 @@ def _stage_gain_ms(view: DeviceView) -> float:
     return max(0.0, min(shorter_ms * of.per_step, step_ms))
 
 
-def _alone_gain_ms(view: DeviceView) -> float:
-    of = view.once(batch)
-    return max(0.0, of.period_ms - _pace_of(view, 0)) * of.per_step if of and of.workers else 0.0
+def _alone_gain_ms(of: Batch) -> float:
+    return max(0.0, of.period_ms - period_ms(of, 0, 0.0)[0]) * of.per_step if of.workers else 0.0
 
 
 @tabulates("loading_pace")
@@ -154,12 +143,12 @@ def _journey(view: DeviceView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"stage": pl.String, "words": pl.String, "ms": pl.Float64}, orient="row")
 
 
-measure("loading_stages", _stages, unit="text").says(
+of_batches("loading_stages", _stages, unit="text").says(
     "What one batch takes, by stage, the longest first; empty where no batch was counted.",
     "mean time of the loader's fetch in a process that loads x each stage's part of the samples in it, by the calls in "
     "their stacks and `inputs/names/loading_stages.yaml`; and what processes run to hand it over",
 )
-measure("loading_limit", lambda v: limit(of) if (of := v.once(batch)) else "", unit="text").says(
+of_batches("loading_limit", limit, unit="text").says(
     "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
     "ready: workers keep a step waiting for under 5 %. transport: what one process receives, or what workers send / "
     "workers, is above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of the request "
@@ -182,7 +171,7 @@ measure("loading_once_part", lambda view: view.once(once)[1]).says(
     "samples with calls that have such an advice in `inputs/names/host_calls.yaml`, of the largest kind / all in which "
     "a batch is made",
 )
-measure("alone_gain_ms", _alone_gain_ms).says(
+of_gains("alone_gain_ms", _alone_gain_ms).says(
     "What a step gets shorter if the process of the steps loads its batches itself; 0 where it does, or it is unknown.",
     "(time from one batch to the next - time of the step without its request - fetch without waits for a core) x "
     "batches of a step",
@@ -193,20 +182,20 @@ measure("stage_gain_ms", _stage_gain_ms).says(
     "(time from one batch to the next by the measured stages - the same without that stage) x batches of a step, as in "
     "the table loading_pace; at most the step",
 )
-measure("small_files", _small_files, unit="text").says(
+of_batches("small_files", _small_files, unit="text").says(
     "How many files are opened for a batch, and their size, where these are under 1 MiB and one for each second sample "
     "or more; else empty.",
     "files that Python opens to read / batches; bytes read (`/proc/self/io`) / files",
     "a disk reads 1 MiB in the time of one seek",
 )
-measure("read_alone", _read_alone, unit="text").says(
+of_batches("read_alone", _read_alone, unit="text").says(
     "What the files of a batch take when nothing else reads them, from the disk and from memory; empty where reading "
     "is under 5 % of the loading.",
     "files of a batch x time / file of up to 64 that were opened, which `advisor record` reads again behind the steps: "
     "once after `posix_fadvise(DONTNEED)`, and once more",
     "storage that gives less in the job than alone is asked by too few at once; memory gives what a cache would",
 )
-measure("slow_samples", _slow_samples, unit="text").says(
+of_batches("slow_samples", _slow_samples, unit="text").says(
     "The samples that take longest, by their index; empty where none takes 50 ms and four times as long as the mean.",
     "time that the stacks stand for which were sampled one after another while the index was loaded: up to five",
 )

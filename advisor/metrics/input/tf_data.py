@@ -134,7 +134,7 @@ def _launches(view: DeviceView) -> pl.DataFrame:
 
 def _launching(view: DeviceView) -> Intervals:
     idle = spans(view.once(_launches)) - (view.busy | view.host_spans("input"))
-    return idle & Intervals.of(view.starts, view.ends)
+    return idle & view.windows
 
 
 def _contended(view: DeviceView) -> Intervals:

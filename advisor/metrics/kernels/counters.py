@@ -9,7 +9,6 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.ncu import Counters, base_name
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import largest_first, ms, percent
 
@@ -23,7 +22,7 @@ _COUNTERS: Final = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram
 def _samples(view: DeviceView) -> pl.DataFrame:
     """The counters per instant sampled in the used steps (0..1, null if not sampled); arithmetic, dram and busy."""
     at = view.gpu_samples["at_ns"].to_numpy()
-    windows = Intervals.of(view.starts, view.ends)
+    windows = view.windows
     inside = pl.Series(windows.within(at, at + 1) > 0, dtype=pl.Boolean)
     wide = (
         view.gpu_samples.filter(inside)
@@ -111,12 +110,8 @@ def _stall(of: Counters) -> str | None:
     return f"{str(of.stall).replace('_', ' ')} {percent(of.stalled)}" if is_stalled and of.stalled else None
 
 
-def _excess(of: Counters) -> str | None:
-    return f"{percent(of.excess)} in excess" if of.excess is not None and of.excess > _EXCESS else None
-
-
-def _conflicts(of: Counters) -> str | None:
-    return f"{percent(of.conflicts)} by conflicts" if of.conflicts is not None and of.conflicts > _EXCESS else None
+def _over_a_tenth(part: float | None, words: str) -> str | None:
+    return f"{percent(part)} {words}" if part is not None and part > _EXCESS else None
 
 
 def _occupancy(of: Counters) -> str | None:
@@ -143,10 +138,14 @@ _LIMITS: Final = {
         _stall,
     ),
     "uncoalesced": _Limit(
-        "that move more of global memory than their threads ask for", "over 10 % of the sectors in excess", _excess
+        "that move more of global memory than their threads ask for",
+        "over 10 % of the sectors in excess",
+        lambda of: _over_a_tenth(of.excess, "in excess"),
     ),
     "bank_conflict": _Limit(
-        "whose accesses of shared memory conflict", "over 10 % of the accesses by conflicts of banks", _conflicts
+        "whose accesses of shared memory conflict",
+        "over 10 % of the accesses by conflicts of banks",
+        lambda of: _over_a_tenth(of.conflicts, "by conflicts"),
     ),
     "occupancy_limit": _Limit(
         "whose launch allows few warps at once", "under 80 % of the multiprocessor's warps", _occupancy

@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from advisor.analysis.device.kernel_groups import attention_loops, independent, part, parts, with_words
-from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, kernels, longest
+from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, kernels, kernels_ns, longest
 from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import lacking, of_devices
@@ -209,18 +209,14 @@ def _links(view: DeviceView) -> pl.DataFrame:
     )
 
 
-def _all_ns(view: DeviceView) -> int:
-    return int(view.once(parts)["dur_ns"].sum())
-
-
 def _moving_share(view: DeviceView) -> float:
-    total = view.once(_all_ns)
+    total = view.once(kernels_ns)
     return int(view.once(_moving_kernels)["dur_ns"].sum()) / total if total else 0.0
 
 
 def _moving_words(view: DeviceView) -> str | None:
     times = view.once(_moving_kernels).group_by(pl.col("family").cast(pl.String).replace(_WORDS)).agg(pl.sum("dur_ns"))
-    return largest_first(times.rows(), lambda ns: percent(ns / view.once(_all_ns)), "{} {}") or None
+    return largest_first(times.rows(), lambda ns: percent(ns / view.once(kernels_ns)), "{} {}") or None
 
 
 def _pairs(view: DeviceView) -> str | None:
@@ -299,10 +295,6 @@ def _between_heads(view: DeviceView) -> Intervals:
     return view.once(attention_loops) - spans(view.once(_attention)) if view.device is None else EMPTY
 
 
-def _attending(view: DeviceView) -> Intervals:
-    return spans(view.once(_attention)) | view.once(_between_heads)
-
-
 def _fused(view: DeviceView) -> Change:
     """One kernel in place of the products; on a CPU nothing between them."""
     kernels = view.once(_attention)
@@ -310,7 +302,7 @@ def _fused(view: DeviceView) -> Change:
     slow, fast = (
         pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)
     )
-    between_ns = int(view.once(_between_heads).within(view.starts, view.ends).sum())
+    between_ns = view.used_ns(view.once(_between_heads))
     return faster(kernels, slow, fast).beyond(between_ns)
 
 
@@ -339,7 +331,11 @@ def _peak(view: DeviceView) -> pl.Expr:
 
 of_attention = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown_attention)
 
-of_attention.time("unfused_attention", _attending, where=longest(_attention)).says(
+of_attention.time(
+    "unfused_attention",
+    lambda view: spans(view.once(_attention)) | view.once(_between_heads),
+    where=longest(_attention),
+).says(
     "in which attention is computed product by product",
     "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
     "between four or more of them in a row: a loop over heads",

@@ -4,12 +4,11 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_groups import parts
+from advisor.analysis.device.kernel_groups import no_multiprocessors, parts
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.links import paging
-from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import of_devices
-from advisor.model.missing import Missing
+from advisor.analysis.device.view import DeviceView, spans, spent_ns
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.profile import matches
 from advisor.whatif import faster, saved
 
@@ -68,17 +67,14 @@ def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
     covered = [pl.DataFrame(schema={"row": pl.UInt32, "others": pl.Boolean})]
     for (stream,), of_stream in rows.group_by("stream") if running["stream"].n_unique() > 1 else ():
         others = spans(running.filter(pl.col("stream").ne_missing(stream)))
-        start, dur = of_stream["start_ns"].to_numpy(), of_stream["dur_ns"].to_numpy()
-        is_beside = pl.Series("others", 2 * others.within(start, start + dur) >= dur)
-        covered.append(of_stream.select("row").with_columns(is_beside))
+        covered.append(of_stream.select("row", others=2 * spent_ns(of_stream, others) >= of_stream["dur_ns"]))
     return rows.join(pl.concat(covered), on="row", how="left", maintain_order="left")["others"].fill_null(value=False)
 
 
 def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
     """Those of the program's own kernels that wait for no pages: the grids of libraries are the libraries'."""
     own = view.once(_few_blocks).filter(pl.col("library").is_null())
-    start, dur = own["start_ns"].to_numpy(), own["dur_ns"].to_numpy()
-    return own.filter(pl.Series(view.once(paging).within(start, start + dur) <= _PAGES * dur, dtype=pl.Boolean))
+    return own.filter(spent_ns(own, view.once(paging)) <= _PAGES * own["dur_ns"])
 
 
 def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
@@ -144,18 +140,13 @@ def _tail_gain_ms(view: DeviceView) -> float:
     return saved(view, faster(view.once(_tails), full, full)).most_ms
 
 
-def _unknown(view: DeviceView) -> Missing | None:
-    is_known = not view.once(parts).height or view.once(parts)["blocks_per_sm"].count()
-    return None if is_known else Missing("sm_count_unknown")
-
-
-def _unknown_waves(view: DeviceView) -> Missing | None:
-    is_known = view.chip is not None and view.chip.vendor == "NVIDIA" and view.chip.capability in _LIMITS
-    return _unknown(view) or (None if is_known else Missing("block_limit_unknown"))
-
-
-measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
-measure_waves = of_devices(__name__, needs=_NEEDS, unknown=_unknown_waves)
+no_limits = lacking(
+    block_limit_unknown=lambda view: (
+        not view.chip or view.chip.vendor != "NVIDIA" or view.chip.capability not in _LIMITS
+    )
+)
+measure = of_devices(__name__, needs=_NEEDS, unknown=no_multiprocessors)
+measure_waves = of_devices(__name__, needs=_NEEDS, unknown=lacking(no_multiprocessors, no_limits))
 
 measure(
     "few_blocks_lost_share",

@@ -1,14 +1,291 @@
-"""Histories: each concatenation copies all that the ones before it put together."""
+"""Histories, and windows that slide: each concatenation copies all that the ones before it put together."""
 
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
 import polars as pl
 
-from advisor.analysis.device.histories import CONCATENATION, history_copies, unseen_growth
 from advisor.analysis.device.kernels import kernels
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.op_work import is_shape, values_of
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
+
+CONCATENATION: Final = r"^aten::cat$"
+_BACKWARD: Final = r"CatBackward\d*$"
+_CONVOLUTION: Final = r"^aten::conv(?:olution|[123]d)$"
+_PRODUCT: Final = r"^aten::(?:linear|matmul)$"
+_LINEAR: Final = r"^aten::linear$"
+_EMBEDDING: Final = r"^aten::embedding$"
+_CONSTANT: Final = r"^aten::(?:fill|zero)_$"
+_RANDOM: Final = r"^aten::(?:normal|uniform|random|bernoulli)_$"
+_SLICE: Final = "aten::slice"
+_SLICE_OPTIONS: Final = 5  # the tensor, then dimension, start, end and step
+_SELECT: Final = "aten::select"
+_INNER: Final = ("aten::narrow", "aten::as_strided")  # they call slices, or are called by views
+_UNSEEN: Final = r"^\[\s*\[\s*\]"  # a list of no shapes: the profiler writes those of 30 tensors at most
+_REPEAT: Final = ("aten::expand", "aten::as_strided")  # a view that repeats one value: the op, and the one within it
+_CHANNELS: Final = 1  # the dimension of images and volumes that layers of convolutions may add to on purpose
+_IMAGE: Final = 4  # dimensions
+_PARTS: Final = 2  # what is kept of a window, and what is new
+_FEWEST: Final = 4  # lengths in a row that grow by the same: fewer may be so by chance
+_MOST_GROW: Final = 0.9  # of the changes, and of the calls: the others begin another history
+_MOST_READ: Final = 0.5  # of a window, between two calls
+_COLUMNS: Final = {"shapes": pl.String, "history": pl.String, "length": pl.Int64, "added": pl.Int64}
+
+_Shape: TypeAlias = tuple[int, ...]
+
+
+def history_copies(view: DeviceView) -> pl.DataFrame:
+    """The calls of the used steps that copy a history to add to it.
+
+    With the `length` of the history, what is `added` along it, and whether it `slides`: as much is dropped.
+    """
+    calls = _concatenations(view)
+    growing = _growing(view, calls)
+    groups = [growing, _sliding(view, calls.join(growing, on="id", how="anti"))]
+    used = view.used_like(CONCATENATION, "op").select("id")
+    columns = [*calls.columns, "length", "added", "slides"]
+    return pl.concat([part.select(columns) for part in groups]).join(used, on="id", how="semi").sort("start_ns")
+
+
+def _concatenations(view: DeviceView) -> pl.DataFrame:
+    """All of them, in steps and between, whose shapes are recorded and that autograd does not need."""
+    needed = view.host_like(_BACKWARD)["sequence"].drop_nulls()
+    calls = view.host_like(CONCATENATION, "op").filter(
+        ~pl.col("sequence").is_in(needed.implode()).fill_null(value=False)
+    )
+    return calls.with_columns(pl.col("shapes").cast(pl.String)).drop_nulls("shapes").sort("start_ns")
+
+
+class _Joined(NamedTuple):
+    """Tensors that differ in one dimension, and what becomes of them."""
+
+    dimension: int
+    parts: tuple[_Shape, ...]
+
+    @property
+    def result(self) -> _Shape:
+        result = [*self.parts[0]]
+        result[self.dimension] = sum(part[self.dimension] for part in self.parts)
+        return tuple(result)
+
+    @property
+    def added(self) -> int:
+        """What is not of the longest."""
+        return self.result[self.dimension] - max(part[self.dimension] for part in self.parts)
+
+
+def _joined(shapes: str) -> _Joined | None:
+    """The tensors of a call; None where they do not differ, or none is larger than the others together."""
+    tensors = [tuple(shape) for shape in _tensors(shapes)]
+    if len({len(tensor) for tensor in tensors}) != 1:
+        return None
+    differs = np.flatnonzero((np.array(tensors) != np.array(tensors[0])).any(axis=0))
+    if len(differs) != 1:
+        return None
+    joined = _Joined(int(differs[0]), tuple(tensors))
+    return joined if 0 < 2 * joined.added < joined.result[joined.dimension] else None
+
+
+def _tensors(shapes: str) -> list[list[int]]:
+    """The shapes of a list of tensors; empty where they were cut off."""
+    inputs = values_of(shapes)
+    tensors = inputs[0] if isinstance(inputs, list) and inputs else None
+    return tensors if isinstance(tensors, list) and all(map(is_shape, tensors)) else []
+
+
+def _growing(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls whose first tensor is what the one before made, as far as shapes and what else runs can show."""
+    joins = {shapes: joined for shapes in calls["shapes"].unique() if (joined := _joined(shapes))}
+    rows = [(shapes, *_as_history(joined)) for shapes, joined in joins.items() if _is_appended(joined)]
+    calls = calls.join(pl.DataFrame(rows, schema=_COLUMNS, orient="row"), on="shapes", maintain_order="left")
+    lengths = calls.group_by("history", maintain_order=True).agg("length", pl.first("added"))
+    growing = [name for name, length, added in lengths.rows() if _grows(length, added)]
+    calls = calls.filter(pl.col("history").is_in(growing)).with_columns(slides=pl.lit(value=False))
+    if not calls.height:  # the rest looks at all ops
+        return calls
+    others = _features(view, joins) | _new_tensors(view, joins)
+    is_other = pl.col("shapes").is_in(others) | pl.col("id").is_in(_after_repeats(view).implode())
+    return calls.filter((~is_other).mean().over("history") >= _MOST_GROW)
+
+
+def _is_appended(joined: _Joined) -> bool:
+    """Whether the first is the longest; what is put before others, such as a token of the class, is of a model."""
+    lengths = [part[joined.dimension] for part in joined.parts]
+    return lengths[0] == max(lengths)
+
+
+def _as_history(joined: _Joined) -> tuple[str, int, int]:
+    """The other dimensions and what is added, in which calls for one history agree; the length; what is added."""
+    others = [*joined.result]
+    others[joined.dimension] = -1
+    return f"{others} + {joined.added}", joined.result[joined.dimension] - joined.added, joined.added
+
+
+def _grows(lengths: Sequence[int], added: int) -> bool:
+    """Whether nearly each next length is the one before with what was added, in equally many calls of each.
+
+    Layers share a length. Batches sorted by length have some of each.
+    """
+    starts = np.flatnonzero(np.diff(lengths, prepend=-1))
+    changes, calls = np.diff(np.array(lengths)[starts]), np.diff(starts)[1:]
+    return (
+        len(changes) >= _FEWEST - 1
+        and float((changes == added).mean()) >= _MOST_GROW
+        and float((calls == np.median(calls)).mean()) >= _MOST_GROW
+    )
+
+
+def _features(view: DeviceView, joins: dict[str, _Joined]) -> set[str]:
+    """Calls that add to the inputs of a layer: no history has weights for each length."""
+    of_products = {(len(shape) - 1, shape) for (shape,) in _inputs(view, _PRODUCT, 1)}
+    of_convolutions = {(_CHANNELS, shape) for (shape,) in _inputs(view, _CONVOLUTION, 1)}
+    read, has_images = of_products | of_convolutions, view.host_like(_CONVOLUTION, "op").height > 0
+    return {
+        shapes
+        for shapes, joined in joins.items()
+        if (joined.dimension, joined.result) in read
+        or (has_images and len(joined.result) >= _IMAGE and joined.dimension == _CHANNELS)
+    }
+
+
+def _new_tensors(view: DeviceView, joins: dict[str, _Joined]) -> set[str]:
+    """Calls whose first tensor some op fills, cuts, makes of others or brings from the host, or that add a constant."""
+    constants, outputs = ({shape for (shape,) in _inputs(view, pattern, 1)} for pattern in (_CONSTANT, _RANDOM))
+    outputs |= constants | _from_host(view)
+    outputs |= {(*indices, table[-1]) for table, indices in _inputs(view, _EMBEDDING, 2)}
+    outputs |= {(*samples[:-1], weights[0]) for samples, weights in _inputs(view, _LINEAR, 2)}
+    cuts = set(_cuts(view))
+    return {
+        shapes
+        for shapes, joined in joins.items()
+        if joined.parts[0] in outputs
+        or constants.issuperset(joined.parts[1:])
+        or any(rest == joined.parts[0] and of != joined.result for of, rest in cuts)
+    }
+
+
+def _after_repeats(view: DeviceView) -> pl.Series:
+    """Ops right after a view that repeats one value: it is of the model, not of the step."""
+    ops = view.host.lazy().filter(pl.col("kind") == "op").sort("start_ns", "id")
+    names = ops.select("id", "thread", pl.col("name").cast(pl.String))
+    outer, inner = (pl.col("name").shift(n).over("thread") for n in (2, 1))
+    return names.filter(outer == _REPEAT[0], inner == _REPEAT[1]).collect()["id"]
+
+
+def _kinds(view: DeviceView) -> pl.DataFrame:
+    """Each kind of call of an op with the number of calls; without what concatenations call."""
+    ops = view.host.lazy().filter(pl.col("kind") == "op", pl.col("shapes").is_not_null())
+    rows = ops.select("name", "shapes", "details", "start_ns").collect()
+    within = inside(spans(view.host_like(CONCATENATION, "op")), rows)
+    kinds = rows.filter(~within | matches(CONCATENATION)).group_by("name", "shapes", "details").len()
+    return kinds.with_columns(pl.col("name", "shapes", "details").cast(pl.String))
+
+
+def _inputs(view: DeviceView, pattern: str, count: int) -> Iterator[list[_Shape]]:
+    """The shapes of the first inputs of these ops, each kind of call once; of calls with fewer tensors none."""
+    kinds = view.once(_kinds)
+    for shapes in kinds.filter(pl.col("name").str.contains(pattern))["shapes"].unique():
+        inputs = values_of(shapes)
+        tensors = inputs[:count] if isinstance(inputs, list) else []
+        if len(tensors) == count and all(map(is_shape, tensors)):
+            yield [tuple(tensor) for tensor in tensors]
+
+
+def _from_host(view: DeviceView) -> set[_Shape]:
+    """The tensors that are copied from the host to the device."""
+    ops = view.ops.filter(pl.col("copy_kind") == "HtoD")["op"].drop_nulls()
+    shapes = view.host.filter(pl.col("id").is_in(ops.implode()))["shapes"].cast(pl.String).drop_nulls().unique()
+    return {tuple(first) for text in shapes if (first := _first(text))}
+
+
+def _cuts(view: DeviceView) -> Iterator[tuple[_Shape, _Shape]]:
+    """What slices are of, and what is left."""
+    for shapes, details in view.once(_kinds).filter(name=_SLICE).select("shapes", "details").rows():
+        shape = tuple(_first(shapes))
+        if shape and (cut := _cut(details, shape)):
+            side, rest = cut
+            yield shape, (*shape[:side], rest, *shape[side + 1 :])
+
+
+def _first(shapes: str | None) -> list[int]:
+    """The shape of the first input; empty where it is no tensor."""
+    inputs = values_of(shapes or "")
+    first = inputs[0] if isinstance(inputs, list) and inputs else None
+    return first if is_shape(first) else []  # type: ignore[return-value]
+
+
+def _cut(details: str | None, shape: _Shape) -> tuple[int, int] | None:
+    """The dimension that a slice cuts, and how much of it is left; None where that was not recorded."""
+    options = values_of(details or "")
+    if not isinstance(options, list) or len(options) != _SLICE_OPTIONS:
+        return None
+    try:
+        side, start, end, step = (int(text) if text else None for text in options[1:])
+        at = (side or 0) % len(shape)
+        return at, len(range(*slice(start, end, step).indices(shape[at])))
+    except (TypeError, ValueError):
+        return None
+
+
+def _sliding(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls that put something new to all the rest of a tensor as long as what they make, little of which is read."""
+    counts = calls.group_by("shapes", maintain_order=True).len().filter(pl.col("len") >= _FEWEST)
+    rows = [
+        (shapes, *_as_history(joined)[1:])
+        for shapes, count in counts.rows()
+        if (joined := _joined(shapes)) and len(joined.parts) == _PARTS and _slides(view, joined, count)
+    ]
+    schema = {name: dtype for name, dtype in _COLUMNS.items() if name != "history"}
+    windows = pl.DataFrame(rows, schema=schema, orient="row")
+    return calls.join(windows, on="shapes", maintain_order="left").with_columns(slides=pl.lit(value=True))
+
+
+def _slides(view: DeviceView, joined: _Joined, calls: int) -> bool:
+    """Whether each call keeps a slice of a tensor of its result's size, and all else that reads one reads little."""
+    side, result = joined.dimension, joined.result
+    text = str([*result]).replace(" ", "")
+    shapes = pl.col("shapes").str.replace_all(" ", "", literal=True)
+    slices, read = 0, 0.0
+    for name, inputs, details, count in view.once(_kinds).filter(shapes.str.contains(text, literal=True)).rows():
+        part = _part_read(name, inputs, details, result)
+        if part is None:
+            return False
+        if name == _SLICE and _cut(details, result) == (side, result[side] - joined.added):
+            slices += count
+        else:
+            read += count * part
+    return slices >= calls - 1 and read <= _MOST_READ * calls
+
+
+def _part_read(name: str, shapes: str, details: str | None, shape: _Shape) -> float | None:
+    """The part of a tensor that an op reads at most; None where that is not known."""
+    if name in _INNER:
+        return 0.0  # within the others
+    if tuple(_first(shapes)) != shape:
+        return None
+    if name == _SLICE:
+        cut = _cut(details, shape)
+        return cut[1] / shape[cut[0]] if cut else None
+    return 1 / min(shape) if name == _SELECT else None
+
+
+def unseen_growth(view: DeviceView) -> pl.DataFrame:
+    """Calls with more tensors than the profiler writes shapes of, if what the next op reads grows from call to call."""
+    long = view.host_like(CONCATENATION, "op").filter(pl.col("shapes").cast(pl.String).str.contains(_UNSEEN))
+    if long.height < _FEWEST:
+        return long.clear()
+    ops = view.host.lazy().filter(pl.col("kind") == "op").sort("start_ns", "id")
+    following = ops.select("id", following=pl.col("shapes").cast(pl.String).shift(-1).over("thread")).collect()
+    read = long.sort("start_ns").join(following, on="id", maintain_order="left")["following"]
+    changes = [b - a for a, b in pairwise(prod(_first(shapes)) for shapes in read)]
+    return long if min(changes) == max(changes) > 0 else long.clear()
+
 
 _WORTH_LOOKING: Final = 0.01  # of the step
 _SHORTEST_NS: Final = 2_000  # a kernel or an op that copies little begins and ends, for the most part

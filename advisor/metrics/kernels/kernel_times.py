@@ -49,10 +49,6 @@ def _filled(view: DeviceView) -> tuple[Floats, Floats]:
     return _capped_integral(*(column.to_numpy() for column in rows))
 
 
-def _filled_ns(view: DeviceView) -> float:
-    return float(view.once(_filled)[1][-1])
-
-
 def _occupancy(view: DeviceView) -> float | None:
     known = view.once(_running).drop_nulls("occupancy")
     weight = (known["end_ns"] - known["start_ns"]).to_numpy()
@@ -88,7 +84,10 @@ measure("gpu_utilization", lambda view: _busy_ns(view) / _span_ns(view), unit="s
     _TB,
 )
 measure(
-    "sm_efficiency", lambda view: _filled_ns(view) / _span_ns(view), needs=("device_ops.occupancy",), unit="share"
+    "sm_efficiency",
+    lambda view: float(view.once(_filled)[1][-1]) / _span_ns(view),
+    needs=("device_ops.occupancy",),
+    unit="share",
 ).says(
     "How much of the device's multiprocessors the running kernels could fill.",
     "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
@@ -272,10 +271,6 @@ def _rate(view: DeviceView) -> str | None:
     return f"{percent(view.once(_least_reached))} of the device's roof" if is_known else None
 
 
-def _symbol(view: DeviceView) -> str:
-    return kernel_name(view.once(_largest)).partition("<")[0].rpartition("::")[2]
-
-
 def _family(view: DeviceView) -> str | None:
     family: str = view.once(_dominant)["family"].cast(pl.String)[0]
     return None if family == "other" or view.device is None else family
@@ -296,9 +291,11 @@ of_dominant("dominant_kernel_part", _part).says(
 of_dominant("dominant_kernel_name", lambda view: kernel_name(view.once(_largest)), unit="text").says(
     "What this kernel is called.", "its name without templates"
 )
-of_dominant("dominant_kernel_symbol", _symbol, unit="text").says(
-    "The function that a profiler of kernels has to look for.", "the last part of the name"
-)
+of_dominant(
+    "dominant_kernel_symbol",
+    lambda view: kernel_name(view.once(_largest)).partition("<")[0].rpartition("::")[2],
+    unit="text",
+).says("The function that a profiler of kernels has to look for.", "the last part of the name")
 of_dominant("dominant_kernel_family", _family, unit="text").says(
     "What this kernel computes.", "as its name tells; see `advisor kernels`", "advisor/inputs/names/kernels.yaml"
 )

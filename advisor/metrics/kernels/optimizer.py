@@ -11,7 +11,7 @@ from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
-from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.analysis.device.workload import workload
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import of_devices
@@ -67,10 +67,6 @@ def _waits(view: DeviceView) -> Intervals:
     return work & view.once(launch_gaps) if has_updates else EMPTY
 
 
-def _in_steps_ns(view: DeviceView, when: Intervals) -> int:
-    return int(when.within(view.starts, view.ends).sum())
-
-
 def _places(view: DeviceView) -> pl.DataFrame:
     return (longest(_updates) if view.device is not None else places(_updates))(view)
 
@@ -93,16 +89,14 @@ def _fused(view: DeviceView) -> Change:
     most_rest, least_rest = _HOST_REST
     host = between(
         without(host=work, rest=(most_rest, most_rest)),
-        without(
-            host=work, rest=(least_rest, least_rest), calls=_calls(view), bound_ns=_in_steps_ns(view, view.once(_waits))
-        ),
+        without(host=work, rest=(least_rest, least_rest), calls=_calls(view), bound_ns=view.used_ns(view.once(_waits))),
     )
     return together(host, faster(kernels, *(_together(kernels, ns) for ns in _fused_ns(view, kernels))))
 
 
 def _fused_on_host(view: DeviceView) -> Change:
     recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
-    waits_ns = _in_steps_ns(view, view.once(_waits))
+    waits_ns = view.used_ns(view.once(_waits))
     half_ns = without_recording(view, waits_ns, recorded) / 2
     steady_ns = without_recording(view, round(_steady_part(view) * waits_ns), recorded)
     return loss(min(half_ns, _FUSED_SAVES * steady_ns), waits_ns)
@@ -114,8 +108,7 @@ def _steady_part(view: DeviceView) -> float:
     Other threads and programs stretch a call, not the work in it.
     """
     calls = view.used_like(OPTIMIZER_STEP, "annotation").select("window", "start_ns", "dur_ns")
-    start = calls["start_ns"].to_numpy()
-    took = view.once(_dense_work).within(start, start + calls["dur_ns"].to_numpy())
+    took = spent_ns(calls, view.once(_dense_work))
     at = calls.with_columns(took=took, place=pl.int_range(pl.len()).over("window"))
     shortest = at.select(pl.min("took").over("place"))["took"]
     return int(shortest.sum()) / max(1, int(took.sum()))
@@ -155,9 +148,7 @@ measure_kernels.time("optimizer", lambda view: view.once(_kernel_spans) | view.o
     "any, of host-bound gaps of at most {launch_gap} while such a range is open; without a device, time of those "
     "ranges",
 )
-measure_kernels(
-    "optimizer_kernel_ms", lambda view: view.per_step_ms(_in_steps_ns(view, view.once(_kernel_spans)))
-).says(
+measure_kernels("optimizer_kernel_ms", lambda view: view.per_step_ms(view.used_ns(view.once(_kernel_spans)))).says(
     "What the kernels of an optimizer that updates one tensor at a time take per step.",
     "time of those kernels / steps; 0 without a device",
 )

@@ -5,11 +5,11 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.kernel_groups import parts
-from advisor.analysis.device.kernels import candidates, has_tensor_cores, kernels, largest
-from advisor.analysis.device.roofs import in_format, no_peaks, speed_ups
+from advisor.analysis.device.kernels import candidates, has_tensor_cores, kernels, kernels_ns, largest
+from advisor.analysis.device.roofs import in_format, no_chip, speed_ups
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
-from advisor.metrics.metric import of_devices
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
@@ -21,14 +21,10 @@ _SOURCE: Final = (
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
 
-def _all_ns(view: DeviceView) -> int:
-    return int(view.used_ops.filter(pl.col("kind") == "kernel")["dur_ns"].sum())
-
-
 def _of_verdict(view: DeviceView, *verdicts: str) -> float:
     """Part of the kernel time."""
     judged = view.once(candidates).filter(pl.col("verdict").is_in(verdicts))
-    return int(judged["dur_ns"].sum()) / view.once(_all_ns)
+    return int(judged["dur_ns"].sum()) / view.once(kernels_ns)
 
 
 def _unused(view: DeviceView) -> pl.DataFrame:
@@ -42,22 +38,14 @@ def _sixteen_bit_share(view: DeviceView) -> float | None:
     return short_ns / typed_ns if typed_ns else None
 
 
-def _unknown(view: DeviceView) -> Missing | None:
-    has = has_tensor_cores(view)
-    if has is None:
-        return Missing("tensor_cores_unknown")
-    if not has:
-        return Missing("no_tensor_cores")
-    return None if view.once(_all_ns) else Missing("nothing_to_compute_from")
-
-
-def _unclear(view: DeviceView) -> Missing | None:
-    is_unclear = not _unknown(view) and _of_verdict(view, "unknown") > _MOST_UNKNOWN
-    return Missing("kernels_untold") if is_unclear else _unknown(view)
-
-
+_unknown: Final = lacking(
+    tensor_cores_unknown=lambda view: has_tensor_cores(view) is None,
+    no_tensor_cores=lambda view: not has_tensor_cores(view),
+    nothing_to_compute_from=lambda view: not view.once(kernels_ns),
+)
+_untold: Final = lacking(kernels_untold=lambda view: _of_verdict(view, "unknown") > _MOST_UNKNOWN)
 measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unknown)
-measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unclear)
+measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=lacking(_unknown, _untold))
 
 measure_shares("tensor_core_share", lambda view: _of_verdict(view, "used")).says(
     "Part of the kernel time spent in kernels that use Tensor Cores.",
@@ -176,16 +164,9 @@ def _narrowed(view: DeviceView) -> pl.DataFrame:
     return pl.concat([view.once(_thirty_two_bit), _rest(view)], how="diagonal")
 
 
-def _unknown_peaks(view: DeviceView) -> Missing | None:
-    return None if view.chip else no_peaks(view)
-
-
-def _no_half(view: DeviceView) -> Missing | None:
-    return _unknown_peaks(view) or (None if _half(view) else Missing("no_sixteen_bit_tensor_cores"))
-
-
-of_tf32 = of_devices(__name__, needs=_NEEDS, unknown=_unknown_peaks)
-measure_halves = of_devices(__name__, needs=_NEEDS, unknown=_no_half)
+no_half = lacking(no_sixteen_bit_tensor_cores=lambda view: _half(view) is None)
+of_tf32 = of_devices(__name__, needs=_NEEDS, unknown=no_chip)
+measure_halves = of_devices(__name__, needs=_NEEDS, unknown=lacking(no_chip, no_half))
 
 of_tf32.kernels("tf32_off", _tf32_off, gives=("share", "ms", "ops")).says(
     "in fp32 matrix kernels that do not use Tensor Cores, although the device has TF32",
@@ -291,31 +272,28 @@ _SIXTEEN: Final = ["fp16", "bf16"]
 _LEAST_KNOWN: Final = 0.5
 
 
-def _kernels_ns(view: DeviceView) -> int:
-    return int(view.once(kernels)["dur_ns"].sum())
+def _sixteen_bit_kernels_ns(view: DeviceView) -> int:
+    return int(view.once(kernels).filter(_type_of_op().is_in(_SIXTEEN))["dur_ns"].sum())
 
 
-def _narrow(view: DeviceView) -> pl.DataFrame:
-    return view.once(kernels).filter(_type_of_op().is_in(_SIXTEEN))
-
-
-def _unknown_types(view: DeviceView) -> Missing | None:
-    """That the types of too many kernels are not known, or that there are none."""
-    if not view.once(_kernels_ns):
-        return Missing("nothing_to_compute_from")
-    known = view.once(kernels).filter(_type_of_op().is_not_null())["dur_ns"].sum()
-    return Missing("value_types_unknown") if known < _LEAST_KNOWN * view.once(_kernels_ns) else None
+def _typed_ns(view: DeviceView) -> int:
+    return int(view.once(kernels).filter(_type_of_op().is_not_null())["dur_ns"].sum())
 
 
 def _type_of_op() -> pl.Expr:
     return pl.coalesce("op_dtype", pl.when(pl.col("family").is_in(PRODUCTS)).then("element_type"))
 
 
-of_sixteen_bits = of_devices(__name__, needs=("device_ops",), unknown=_unknown_types)
+of_sixteen_bits = of_devices(
+    __name__,
+    needs=("device_ops",),
+    unknown=lacking(
+        nothing_to_compute_from=lambda view: not view.once(kernels_ns),
+        value_types_unknown=lambda view: _typed_ns(view) < _LEAST_KNOWN * view.once(kernels_ns),
+    ),
+)
 
-of_sixteen_bits(
-    "sixteen_bit_kernel_share", lambda view: float(view.once(_narrow)["dur_ns"].sum()) / view.once(_kernels_ns)
-).says(
+of_sixteen_bits("sixteen_bit_kernel_share", lambda view: _sixteen_bit_kernels_ns(view) / view.once(kernels_ns)).says(
     "Part of the kernel time on 16-bit floating point, bfloat16 included.",
     "time of kernels whose op's first floating-point input, or else, of products, whose name is of 16 bits / time of "
     "kernels; unknown where the type is known of less than half of that time",
@@ -343,14 +321,15 @@ def _misaligned(view: DeviceView) -> pl.DataFrame:
     return view.once(_on_tensor_cores).filter(odd).with_columns(op_name=pl.coalesce(sized, "op_name"))
 
 
-def _unknown_rows(view: DeviceView) -> Missing | None:
-    """That there are products of which neither name nor shapes tell."""
+def _is_row_unknown(view: DeviceView) -> bool:
+    """Whether there are products of which neither name nor shapes tell."""
     products = view.once(_on_tensor_cores)
-    is_known = not products.height or products["alignment"].count() or products["n"].count()
-    return None if is_known else Missing("alignment_unknown")
+    return bool(products.height and not (products["alignment"].count() or products["n"].count()))
 
 
-of_rows = of_devices(__name__, needs=("device_ops", "device_ops.name"), unknown=_unknown_rows)
+of_rows = of_devices(
+    __name__, needs=("device_ops", "device_ops.name"), unknown=lacking(alignment_unknown=_is_row_unknown)
+)
 
 of_rows.kernels("misaligned_product", _misaligned, gives=("share", "ms", "ops")).says(
     "in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes",

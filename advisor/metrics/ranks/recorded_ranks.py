@@ -10,11 +10,6 @@ from advisor.model.missing import Missing
 from advisor.text import lapse, listed_ranks, listing
 
 
-def _strangers(job: Job) -> list[str]:
-    """The sets of ranks that are strangers to each other though one group holds them."""
-    return [_range(job, ranks) for ranks in job.strangers] if job.mixed else []
-
-
 def _sittings(job: Job) -> list[str]:
     """`rank 0`, `5 h later ranks 1 to 3`."""
     ranges: list[str] = []
@@ -42,7 +37,9 @@ measure("ranks_apart", lambda job: listing([job.names[i] for i in job.apart]), u
     "Ranks that are left out where ranks are compared.",
     "those that recorded whole none of the steps that half of the ranks or more did: cut off, or at another time",
 )
-measure("ranks_strangers", lambda job: " and ".join(_strangers(job)), unit="text").says(
+measure(
+    "ranks_strangers", lambda job: " and ".join(_range(job, of) for of in job.strangers if job.mixed), unit="text"
+).says(
     "Ranks that never meet though the same group holds them: their files may be of different jobs.",
     "sets of ranks that no trusted match joins, where their collectives are of a group that holds ranks of another"
     " set; empty where there are none",

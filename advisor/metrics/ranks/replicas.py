@@ -102,30 +102,31 @@ def _alone(job: Job) -> int | Missing:
     return job.ranks[ranks[0]].worker if len(ranks) == 1 else Missing("several_late_ranks")
 
 
-slow = of_jobs(__name__, unknown=_incomparable)
-slow("slow_kernels_rank", _alone, unit="rank").says(
+of_slow = of_jobs(__name__, unknown=_incomparable)
+slow = of_slow.parts_of(_slowest)
+of_slow("slow_kernels_rank", _alone, unit="rank").says(
     "The rank on which the same kernels take longer; unknown where they do on several.", "slow_kernels_ranks, if one"
 )
-slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text").says(
+of_slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text").says(
     "The ranks on which the same kernels take longer, and the host or process group that they alone have.",
     "ranks whose slow_kernels_ratio is nearer to the largest than to 1",
 )
-slow("slow_kernels_ratio", lambda job: job.once(_slowest).ratio).says(
+slow("slow_kernels_ratio", lambda slow: slow.ratio).says(
     "How many times as long the same kernels take on the slowest rank as on the other ranks.",
     "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
     "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
     "NVRx compares kernels so to find stragglers; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
 )
-slow("slow_kernels_share", lambda job: job.once(_slowest).share).says(
+slow("slow_kernels_share", lambda slow: slow.share).says(
     "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
     "time in kernels that another rank runs too / time in kernels",
 )
-slow("slow_kernels_least_ms", lambda job: job.once(_slowest).least_ms).says(
+slow("slow_kernels_least_ms", lambda slow: slow.least_ms).says(
     "What the job's step gets shorter by at least if the slow GPUs' kernels took as long as elsewhere.",
     "longest step without waiting - the same once each of slow_kernels_ranks has 1 / its ratio of its time in kernels; "
     "of devices without collectives (1 - 1 / ratio) x time in kernels - what the others do beside kernels",
 )
-slow("slow_kernels_most_ms", lambda job: job.once(_slowest).most_ms).says(
+slow("slow_kernels_most_ms", lambda slow: slow.most_ms).says(
     "What the job's step gets shorter by at most if the slow GPUs' kernels took as long as elsewhere.",
     "the same, of steps without time in collectives that nothing covers; of devices without any all of it",
 )

@@ -1,22 +1,24 @@
 """Devices that one process feeds in turn or one at a time, and devices and CPUs that several ranks share."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias, cast
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import CpuWaits, pooled
+from advisor.analysis.device.view import spans
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
-from advisor.metrics.metric import Value, of_jobs
+from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY
 from advisor.model.missing import Missing
-from advisor.model.profile import END_NS
 from advisor.text import listing
 
 _ENOUGH_STEPS: Final = 3
+_SEVERAL: Final = 2  # devices of a process
 
 
 class _Stagger(NamedTuple):
@@ -31,13 +33,10 @@ class _Stagger(NamedTuple):
     most_ms: float = 0.0
 
 
-_ONE_EACH: Final = _Stagger()
-
-
 def _stagger(job: Job) -> _Stagger | Missing:
-    process = _feeder(job)
-    if process is None:
-        return _ONE_EACH
+    process = _largest_process(job.ranks[i] for i in job.members)
+    if len(process) < _SEVERAL:
+        return _Stagger()
     starts, calls = _firsts(process, "first_ns"), _firsts(process, "called_ns")
     if starts.height < _ENOUGH_STEPS:
         return Missing("few_shared_steps", needed=_ENOUGH_STEPS)
@@ -60,14 +59,13 @@ def _order(process: Sequence[Rank], starts: pl.DataFrame) -> tuple[float, str]:
     return float(np.mean(in_order)), listing([f"GPU {process[i].device}" for i in usual])
 
 
-def _feeder(job: Job) -> Sequence[Rank] | None:
-    """The devices of the process that feeds most."""
-    by_worker: dict[int, list[Rank]] = {}
-    for i in job.members:
-        if job.ranks[i].device is not None:
-            by_worker.setdefault(job.ranks[i].worker, []).append(job.ranks[i])
-    most = max(by_worker.values(), key=len, default=[])
-    return most if len(most) > 1 else None
+def _largest_process(ranks: Iterable[Rank]) -> Sequence[Rank]:
+    """The devices of the process that has most of these; empty where none has any."""
+    by_worker = defaultdict[int, list[Rank]](list)
+    for rank in ranks:
+        if rank.device is not None:
+            by_worker[rank.worker].append(rank)
+    return max(by_worker.values(), key=len, default=[])
 
 
 def _firsts(process: Sequence[Rank], when: str) -> pl.DataFrame:
@@ -108,17 +106,8 @@ def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: flo
     return max(0.0, least), max(0.0, most)
 
 
-def _why_unknown(job: Job) -> Missing | None:
-    stagger = job.once(_stagger)
-    return stagger if isinstance(stagger, Missing) else None
-
-
-def _of_stagger(value: Callable[[_Stagger], Value]) -> Callable[[Job], Value]:
-    return lambda job: value(cast("_Stagger", job.once(_stagger)))
-
-
-measure = of_jobs(__name__, unknown=_why_unknown)
-measure("launch_stagger_ms", _of_stagger(lambda stagger: stagger.ms)).says(
+measure = of_jobs(__name__).parts_of(_stagger)
+measure("launch_stagger_ms", lambda stagger: stagger.ms).says(
     "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
     "no sooner.",
     "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
@@ -126,36 +115,38 @@ measure("launch_stagger_ms", _of_stagger(lambda stagger: stagger.ms)).says(
     "every process feeds one device",
     "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
 )
-measure("launch_stagger_share", _of_stagger(lambda stagger: stagger.share)).says(
+measure("launch_stagger_share", lambda stagger: stagger.share).says(
     "Part of the step by which the last device of a process starts after the first one.",
     "launch_stagger_ms / mean step, at most 1",
 )
-measure("launch_order_share", _of_stagger(lambda stagger: stagger.order_share)).says(
+measure("launch_order_share", lambda stagger: stagger.order_share).says(
     "How regularly the devices start in the same order.",
     "pairs of devices and steps in which the one starts first that usually does / all of them",
 )
-measure("launch_order", _of_stagger(lambda stagger: stagger.order), unit="text").says(
+measure("launch_order", lambda stagger: stagger.order, unit="text").says(
     "The devices in the order in which they usually start.", "by their mean place"
 )
-measure("launch_alike_share", _of_stagger(lambda stagger: stagger.alike_share)).says(
+measure("launch_alike_share", lambda stagger: stagger.alike_share).says(
     "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
     "the model and needs what the other makes.",
     "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
 )
-measure("launch_least_ms", _of_stagger(lambda stagger: stagger.least_ms)).says(
+measure("launch_least_ms", lambda stagger: stagger.least_ms).says(
     "What a process per device saves at least.",
     "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
     "waiting and idling on the first device; at least 0",
 )
-measure("launch_most_ms", _of_stagger(lambda stagger: stagger.most_ms)).says(
+measure("launch_most_ms", lambda stagger: stagger.most_ms).says(
     "What a process per device saves at most: transfers hide behind kernels again.", "the same without transfers"
 )
 
 _Place: TypeAlias = tuple[object, int | None]
 
 
-def _guests(job: Job) -> Mapping[_Place, list[Rank]]:
+def _guests(job: Job) -> Mapping[_Place, list[Rank]] | Missing:
     """The ranks that work on a device of another one, by where that is."""
+    if len(job.members) == 1:
+        return Missing("one_rank")
     homes = [job.ranks[i] for i in job.members]
     ranks: dict[_Place, list[Rank]] = {}
     for rank in (job.ranks[i] for i in job.guests):
@@ -173,24 +164,20 @@ def _kernel_ms(rank: Rank) -> float:
     return float(rank.steps["work_ns"].to_numpy().mean()) / 1e6 if rank.steps.height else 0.0
 
 
-def _names(job: Job) -> str:
-    there = job.once(_guests).items()
+def _names(guests: Mapping[_Place, list[Rank]]) -> str:
+    there = guests.items()
     return "; ".join(f"GPU {device}: {listing([f'rank {r.worker}' for r in ranks])}" for (_, device), ranks in there)
 
 
-guests = of_jobs(__name__, unknown=lambda job: Missing("one_rank") if len(job.members) == 1 else None)
-guests(
-    "guest_workers",
-    lambda job: len({rank.worker for there in job.once(_guests).values() for rank in there}),
-    unit="count",
+of_guests = of_jobs(__name__).parts_of(_guests)
+of_guests(
+    "guest_workers", lambda guests: len({rank.worker for there in guests.values() for rank in there}), unit="count"
 ).says(
     "Processes that work on another rank's GPU beside their own.",
     "workers that meet the other ranks on one device and run something on another, which is another worker's",
 )
-guests("guest_names", _names, unit="text").says("Who works on whose GPU.", "by the numbers of ranks and devices")
-guests(
-    "guest_ms", lambda job: max((sum(map(_kernel_ms, there)) for there in job.once(_guests).values()), default=0.0)
-).says(
+of_guests("guest_names", _names, unit="text").says("Who works on whose GPU.", "by the numbers of ranks and devices")
+of_guests("guest_ms", lambda guests: max((sum(map(_kernel_ms, there)) for there in guests.values()), default=0.0)).says(
     "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",
 )
@@ -212,16 +199,13 @@ class _Turns(NamedTuple):
 
 def _turns(job: Job) -> _Turns:
     """Of the process with most devices that work."""
-    by_worker: dict[int, list[Rank]] = {}
-    for rank in (job.ranks[i] for i in job.members):
-        if rank.device is not None and rank.work.total:
-            by_worker.setdefault(rank.worker, []).append(rank)
-    process = max(by_worker.values(), key=len, default=[])
-    steps = process[0].steps.filter("used") if process else None
-    if len(process) < 2 or steps is None or not steps["dur_ns"].sum():  # noqa: PLR2004 - a turn takes two
+    process = _largest_process(rank for rank in (job.ranks[i] for i in job.members) if rank.work.total)
+    if len(process) < _SEVERAL:
         return _Turns()
-    start, end = (steps.select(start=pl.col("start_ns"), end=END_NS)[name].to_numpy() for name in ("start", "end"))
-    steps_ns, windows = int((end - start).sum()), Intervals.of(start, end)
+    steps = process[0].steps.filter("used")
+    steps_ns, windows = int(steps["dur_ns"].sum()), spans(steps)
+    if not steps_ns:
+        return _Turns()
     works = [rank.work & windows for rank in process]
     together, several = EMPTY, EMPTY
     for work in works:
@@ -235,28 +219,24 @@ def _turns(job: Job) -> _Turns:
     return _Turns(len(works), alone, float(spent.min()) / step_ms, least_ms, most_ms)
 
 
-def _of(value: Callable[[_Turns], float]) -> Callable[[Job], float]:
-    return lambda job: value(job.once(_turns))
-
-
-of_turns = of_jobs(__name__)
-of_turns("serial_devices", _of(lambda turns: turns.devices), unit="count").says(
+of_turns = of_jobs(__name__).parts_of(_turns)
+of_turns("serial_devices", lambda turns: turns.devices, unit="count").says(
     "Devices of one process that work in the steps, of the process with most.", "devices with kernels in its steps"
 )
-of_turns("serial_share", _of(lambda turns: turns.alone_share)).says(
+of_turns("serial_share", lambda turns: turns.alone_share).says(
     "How far these devices take turns: part of the time in which any of them computes that only one does.",
     "1 - time with kernels on two or more / time with kernels on any, in the used steps of the first",
 )
-of_turns("serial_least_share", _of(lambda turns: turns.least_share)).says(
+of_turns("serial_least_share", lambda turns: turns.least_share).says(
     "Part of the step in which the device of them computes that computes least.", "its kernel time / step time"
 )
-of_turns("serial_least_ms", _of(lambda turns: turns.least_ms)).says(
+of_turns("serial_least_ms", lambda turns: turns.least_ms).says(
     "Step time that four micro-batches save at least if the devices pipeline them.",
     "half of (sum of the devices' kernel time - (1 + (devices - 1) / 4) x the longest), at most serial_most_ms",
     "GPipe (Huang et al., 2019): (K - 1) / (M + K - 1) of the time is a bubble of K stages with M micro-batches; half: "
     "own choice, because smaller kernels fill the device less",
 )
-of_turns("serial_most_ms", _of(lambda turns: turns.most_ms)).says(
+of_turns("serial_most_ms", lambda turns: turns.most_ms).says(
     "Step time that pipelining the devices saves at most.", "step time - the kernel time of the device with most"
 )
 
@@ -285,14 +265,14 @@ def _most_ms(job: Job) -> float:
 
 
 _SOURCE = "as run_delay_share and its limits"
-of_hosts = of_jobs(__name__, unknown=lambda job: Missing("one_rank") if len(job.members) == 1 else None)
-of_hosts("host_delay_share", lambda job: job.once(_waits).least_share).says(
+of_hosts = of_jobs(__name__, unknown=lacking(one_rank=lambda job: len(job.members) == 1)).parts_of(_waits)
+of_hosts("host_delay_share", lambda waits: waits.least_share).says(
     "Part of their time in which the launching threads of one host waited for a CPU, at least.",
     "run_delay_share of the ops without work of all ranks of a host together; the largest over hosts with several "
     "ranks, where ranks whose host is unknown count as one; 0 where there are too few waits",
     _SOURCE,
 )
-of_hosts("host_waiting_views", lambda job: job.once(_waits).waits, unit="count").says(
+of_hosts("host_waiting_views", lambda waits: waits.waits, unit="count").says(
     "Ops without work on one host that took so long that their thread cannot have had a CPU.",
     "waiting_views of all ranks of that host together; 0 where there are too few",
     _SOURCE,

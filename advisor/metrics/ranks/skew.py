@@ -77,41 +77,39 @@ def _of_part(split: Callable[[Floats], float], part: str, steps: OwnSteps) -> fl
     return split(steps.parts[part])
 
 
-def _of_steps(value: Callable[[OwnSteps], Value]) -> Callable[[Job], Value]:
-    return lambda job: value(job.once(own_steps))
-
-
-measure = of_jobs(__name__, unknown=unknown_loss)
-measure("skew_ms", _of_steps(_loss_ms)).says(
+of_loss = of_jobs(__name__, unknown=unknown_loss)
+measure = of_loss.parts_of(own_steps)
+measure("skew_ms", _loss_ms).says(
     "Step time lost because the ranks do not take equally long.",
     f"mean over steps of the largest alone time - typical mean = persistent + moving; {ALONE}; {TYPICAL}",
     SOURCE,
 )
-measure("skew_share", _of_steps(lambda steps: steps.share(_loss_ms(steps)))).says(
+measure("skew_share", lambda steps: steps.share(_loss_ms(steps))).says(
     "Part of the step lost because the ranks do not take equally long.", "skew_ms / mean step", SOURCE
 )
-measure("common_steps", lambda job: len(job.steps), unit="count").says("Steps that all ranks use.", "number of them")
+of_loss("common_steps", lambda job: len(job.steps), unit="count").says("Steps that all ranks use.", "number of them")
 
-split = of_jobs(__name__, unknown=unknown_split)
-split("persistent_skew_ms", _of_steps(lambda steps: persistent(steps.alone))).says(
+of_split = of_jobs(__name__, unknown=unknown_split)
+split = of_split.parts_of(own_steps)
+split("persistent_skew_ms", lambda steps: persistent(steps.alone)).says(
     "Time per step that the rank which is latest on average takes beyond the typical rank.",
     f"max over ranks of the mean alone time - typical mean; {ALONE}; {TYPICAL}",
     SOURCE,
 )
-split("moving_skew_ms", _of_steps(lambda steps: moving(steps.alone))).says(
+split("moving_skew_ms", lambda steps: moving(steps.alone)).says(
     "Time per step that is lost because another rank is late each time.",
     "mean over steps of the largest alone time - largest mean of a rank",
     SOURCE,
 )
-split("moving_skew_share", _of_steps(lambda steps: steps.share(moving(steps.alone)))).says(
+split("moving_skew_share", lambda steps: steps.share(moving(steps.alone))).says(
     "Part of the step that is lost because another rank is late each time.", "moving_skew_ms / mean step", SOURCE
 )
-split("moving_least_ms", _of_steps(lambda steps: min(moving(steps.alone), moving(steps.own)))).says(
+split("moving_least_ms", lambda steps: min(moving(steps.alone), moving(steps.own))).says(
     "What evening that out saves at least.",
     "the same for the step without waiting, so that every rank's exposed transfers stay as they are; at most "
     "moving_skew_ms",
 )
-split(
+of_split(
     "moving_most_ms", lambda job: max(float(s.alone.max(axis=0).mean()) - _evened_out(s.alone) for s in _spans(job))
 ).says(
     "What evening that out saves at most.",
@@ -120,16 +118,16 @@ split(
     " the common steps or over all complete ones, whose unevenness may be the same, where that is more",
     "cross-validation: in few steps the largest mean of a rank is large by chance too",
 )
-split("moving_host_ms", _of_steps(lambda steps: moving(steps.other))).says(
+split("moving_host_ms", lambda steps: moving(steps.other)).says(
     "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
     "moving_skew_ms, of alone time - time in kernels - waiting for input",
 )
-split("pauses_least_ms", _of_steps(_pauses_least)).says(
+split("pauses_least_ms", _pauses_least).says(
     "What the job's step gets shorter by at least if no rank's host paused.",
     "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
     " nor waiting for input, no more than its lower quartile over steps",
 )
-split(
+of_split(
     "pauses_most_ms", lambda job: max(s.step_ms - float((s.alone - _paused(s)).mean(axis=1).max()) for s in _spans(job))
 ).says(
     "What the job's step gets shorter by at most if no rank's host paused.",
@@ -140,13 +138,13 @@ for _of, _part, _what in (
     ("compute", "work", "time in kernels"),
     ("input", "input", "time that ranks wait for input, the device idle while the loader is asked"),
 ):
-    split(f"persistent_{_of}_ms", _of_steps(partial(_of_part, persistent, _part))).says(
+    split(f"persistent_{_of}_ms", partial(_of_part, persistent, _part)).says(
         f"The persistent part of the {_what}.", "persistent_skew_ms, of that time alone"
     )
-    split(f"moving_{_of}_ms", _of_steps(partial(_of_part, moving, _part))).says(
+    split(f"moving_{_of}_ms", partial(_of_part, moving, _part)).says(
         f"The part of the {_what} that moves from rank to rank.", "moving_skew_ms, of that time alone"
     )
-split("moving_causes", _of_steps(lambda steps: steps.words(_moving_parts(steps))), unit="text").says(
+split("moving_causes", lambda steps: steps.words(_moving_parts(steps)), unit="text").says(
     "What the latest rank of each step has more of than the typical one.",
     "mean over steps of (its time in kernels, waiting for input, rest) - the typical rank's in that step",
 )
@@ -220,18 +218,17 @@ def _late_alone(job: Job) -> int | Missing:
     return job.ranks[late[0]].worker if len(late) == 1 else Missing("several_late_ranks")
 
 
-of_late = of_jobs(__name__, unknown=unknown_split)
-of_late("late_rank", lambda job: job.ranks[job.members[job.once(own_steps).latest]].worker, unit="rank").says(
+of_split("late_rank", lambda job: job.ranks[job.members[job.once(own_steps).latest]].worker, unit="rank").says(
     "The rank that does most by itself.", f"largest mean alone time; {ALONE}"
 )
-of_late("late_rank_alone", _late_alone, unit="rank").says(
+of_split("late_rank_alone", _late_alone, unit="rank").says(
     "The late rank; unknown where several are late together.", "late_rank, if late_ranks is one"
 )
-of_late("late_ranks", lambda job: words(job, _late_of(job)), unit="text").says(
+of_split("late_ranks", lambda job: words(job, _late_of(job)), unit="text").says(
     "The ranks that are late together, and the host or process group that they alone have.",
     "ranks whose mean alone time is nearer to the largest than to the typical one, if at most half of all",
 )
-of_late(
+of_split(
     "late_ranks_dimension",
     lambda job: next((place.dimension for place in in_common(job, _late_of(job))), ""),
     unit="text",
@@ -239,40 +236,38 @@ of_late(
     "What kind of place the late ranks have in common; empty where they have none.",
     "of late_ranks: host, node, pipeline (the stage), expert, tensor, context, data (the replica), rail or group",
 )
-of_late(
+split(
     "late_rank_steps",
-    _of_steps(lambda steps: int(np.isin(steps.alone.argmax(axis=0), _late(steps)).sum())),
+    lambda steps: int(np.isin(steps.alone.argmax(axis=0), _late(steps)).sum()),
     unit="count",
 ).says("In how many of the common steps one of the late ranks is the latest.", "largest alone time")
-of_late("late_rank_ms", _of_steps(_late_ms)).says(
+split("late_rank_ms", _late_ms).says(
     "By how much the latest rank is usually late; 0 where it may be the latest by chance.",
     f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
     f" of the typical other rank is more than {_BY_CHANCE} standard errors; {TYPICAL}",
     SOURCE,
 )
-of_late("late_rank_share", _of_steps(lambda steps: steps.share(_late_ms(steps)))).says(
+split("late_rank_share", lambda steps: steps.share(_late_ms(steps))).says(
     "Part of the step by which the latest rank is usually late.", "late_rank_ms / mean step", SOURCE
 )
-of_late("late_rank_least_ms", _of_steps(_ahead_of_next)).says(
+split("late_rank_least_ms", _ahead_of_next).says(
     "By how much the latest rank is later than the next latest that is not late with it.",
     "mean step without waiting - the largest of a rank not in late_ranks, 0 to persistent_skew_ms",
 )
-of_late(
-    "late_rank_uneven_ms", _of_steps(lambda steps: float(steps.alone[steps.latest].mean() - steps.alone.mean()))
-).says(
+split("late_rank_uneven_ms", lambda steps: float(steps.alone[steps.latest].mean() - steps.alone.mean())).says(
     "By how much the latest rank is later than all ranks would be if they did equal parts of what they do now.",
     f"its mean alone time - the mean of all ranks'; {ALONE}",
 )
-of_late("late_rank_host_ms", _of_steps(lambda steps: max(0.0, _beyond(steps)["other"]))).says(
+split("late_rank_host_ms", lambda steps: max(0.0, _beyond(steps)["other"])).says(
     "How much more the latest rank has of what is neither kernels (without a device: ops) nor waiting for input.",
     "its mean alone time - time in kernels (without a device: in ops) - waiting for input, beyond the typical rank's, "
     "at least 0",
 )
-of_late("late_rank_causes", _of_steps(_causes), unit="text").says(
+split("late_rank_causes", _causes, unit="text").says(
     "What the latest rank has more of than the typical one.",
     "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
 )
-of_late("late_rank_kernels_ratio", _of_steps(_kernels_ratio)).says(
+split("late_rank_kernels_ratio", _kernels_ratio).says(
     "How many times as many kernels the latest rank runs as the typical rank.",
     "mean number of kernels per step / typical mean",
 )
@@ -289,35 +284,29 @@ _WHAT_IF: Final = (
 )
 
 
-def _unknown(job: Job) -> Missing | None:
-    """Also where the replay of the unchanged steps is too far off."""
+def _replay(job: Job) -> JobReplay | Missing:
+    """Missing also where the replay of the unchanged steps is too far off."""
     if job.missing:
         return job.missing
     if (steps := job.once(replayed)) is None:
         return Missing("circular_wait")
-    return Missing("replay_off", share=abs(steps.error)) if abs(steps.error) > TRUSTED_ERROR else None
+    return Missing("replay_off", share=abs(steps.error)) if abs(steps.error) > TRUSTED_ERROR else steps
 
 
-def _replay(job: Job) -> JobReplay:
-    steps = job.once(replayed)
-    assert steps  # noqa: S101 - else the metric is unknown
-    return steps
-
-
-def _rank_explains(job: Job) -> Value:
+def _rank_explains(steps: JobReplay) -> Value:
     """The share of the rank that explains most."""
-    share = _replay(job).most_explained("rank")
+    share = steps.most_explained("rank")
     return _NO_SLOWDOWN if share is None else min(1.0, share)
 
 
-def _operation(job: Job) -> Value:
+def _operation(steps: JobReplay) -> Value:
     """The type of operation that explains most."""
-    type_, share = _replay(job).explained("type").row(0)
+    type_, share = steps.explained("type").row(0)
     return _NO_SLOWDOWN if share is None else _TYPES.get(type_, type_)
 
 
-of_stragglers = of_jobs(__name__, unknown=_unknown)
-of_stragglers("straggler_slowdown", lambda job: _replay(job).slowdown, unit="ratio").says(
+of_stragglers = of_jobs(__name__).parts_of(_replay)
+of_stragglers("straggler_slowdown", lambda steps: steps.slowdown, unit="ratio").says(
     "How many times as long the step takes as without stragglers; ranks that begin late count too.",
     "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
     "steps that follow each other are one run, from the first rank's begin to the last one's end; of more than 524,288"

@@ -249,38 +249,39 @@ of_jobs(__name__, unknown=_unknown)("pipeline_wait_ms", lambda job: _pace_ms(job
     "Time per step that ranks wait for another rank to send or receive.",
     "mean over ranks and common steps of exposed waiting in sends and receives",
 )
-of_schedule = of_jobs(__name__, unknown=_unknown_schedule)
-of_schedule("pipeline_stages", lambda job: job.once(_schedule).stages, unit="count").says(
+of_pipelines = of_jobs(__name__, unknown=_unknown_schedule)
+of_schedule = of_pipelines.parts_of(_schedule)
+of_schedule("pipeline_stages", lambda schedule: schedule.stages, unit="count").says(
     "Stages of the pipeline.",
     "ranks that are joined by sends and receives; the median where there are several pipelines",
 )
-of_schedule("micro_batches", lambda job: job.once(_schedule).messages).says(
+of_schedule("micro_batches", lambda schedule: schedule.messages).says(
     "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
     "sends (or receives) per rank, peer and common step; the median over ranks and peers",
 )
 of_schedule(
     "schedule_bubble_share",
-    lambda job: (job.once(_schedule).stages - 1) / (job.once(_schedule).messages + job.once(_schedule).stages - 1),
+    lambda schedule: (schedule.stages - 1) / (schedule.messages + schedule.stages - 1),
 ).says(
     "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
     "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
     _SCHEDULES,
 )
-of_schedule("schedule_bubble_ms", lambda job: job.once(_schedule).bubble_ms).says(
+of_schedule("schedule_bubble_ms", lambda schedule: schedule.bubble_ms).says(
     "How much of the waiting that accounts for.",
     "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
     _SCHEDULES,
 )
-of_schedule("pipeline_work_ms", lambda job: job.once(_schedule).step_ms - job.once(_schedule).wait_ms).says(
+of_schedule("pipeline_work_ms", lambda schedule: schedule.step_ms - schedule.wait_ms).says(
     "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
     "mean step - pipeline_wait_ms",
 )
-of_schedule("busiest_ranks", _busiest, unit="text").says(
+of_pipelines("busiest_ranks", _busiest, unit="text").says(
     "The ranks that compute longest per step, and the stage that they alone are; empty where all compute as long.",
     "ranks whose mean time in kernels (without a device: in ops) is nearer to the largest than to the typical one, if"
     " the largest is a tenth above that; typical = the lower median over ranks",
 )
-of_schedule("uneven_stages_ms", lambda job: job.once(_schedule).wait_ms - job.once(_schedule).bubble_ms).says(
+of_schedule("uneven_stages_ms", lambda schedule: schedule.wait_ms - schedule.bubble_ms).says(
     "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
     "pipeline_wait_ms - schedule_bubble_ms",
 )

@@ -21,7 +21,7 @@ from advisor.analysis.device.time_by_name import in_words, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
-from advisor.metrics.metric import Value, of_devices
+from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -66,22 +66,17 @@ def _launch_part(view: DeviceView, when: Intervals) -> float:
     return (late & when).total / late.total if late.total else 0.0
 
 
-def _no_steps(view: DeviceView) -> Missing | None:
-    return None if view.once(steps_by_phase).height else Missing("no_engine_steps")
-
-
-def _unknown_prefills(view: DeviceView) -> Missing | None:
-    no_prefill = None if view.once(_prefills).height else Missing("no_prefill_step")
-    return _no_steps(view) or no_prefill or unknown_waits(view)
-
-
 def _prefill_time(view: DeviceView) -> Intervals:
     rows = view.once(_prefills)
     return Intervals.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
 
 
-of_steps = of_devices(__name__, needs=_NEEDS, unknown=_no_steps)
-measure_prefills = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_prefills)
+no_steps = lacking(no_engine_steps=lambda view: not view.once(steps_by_phase).height)
+no_prefill = lacking(no_prefill_step=lambda view: not view.once(_prefills).height)
+of_steps = of_devices(__name__, needs=_NEEDS, unknown=no_steps)
+measure_prefills = of_devices(
+    __name__, needs=(*_NEEDS, "host_ops"), unknown=lacking(no_steps, no_prefill, unknown_waits)
+)
 
 measure_prefills("prefill_idle_share", lambda view: 1 - _part(view.once(_prefills), "busy_ns", "period_ns")).says(
     "Part of the steps that prefill in which the device idles.",
@@ -115,7 +110,7 @@ def _part_of_decoding(view: DeviceView, when: Intervals) -> float:
 
 def _idle(view: DeviceView) -> Intervals:
     """When the device idles between two decode steps."""
-    return view.once(idle_between) & Intervals.of(view.starts, view.ends)
+    return view.once(idle_between) & view.windows
 
 
 def _before_launch(view: DeviceView) -> Intervals:
@@ -148,27 +143,12 @@ def _stall_ns(view: DeviceView) -> int:
     return int(stalled["ns"].max() or 0)  # type: ignore[arg-type]  # integers
 
 
-def _stall_ratio(view: DeviceView) -> float:
-    return view.once(_stall_ns) / max(1.0, float(np.median(view.once(decode_steps)["period_ns"].to_numpy())))
-
-
-def _unknown(view: DeviceView) -> Missing | None:
-    no_decode = None if view.once(decode_steps).height else Missing("no_decode_step")
-    return _no_steps(view) or no_decode
-
-
-def _unknown_waits(view: DeviceView) -> Missing | None:
-    return _unknown(view) or unknown_waits(view)
-
-
-def _unknown_requests(view: DeviceView) -> Missing | None:
-    is_lacking = view.once(steps_by_phase)["requests"].null_count()
-    return _unknown(view) or (Missing("no_request_counts") if is_lacking else None)
-
-
-measure_decoding = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown)
-measure_waits = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_waits)
-measure_stalls = of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=_unknown_requests)
+no_decode = lacking(no_decode_step=lambda view: not view.once(decode_steps).height)
+no_requests = lacking(no_request_counts=lambda view: view.once(steps_by_phase)["requests"].null_count())
+measure_decoding, measure_waits, measure_stalls = (
+    of_devices(__name__, needs=(*_NEEDS, "host_ops"), unknown=lacking(no_steps, no_decode, *more))
+    for more in ((), (unknown_waits,), (no_requests,))
+)
 
 measure_waits("decode_idle_share", lambda view: 1 - _part(view.once(decode_steps), "busy_ns", "period_ns")).says(
     "Part of the decode steps in which the device idles.",
@@ -235,9 +215,10 @@ measure_stalls("prefill_stall_ms", lambda view: view.once(_stall_ns) / 1e6).says
     "device",
     "generation stalls: Sarathi-Serve (OSDI 2024)",
 )
-measure_stalls("prefill_stall_ratio", _stall_ratio).says(
-    "How many typical decode steps the longest stall by prefills lasts.", "prefill_stall_ms / median decode step"
-)
+measure_stalls(
+    "prefill_stall_ratio",
+    lambda view: view.once(_stall_ns) / max(1.0, float(np.median(view.once(decode_steps)["period_ns"].to_numpy()))),
+).says("How many typical decode steps the longest stall by prefills lasts.", "prefill_stall_ms / median decode step")
 
 
 _LINEAR: Final = r"^aten::linear$"

@@ -3,7 +3,6 @@
 Findings and verdict rest on it.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import sub
@@ -25,7 +24,7 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import Intervals, shared_out
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 from advisor.vocabulary.parts import DELAYED, LONG, PARTS
@@ -99,17 +98,13 @@ def _parts(view: DeviceView) -> dict[str, Ints]:
     """The time of each part in each used step; in every step the parts add up to its length, or there are none."""
     if view.once(lacks_kernels):  # the device may work while it seems idle
         return {}
-    return _on_cpu(view) if view.device is None else {**dict(_busy(view)), **_idle(view)}
+    return _on_cpu(view) if view.device is None else _busy(view) | _idle(view)
 
 
-def _busy(view: DeviceView) -> Iterator[tuple[str, Ints]]:
+def _busy(view: DeviceView) -> dict[str, Ints]:
     """What runs on the device; of what overlaps the first counts."""
-    covered, so_far = EMPTY, np.zeros(view.steps.height, np.int64)
-    for part, kind in _DEVICE_PARTS.items():
-        covered = covered | view.device_spans(kind)
-        now = covered.within(view.starts, view.ends)
-        yield part, now - so_far
-        so_far = now
+    running = {part: view.device_spans(kind) for part, kind in _DEVICE_PARTS.items()}
+    return shared_out(running, view.starts, view.ends)
 
 
 def _idle(view: DeviceView) -> dict[str, Ints]:
@@ -157,7 +152,7 @@ def _on_cpu_spans(view: DeviceView) -> dict[str, Intervals]:
     owned["collective"] = owned["collective"] & host_exposed(view, view.once(host_collectives))
     owned["pipeline_build"] = owned["compile"] & view.once(builds)
     owned["compile"] = owned["compile"] - owned["pipeline_build"]
-    rest = ("between", Intervals.of(view.starts, view.ends))
+    rest = ("between", view.windows)
     for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running)), rest):
         owned[part] = reduce(sub, owned.values(), when)
     return owned

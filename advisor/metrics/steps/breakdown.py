@@ -25,14 +25,6 @@ _SOURCE: Final = (
 )
 
 
-def _requests(view: DeviceView) -> pl.DataFrame:
-    return view.host.filter(pl.col("kind") == "input")
-
-
-def _before(name: str) -> str:
-    return ", ".join(_CODES[: _CODES.index(name)]) or "nothing"
-
-
 def _of_tensorflow(name: str) -> str:
     order = [layer.category for layer in OF_TENSORFLOW]
     before = list(dict.fromkeys(order[: order.index(name)] if name in order else order))
@@ -70,13 +62,16 @@ def step_table(view: DeviceView) -> pl.DataFrame:
 
 
 measure = of_devices(__name__, source=_SOURCE)
-for _name, _meaning in CATEGORIES.items():
-    _details: Details = {"where": places(_requests)} if _name == "input" else {}
+for _number, (_name, _meaning) in enumerate(CATEGORIES.items()):
+    _before = ", ".join(_CODES[:_number]) or "nothing"
+    _details: Details = (
+        {"where": places(lambda view: view.host.filter(pl.col("kind") == "input"))} if _name == "input" else {}
+    )
     if _name not in _ON_DEVICE:
         _details["needs"] = ("device_ops.start_ns",)
     measure(f"{_name}_share", partial(_share, category=_name), **_details).says(
         f"Part of the step in which {_meaning}.",
-        f"time of {_name} outside {_before(_name)} / step time; of TensorFlow and JAX {_of_tensorflow(_name)}",
+        f"time of {_name} outside {_before} / step time; of TensorFlow and JAX {_of_tensorflow(_name)}",
     )
 measure("input_exposed_ms", lambda view: view.per_step_ms(view.once(_swept_ns)["input"])).says(
     "Time per step that passes waiting for input.", "input_share x step_mean_ms"

@@ -22,10 +22,7 @@ _SPREAD: Final = (
 )
 
 
-@tabulates("call_tree")
-def calls(view: DeviceView) -> pl.DataFrame:
-    """One row per path of frames, parents first: id, parent, name, kind, total_ms and self_ms per used step."""
-    return call_tree(view)
+tabulates("call_tree")(call_tree)
 
 
 @tabulates("launch")

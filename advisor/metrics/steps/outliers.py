@@ -1,6 +1,8 @@
 """Steps left out because they took too long or compiled: what they cost on average, and what made them long."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from functools import reduce
+from operator import sub
 from typing import Final
 
 import numpy as np
@@ -10,11 +12,11 @@ from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
-from advisor.analysis.device.view import DeviceView, spans, started_in
+from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans, started_in
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.arrays import Floats, Ints
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import Intervals, shared_out
 from advisor.text import ms
 from advisor.vocabulary.left_out import ONCE, START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
@@ -134,8 +136,7 @@ def _compiling_ns(view: DeviceView) -> tuple[float, float]:
 
 def _compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
     """The ns of each step in which code is compiled and the device idles."""
-    start = steps["start_ns"].to_numpy()
-    return (view.host_spans("compile") - view.busy).within(start, start + steps["dur_ns"].to_numpy())
+    return (view.host_spans("compile") - view.busy).within(*bounds(steps))
 
 
 def _most_compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
@@ -145,10 +146,10 @@ def _most_compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
     """
     if view.device is not None:
         return _compilation(view, steps)
-    start, length = steps["start_ns"].to_numpy(), steps["dur_ns"].to_numpy()
+    starts, ends = bounds(steps)
     compiles, waits = view.host_spans("compile"), view.host_spans("input", "collective")
-    apart, work = ((when - compiles).within(start, start + length) for when in (waits, waits | view.once(running)))
-    rest: Ints = length - (apart + work) // 2
+    apart, work = ((when - compiles).within(starts, ends) for when in (waits, waits | view.once(running)))
+    rest: Ints = ends - starts - (apart + work) // 2
     return rest
 
 
@@ -165,27 +166,19 @@ def _excess(steps: pl.DataFrame, usual: float) -> Floats:
 
 
 def _compiled(view: DeviceView, steps: pl.DataFrame) -> pl.Series:
-    start = steps["host_start_ns"].to_numpy()
-    within = view.host_spans("compile").within(start, start + steps["host_dur_ns"].to_numpy())
-    return pl.Series(within > 0, dtype=pl.Boolean)
+    return pl.Series(view.host_spans("compile").within(*host_bounds(steps)) > 0, dtype=pl.Boolean)
 
 
 def _excess_by_cause(view: DeviceView, steps: pl.DataFrame) -> dict[str, Ints]:
     """By cause, the ns in each of `steps` beyond the mean of the used steps; the first cause owns an instant."""
-    usual, long = dict(_owned(view, view.steps)), dict(_owned(view, steps))
+    usual, long = _owned(view, view.steps), _owned(view, steps)
     return {cause: np.maximum(long[cause] - int(usual[cause].mean()), 0) for cause in long}
 
 
-def _owned(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
-    starts = steps["start_ns"].to_numpy()
-    ends = starts + steps["dur_ns"].to_numpy()
-    covered, before = EMPTY, np.zeros(len(starts), np.int64)
-    for cause, when in view.once(_when).items():
-        covered = covered | when
-        so_far = covered.within(starts, ends)
-        yield cause, so_far - before
-        before = so_far
-    yield "unknown", ends - starts - before
+def _owned(view: DeviceView, steps: pl.DataFrame) -> dict[str, Ints]:
+    starts, ends = bounds(steps)
+    of_causes = shared_out(view.once(_when), starts, ends)
+    return of_causes | {"unknown": ends - starts - sum(of_causes.values())}
 
 
 def _when(view: DeviceView) -> dict[str, Intervals]:
@@ -247,9 +240,8 @@ def _same_work(view: DeviceView) -> bool:
 
 def _most_calls(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """How often each op runs in one of the steps at most: name, calls."""
-    start = steps["host_start_ns"].to_numpy()
     ops = view.host.lazy().filter(pl.col("kind") == "op").select("name", "start_ns").collect()
-    calls = started_in(ops, start, start + steps["host_dur_ns"].to_numpy()).group_by("name", "window").len()
+    calls = started_in(ops, *host_bounds(steps)).group_by("name", "window").len()
     return calls.group_by("name").agg(calls=pl.max("len").cast(pl.Int64))
 
 
@@ -274,10 +266,7 @@ def _other_work(view: DeviceView) -> str | None:
 
 def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """What ran in the time of the steps that no cause owns: name, and ns per step."""
-    start = steps["start_ns"].to_numpy()
-    rest = Intervals.of(start, start + steps["dur_ns"].to_numpy())
-    for when in view.once(_when).values():
-        rest = rest - when
+    rest = reduce(sub, view.once(_when).values(), spans(steps))
     return times_by_name(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))
 
 

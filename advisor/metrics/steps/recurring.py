@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.time_by_name import times_by_name
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, host_bounds
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.arrays import Floats
@@ -61,9 +61,7 @@ def _in_words(view: DeviceView) -> str:
 
 def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """What ran on the training threads in these steps, without waits for the device: name, own time in ns per step."""
-    start = steps["host_start_ns"].to_numpy()
-    when = Intervals.of(start, start + steps["host_dur_ns"].to_numpy()) - view.blocked
-    ran = times_by_name(view, when).drop_nulls("name")
+    ran = times_by_name(view, Intervals.of(*host_bounds(steps)) - view.blocked).drop_nulls("name")
     return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))
 
 

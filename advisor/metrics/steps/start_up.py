@@ -10,7 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, launched
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, launches
-from advisor.analysis.device.view import DeviceView, inside, outermost, spans
+from advisor.analysis.device.view import DeviceView, bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.intervals import EMPTY, Intervals
@@ -48,9 +48,7 @@ def _done_once(view: DeviceView) -> pl.DataFrame:
     rows = view.host.filter(pl.col("kind").is_in(["start_up", "compile"]))
     if not (view.has_marks and view.steps.height):
         return rows
-    begin = view.steps["host_start_ns"].to_numpy()
-    steps = Intervals.of(begin, begin + view.steps["host_dur_ns"].to_numpy())
-    return rows.filter((pl.col("kind") == "start_up") | ~inside(steps, rows))
+    return rows.filter((pl.col("kind") == "start_up") | ~inside(view.host_windows, rows))
 
 
 def _idle_once(view: DeviceView) -> Intervals:
@@ -72,8 +70,7 @@ def _work(view: DeviceView) -> str:
     calls = calls.join(calls_once, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
     rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed")
     rows = rows.with_columns(pl.col("name").cast(pl.String))
-    start = rows["start_ns"].to_numpy()
-    spent = rows.select("name", ns=pl.Series(once.within(start, start + rows["dur_ns"].to_numpy())))
+    spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
     parts, owned = [((once - spans(rows)).total, _NO_CALL)], EMPTY
     for name in known.sort("ns", "name")["name"]:  # the shorter lie in the longer
@@ -162,12 +159,11 @@ def left_out(view: DeviceView) -> LeftOut:
     begin, end = view.recorded
     if not view.complete.height:
         return LeftOut(end - begin, {})
-    start = view.complete["start_ns"].to_numpy()
-    length = view.complete["dur_ns"].to_numpy()
-    first, last = int(start[0]), int((start + length).max())
+    starts, ends = bounds(view.complete)
+    first, last = int(starts[0]), int(ends.max())
     is_from_start = view.process.get("work_start_ns") is not None
     warm_ups = view.complete.height - view.lasting.height
-    in_steps, lasting = int(length.sum()), int(view.lasting["dur_ns"].sum())
+    in_steps, lasting = int((ends - starts).sum()), int(view.lasting["dur_ns"].sum())
     parts = {
         _START_UP if is_from_start else "before the first step" if view.has_marks else "before the work": first - begin,
         "first step" if warm_ups == 1 else f"first {warm_ups} steps": in_steps - lasting,
@@ -193,10 +189,6 @@ def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
     }
 
 
-def _left_out_share(view: DeviceView) -> float:
-    return view.once(left_out).total_ns / max(1, view.recorded_ns)
-
-
 def _left_out_words(view: DeviceView) -> str:
     least = _WORTH_NAMING * view.recorded_ns
     parts = {what: ns for what, ns in view.once(left_out).parts.items() if ns >= least}
@@ -205,7 +197,7 @@ def _left_out_words(view: DeviceView) -> str:
 
 
 of_rest = of_devices(__name__)
-of_rest("left_out_share", _left_out_share).says(
+of_rest("left_out_share", lambda view: view.once(left_out).total_ns / max(1, view.recorded_ns)).says(
     "Part of the recording that is in none of the used steps.", "1 - length of the used steps / recorded_ms"
 )
 of_rest("left_out_parts", _left_out_words, unit="text").says(

@@ -84,7 +84,7 @@ def _input_ms(view: DeviceView) -> float:
 def _copies_ms(view: DeviceView) -> float:
     if view.device is None or is_replayed(view):
         return 0.0
-    return view.per_step_ms(int(_bare_copies(view).within(view.starts, view.ends).sum()))
+    return view.per_step_ms(view.used_ns(_bare_copies(view)))
 
 
 def _on_device(value: Callable[[DeviceView], Value]) -> Callable[[DeviceView], Value]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.analysis.device.kernels import extent, kernels, largest, longest
+from advisor.analysis.device.kernels import kernels, largest, longest
 from advisor.analysis.device.view import DeviceView
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import Row, kernel, on_host, profile, step, view
@@ -139,12 +139,6 @@ def test_the_ops_with_the_most_time_are_named_and_kernels_where_no_op_is_known()
     steps = mixed()
     assert largest(steps, kernels(steps)) == f"aten::mm (40 µs), aten::add (35 µs), {SGEMM} (5 µs)"
     assert largest(steps, kernels(steps).clear()) == ""
-
-
-def test_the_extent_is_of_the_step():
-    steps = mixed()
-    share, per_step_ms, ops = extent(steps, kernels(steps).head(2))
-    assert (share, per_step_ms, ops) == (pytest.approx(40 / 100), pytest.approx(0.04), "aten::mm (40 µs)")
 
 
 def test_places_are_each_kernel_s_longest_call_by_the_kernel_s_total():

@@ -10,7 +10,8 @@ import pytest
 from advisor.analysis.device.loading_stages import Batch, batch, limit, once, parts
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import stage_of, stages
-from advisor.metrics.input.stages import _read_alone, period_ms
+from advisor.metrics.input.stages import period_ms
+from advisor.metrics.metric import METRICS
 from tests.tables import on_host, profile, step, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
@@ -150,8 +151,8 @@ def test_what_the_files_of_a_batch_take_alone_stands_beside_what_reading_takes()
     loads = {"batches": 10, "samples": 10, "fetch_ns": 1000, "files": 80}
     main = counted(of_loader=False, requests=10, request_ns=1000, **loads, **alone)
     of = recorded([stack(10, call="open", of_loader=False)], main)
-    assert _read_alone(of) == "20 ms from the disk (800 KiB/s, 400 files/s) and 4 ms from memory"
-    assert _read_alone(recorded([stack(10, call="crunch", of_loader=False)], main)) == ""
+    assert METRICS["read_alone"].of(of) == "20 ms from the disk (800 KiB/s, 400 files/s) and 4 ms from memory"
+    assert METRICS["read_alone"].of(recorded([stack(10, call="crunch", of_loader=False)], main)) == ""
 
 
 def test_workers_are_no_limit_where_the_step_does_not_wait_and_handing_over_is_where_it_takes_longer():

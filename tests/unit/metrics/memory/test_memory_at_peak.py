@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.memory_at_peak import blocks_at_peak
+from advisor.metrics.memory.allocator import blocks_at_peak
 from tests.tables import Row, on_device, on_host, profile, step, view
 
 ENGINE = "autograd::engine::evaluate_function: MmBackward0"
