@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.recording_cost import measured_share, step_cost_ns
 from advisor.analysis.device.view import DeviceView, spent_ns
-from advisor.whatif.change import Change, Edit, End, World, together
+from advisor.whatif.change import Change, End, World, together
 from advisor.whatif.dependencies import replay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
 
@@ -62,17 +62,19 @@ def _saved_ms(view: DeviceView, end: End, *, is_small: bool) -> list[float]:
     replays = () if end.edit.is_empty or is_small else (view.once(_WORLDS[world]) for world in end.worlds)
     fed = (steps and (steps if end.edit.hurries(steps) else steps.fed()) for steps in replays)
     tried = [steps.saved_ms(end.edit.on(steps)) for steps in fed if steps is not None]
-    bound_ns = end.alone_ns if view.device is None else max(end.bound_ns, _behind_waits_ns(view, end.edit))
-    bound_ms = view.per_step_ms(bound_ns)
-    return [max(0.0, end.part * ms + view.per_step_ms(end.extra_ns)) for ms in tried or [bound_ms]]
+    if not tried:
+        tried = [view.per_step_ms(end.alone_ns if view.device is None else _bound_ns(view, end))]
+    return [max(0.0, end.part * ms + view.per_step_ms(end.extra_ns)) for ms in tried]
 
 
-def _behind_waits_ns(view: DeviceView, edit: Edit) -> float:
-    """What these device ops lose while calls wait for the device: then nothing else holds up the next op."""
-    losses = pl.DataFrame({"id": edit.ops, "after": edit.durations}, schema_overrides={"id": view.ops.schema["id"]})
-    rows = view.used_ops.join(losses, on="id")
+def _bound_ns(view: DeviceView, end: End) -> float:
+    """At least what its device ops lose while calls wait for the device: then nothing else holds up the next op."""
+    if not len(end.edit.ops):
+        return end.bound_ns
+    losses = pl.DataFrame({"id": end.edit.ops, "after": end.edit.durations})
+    rows = view.used_ops.join(losses.cast({"id": view.ops.schema["id"]}), on="id")
     saving = (rows["dur_ns"] - rows["after"]).clip(0) / rows["dur_ns"].clip(1)
-    return float((saving * spent_ns(rows, view.blocked)).sum())
+    return max(end.bound_ns, float((saving * spent_ns(rows, view.blocked)).sum()))
 
 
 def recorded(view: DeviceView) -> Replay | None:

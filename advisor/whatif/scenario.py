@@ -124,7 +124,7 @@ def _change(view: DeviceView, term: Term) -> Change | str:
         return without_waits(0.0)
     if term.what != "kernels":
         return "one rank does not show what it waits for; give the folder with the traces of all ranks"
-    kernels = view.used_ops.filter(pl.col("kind") == "kernel").join(view.once(classes), on="name", how="left")
+    kernels = view.used_kernels.join(view.once(classes), on="name", how="left")
     kernels = kernels.filter(_is_of(term))
     time = pl.col("dur_ns") * term.rest
     return faster(kernels, time, time) if kernels.height else f"no kernel is of family or name {term.of}"

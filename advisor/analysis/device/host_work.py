@@ -11,14 +11,12 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView, by_start, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import (
-    FILE_READ,
     FRAMEWORK_RANGE,
     JIT_CALL,
     LOGGING,
     NODE,
     OPTIMIZER_STEP,
     RESULT_WAIT,
-    SAVING,
     THREAD_WAIT,
     WAITING_MODULES,
 )
@@ -162,14 +160,9 @@ def logging_frames(view: DeviceView) -> pl.DataFrame:
     return view.host_like(LOGGING, "python")
 
 
-def saving_frames(view: DeviceView) -> pl.DataFrame:
-    """Functions of Python that save files, on the training threads."""
-    return view.once(training_ops).filter(pl.col("kind") == "python", matches(SAVING))
-
-
-def reading_frames(view: DeviceView) -> pl.DataFrame:
-    """Functions of Python that read files, on the training threads."""
-    return view.once(training_ops).filter(pl.col("kind") == "python", matches(FILE_READ))
+def own_frames(view: DeviceView, names: str) -> pl.DataFrame:
+    """Functions of Python with such names on the training threads."""
+    return view.once(training_ops).filter(pl.col("kind") == "python", matches(names))
 
 
 def between_nodes(view: DeviceView) -> Intervals:
@@ -186,12 +179,7 @@ def between_nodes(view: DeviceView) -> Intervals:
 
 def thread_waits(view: DeviceView) -> Intervals:
     """When a training thread waits, in a function of Python, for another thread or process or for time to pass."""
-    return spans(waiting_calls(view))
-
-
-def waiting_calls(view: DeviceView) -> pl.DataFrame:
-    """The functions of Python in which a training thread does that."""
-    return view.once(training_ops).filter(pl.col("kind") == "python", matches(THREAD_WAIT))
+    return spans(own_frames(view, THREAD_WAIT))
 
 
 def waiting_function(view: DeviceView, when: Intervals) -> str:

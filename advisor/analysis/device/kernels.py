@@ -66,7 +66,7 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     """
     if view.device is None:
         return _on_host(view)
-    rows = view.used_ops.filter(pl.col("kind") == "kernel")
+    rows = view.used_kernels
     rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
     rows = with_blocks(view, rows.sort("stream", "start_ns", "id"))
     return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
@@ -213,7 +213,7 @@ def verdicts(view: DeviceView) -> pl.DataFrame:
 
     Null where the device has no Tensor Cores, or it cannot be told whether it has.
     """
-    ids = view.used_ops.filter(pl.col("kind") == "kernel").select("id")
+    ids = view.used_kernels.select("id")
     rows = ids.join(view.once(candidates).select("id", "verdict"), on="id", how="left")
     verdict = pl.col("verdict").fill_null("no use") if has_tensor_cores(view) else pl.lit(None, pl.String)
     return rows.with_columns(verdict=verdict)

@@ -92,7 +92,7 @@ class Batch:
 
 def with_stages(view: DeviceView, *, of_loader: bool) -> pl.DataFrame:
     """The samples in which a batch is made, with the `stage`, and whether the loader calls the line, `is_called`."""
-    stacks = sampled(view, of_loader=of_loader)
+    stacks = sampled(view, of_loader=True) if of_loader else view.once(sampled)
     if "above" not in stacks.columns:  # recorded functions, not samples
         return stacks.clear()
     is_called = ((pl.col("of_fetch") > 0) | pl.col("above").str.contains(_FETCHES)).fill_null(value=False)
@@ -100,6 +100,11 @@ def with_stages(view: DeviceView, *, of_loader: bool) -> pl.DataFrame:
         is_called | pl.col("of_fetch").is_not_null() | pl.col("below").list.join("\n").str.contains(r"(?m)" + _FETCHES)
     )
     return _staged(stacks.filter(pl.col("line").is_not_null(), fetches).with_columns(is_called=is_called))
+
+
+def _loading(view: DeviceView) -> pl.DataFrame:
+    """The samples of loading: of the workers if there are any, else of the main process."""
+    return with_stages(view, of_loader=any(stack["of_loader"] for stack in view.process.get("stacks") or ()))
 
 
 def batch(view: DeviceView) -> Batch | None:
@@ -261,7 +266,7 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     A line of the program is named by the function or line below it that holds four fifths of its time.
     """
     main = view.once(sampled)
-    rows = with_stages(view, of_loader=sampled(view, of_loader=True).height > 0)
+    rows = view.once(_loading)
     total = int(rows["ns"].sum()) if rows.height else 0
     if not total:
         return []
@@ -292,7 +297,7 @@ def once(view: DeviceView) -> tuple[str, float]:
 
     A `collate_fn` of the program that takes most of the loading is of this sort: the loader's own takes little.
     """
-    rows = with_stages(view, of_loader=sampled(view, of_loader=True).height > 0)
+    rows = view.once(_loading)
     if not rows.height:
         return "", 0.0
     spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))

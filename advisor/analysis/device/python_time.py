@@ -12,15 +12,14 @@ from advisor.analysis.device.host_work import (
     between_ops,
     logging_frames,
     optimizer_work,
+    own_frames,
     own_ns,
-    reading_frames,
-    saving_frames,
     step_ops,
     thread_waits,
 )
 from advisor.analysis.device.loops import loops
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.inputs.names.calls import FUNCTION_CALL, JIT_CALL
+from advisor.inputs.names.calls import FILE_READ, FUNCTION_CALL, JIT_CALL, SAVING
 from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
@@ -112,7 +111,7 @@ def silent_ns(view: DeviceView, time: PythonTime) -> int:
 
 def _between(view: DeviceView) -> Intervals:
     """When no op runs, nor anything that other rules judge, nor what reads files: no other Python shortens that."""
-    frames = (saving_frames(view), logging_frames(view), reading_frames(view))
+    frames = (own_frames(view, SAVING), logging_frames(view), own_frames(view, FILE_READ))
     others = reduce(or_, map(spans, frames), view.once(optimizer_work))
     return between_ops(view, view.steps) - (others | between_nodes(view))
 

@@ -177,6 +177,11 @@ class DeviceView:
         return started_in(self.ops, self.starts, self.ends)
 
     @cached_property
+    def used_kernels(self) -> pl.DataFrame:
+        """The kernels among them, without collectives."""
+        return self.used_ops.filter(pl.col("kind") == "kernel")
+
+    @cached_property
     def used_host(self) -> pl.LazyFrame:
         """Host ops that start inside the host's range of a used step, with the `window`.
 

@@ -193,7 +193,7 @@ def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
-    ran = view.used_ops.filter(pl.col("kind") == "kernel")
+    ran = view.used_kernels
     kernels = ran.group_by("name", "grid", "block").agg(
         number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
     )

@@ -289,7 +289,7 @@ def _faulting(view: DeviceView) -> Intervals:
 
 def _waiting(view: DeviceView) -> pl.DataFrame:
     """The kernels that pages move for, most time first."""
-    kernels = view.used_ops.filter(pl.col("kind") == "kernel")
+    kernels = view.used_kernels
     waits = kernels.with_columns(wait_ns=spent_ns(kernels, view.once(_faulting)))
     return waits.filter(pl.col("wait_ns") > 0).sort("wait_ns", descending=True)
 

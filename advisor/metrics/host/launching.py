@@ -62,7 +62,7 @@ def _launched_kernels(view: DeviceView) -> pl.DataFrame:
     """Kernels of the steps that were launched one by one, with when their launch `returned`."""
     launches = view.host_like(_LAUNCHES, "runtime")
     returned = launches.select(launch="id", returned=END_NS)
-    return view.used_ops.filter(pl.col("kind") == "kernel").join(returned, on="launch")
+    return view.used_kernels.join(returned, on="launch")
 
 
 def _blocking(view: DeviceView) -> pl.DataFrame:

@@ -10,10 +10,9 @@ from advisor.analysis.device.host_work import (
     logging_frames,
     off_cpu,
     optimizer_work,
+    own_frames,
     running,
-    saving_frames,
     thread_waits,
-    waiting_calls,
     waiting_function,
     waits_for_results,
 )
@@ -22,7 +21,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import in_words, times_by_name, times_by_range, top_three
 from advisor.analysis.device.unknowns import no_frames, unknown_idle, unknown_waits
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
-from advisor.inputs.names.calls import RESULT_WAIT
+from advisor.inputs.names.calls import RESULT_WAIT, SAVING, THREAD_WAIT
 from advisor.inputs.step_periods import RANGES
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
@@ -111,7 +110,7 @@ of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
 def _waits(view: DeviceView) -> Intervals:
     if view.device is not None:
         return EMPTY
-    elsewhere = view.host_spans("op", "collective") | spans(saving_frames(view)) | spans(logging_frames(view))
+    elsewhere = view.host_spans("op", "collective") | spans(own_frames(view, SAVING)) | spans(logging_frames(view))
     return (between_ops(view, view.steps) & thread_waits(view)) - elsewhere
 
 
@@ -128,7 +127,11 @@ def _unknown_waits(view: DeviceView) -> Missing | None:
 
 
 of_waits = of_devices(__name__, unknown=_unknown_waits)
-of_waits("thread_wait_share", lambda view: view.once(_waits).total / view.total_ns, where=places(waiting_calls)).says(
+of_waits(
+    "thread_wait_share",
+    lambda view: view.once(_waits).total / view.total_ns,
+    where=places(lambda view: own_frames(view, THREAD_WAIT)),
+).says(
     "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
     "time of the built-in functions acquire, sleep, poll, select, epoll_wait and recv* on the steps' thread, outside "
     "of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",

@@ -69,7 +69,7 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
     rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))
     updates = view.host_like(_UPDATES, "op")
-    written = _by_shape(updates.filter(inside(optimizer_work(view), updates)), _shapes())
+    written = _by_shape(updates.filter(inside(view.once(optimizer_work), updates)), _shapes())
     is_updated = pl.col("shape").is_in(written["shape"].implode())
     rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
     is_known = not rows["shape"].null_count() and rows["is_updated"].any() and not _has_ranks(view)

@@ -22,10 +22,6 @@ _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
 _TB: Final = "torch-tb-profiler's GPU summary"
 
 
-def _kernels(view: DeviceView) -> pl.DataFrame:
-    return view.used_ops.filter(pl.col("kind") == "kernel")
-
-
 def _span_ns(view: DeviceView) -> int:
     """From the first used step's start to the last one's end."""
     return int(view.ends[-1] - view.starts[0])
@@ -66,18 +62,18 @@ def _capped_integral(start: Ints, end: Ints, level: Floats) -> tuple[Floats, Flo
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 
-measure("kernels_per_step", lambda view: view.once(_kernels).height / view.steps.height).says(
+measure("kernels_per_step", lambda view: view.used_kernels.height / view.steps.height).says(
     "Compute kernels launched per step.", "kernels / steps"
 )
-measure("kernel_ms", lambda view: view.per_step_ms(int(view.once(_kernels)["dur_ns"].sum()))).says(
+measure("kernel_ms", lambda view: view.per_step_ms(int(view.used_kernels["dur_ns"].sum()))).says(
     "Kernel time per step, overlapping kernels each counted.", "sum of durations / steps"
 )
-measure("median_kernel_us", lambda view: view.once(_kernels).select(pl.median("dur_ns") / 1e3).item()).says(
+measure("median_kernel_us", lambda view: view.used_kernels.select(pl.median("dur_ns") / 1e3).item()).says(
     "Typical kernel length.", "median of the kernel durations"
 )
-measure(
-    "small_kernel_share", lambda view: view.once(_kernels).select((pl.col("dur_ns") < _SMALL_NS).mean()).item()
-).says("Part of the kernels, by number, that are shorter than 10 µs.", "kernels under 10 µs / kernels")
+measure("small_kernel_share", lambda view: view.used_kernels.select((pl.col("dur_ns") < _SMALL_NS).mean()).item()).says(
+    "Part of the kernels, by number, that are shorter than 10 µs.", "kernels under 10 µs / kernels"
+)
 measure("gpu_utilization", lambda view: _busy_ns(view) / _span_ns(view), unit="share").says(
     "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
     "union of kernels and collectives inside that span / span",
@@ -195,7 +191,7 @@ def kernel_table(view: DeviceView) -> pl.DataFrame:
     Columns: name, calls, total_ms, mean_us, max_us, min_us, blocks_per_sm, sm_efficiency, occupancy as in the table of
     groups, kernel_time_share, family, tensor_cores.
     """
-    kernels = with_blocks(view, view.once(_kernels))
+    kernels = with_blocks(view, view.used_kernels)
     share = _DURATION.sum() / max(1, int(kernels["dur_ns"].sum()))
     rows = (
         kernels.group_by("name")

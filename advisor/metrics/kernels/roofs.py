@@ -144,14 +144,10 @@ _XPROF: Final = (
 )
 
 
-def _xla_ops(view: DeviceView) -> pl.DataFrame:
-    return view.used_ops.filter(pl.col("kind") == "kernel")
-
-
 def _costed(view: DeviceView) -> pl.DataFrame:
     """Ops of known cost with `arithmetic_ns`, their FLOPs at the peak: 1e3 FLOP/ns are a TFLOP/s."""
     peak = pl.lit(view.facts.get("peak_tflops") or None, pl.Float64)
-    known = view.once(_xla_ops).filter(pl.col("xla_flops") >= 0, peak.is_not_null())
+    known = view.used_kernels.filter(pl.col("xla_flops") >= 0, peak.is_not_null())
     return known.with_columns(arithmetic_ns=pl.col("xla_flops") / (peak * 1e3))
 
 
@@ -160,7 +156,7 @@ def _spent_ns(rows: pl.DataFrame) -> int:
 
 
 def _few_costed(view: DeviceView) -> Missing | None:
-    total, known = _spent_ns(view.once(_xla_ops)), _spent_ns(view.once(_costed))
+    total, known = _spent_ns(view.used_kernels), _spent_ns(view.once(_costed))
     few = not known or known < _KNOWN * total
     return Missing("flops_unknown", share=known / max(1, total)) if few else None
 

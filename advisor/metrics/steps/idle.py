@@ -7,15 +7,22 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.idle import CAUSES, SHORT, gaps, graph_holes_ns, graph_pauses_ns, idle_for, stalls
+from advisor.analysis.device.idle import (
+    CAUSES,
+    SHORT,
+    gaps,
+    graph_holes_ns,
+    graph_pauses_ns,
+    idle_for,
+    launch_gaps,
+    stalls,
+)
 from advisor.analysis.device.places import waits_that_cost
 from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.arrays import Ints
 from advisor.text import percent
 from advisor.vocabulary import idle_causes
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 _SOURCE: Final = (
     "HTA's host wait and kernel wait, refined; 5 µs is the p90 of queued gaps in public H100 and B200 traces"
@@ -56,22 +63,6 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
 def _cause_share(view: DeviceView, cause: str) -> Value:
     why = view.once(unknown_idle) if cause in DOUBTFUL else None
     return why or float(view.once(gaps)[f"{cause}_ns"].sum()) / view.total_ns
-
-
-def _late_ns(view: DeviceView) -> Ints:
-    """How long the device waits in each gap for the host to launch."""
-    late: Ints = view.once(gaps)["host_bound_ns"].to_numpy()
-    return late
-
-
-def _short_ns(view: DeviceView) -> Ints:
-    late = _late_ns(view)
-    return late[(late > 0) & (late <= LAUNCH_GAP_NS)]
-
-
-def _host_busy_share(view: DeviceView) -> float:
-    late = _late_ns(view)
-    return float(late[late > LAUNCH_GAP_NS].sum()) / view.total_ns
 
 
 def _causes(view: DeviceView) -> str:
@@ -119,17 +110,20 @@ for _code, _cause in idle_causes.IDLE_CAUSES.items():
         f"idle time, all streams merged, in which {_cause.rule} / step time",
     )
 of_lateness(
-    "launch_gap_share", lambda view: float(_short_ns(view).sum()) / view.total_ns, where=_longest("host_bound", SHORT)
+    "launch_gap_share", lambda view: view.share(view.once(launch_gaps)), where=_longest("host_bound", SHORT)
 ).says(
     "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
     "by op.",
     "host-bound idle time in gaps of at most {launch_gap} / step time",
 )
-of_lateness("launch_gaps_per_step", lambda view: len(_short_ns(view)) / view.steps.height).says(
+of_lateness(
+    "launch_gaps_per_step",
+    lambda view: view.once(gaps).filter(SHORT, pl.col("host_bound_ns") > 0).height / view.steps.height,
+).says(
     "How often per step the device waits for the host to launch, up to {launch_gap} each.",
     "host-bound gaps of at most {launch_gap} / steps",
 )
-of_lateness("host_busy_share", _host_busy_share, where=_longest("host_bound", ~SHORT)).says(
+of_lateness("host_busy_share", lambda view: view.share(view.once(stalls)), where=_longest("host_bound", ~SHORT)).says(
     "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
     "host-bound idle time in gaps of over {launch_gap} / step time",
 )
