@@ -130,20 +130,10 @@ def _hits(of: Selector, names: Names) -> Ints:
     return np.flatnonzero(is_hit.to_numpy())
 
 
-def _time_ns(names: Names, hits: Ints) -> int | Missing:
+def _time(names: Names, hits: Ints, unit_ns: float) -> float | Missing:
     times, alone = (np.array(of, np.int64)[hits] for of in (names.times_ns, names.alone_ns))
     least, most = max(int(alone.sum()), int(times.max(initial=0))), int(times.sum())
-    return most if most - least <= _LITTLE * most else _LATER
-
-
-def _share(names: Names, hits: Ints) -> Value:
-    time_ns = _time_ns(names, hits)
-    return time_ns if isinstance(time_ns, Missing) else time_ns / names.total_ns
-
-
-def _ms(names: Names, hits: Ints) -> Value:
-    time_ns = _time_ns(names, hits)
-    return time_ns if isinstance(time_ns, Missing) else time_ns / 1e6 / names.steps
+    return most / unit_ns if most - least <= _LITTLE * most else _LATER
 
 
 def _count(names: Names, hits: Ints) -> int:
@@ -156,8 +146,8 @@ def _words(names: Names, hits: Ints) -> str:
 
 
 _ENDS: Final[dict[str, Callable[[Names, Ints], Value]]] = {
-    "share": _share,
-    "ms": _ms,
+    "share": lambda names, hits: _time(names, hits, names.total_ns),
+    "ms": lambda names, hits: _time(names, hits, 1e6 * names.steps),
     "per_step": lambda names, hits: _count(names, hits) / names.steps,
     "count": _count,
     "names": _words,

@@ -122,17 +122,14 @@ def _share(view: DeviceView) -> float:
     return top.share if (top := view.once(_top)) else 0.0
 
 
-def _kind(view: DeviceView) -> Kind | None:
+def _kind(top: Loss) -> Kind | None:
     """Of its calls; none where nothing is known of them."""
-    top = view.once(_top)
-    return next((kind for kind in kinds() if top and kind.name == top.kind and kind.fix), None)
+    return next((kind for kind in kinds() if kind.name == top.kind and kind.fix), None)
 
 
-def _fix(view: DeviceView) -> str:
-    kind, top = view.once(_kind), view.once(_top)
-    if kind is None or top is None:
-        return ""
-    return kind.once if top.is_needed else kind.fix
+def _fix(top: Loss) -> str:
+    kind = _kind(top)
+    return "" if kind is None else kind.once if top.is_needed else kind.fix
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -164,6 +161,7 @@ def _others(view: DeviceView) -> str:
 
 
 of_lines = of_devices(__name__, unknown=_unknown)
+of_words, of_numbers = of_lines.parts_of(_top, without=""), of_lines.parts_of(_top, without=0)
 of_lines("line_share", _share).says(
     "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
     "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
@@ -171,21 +169,21 @@ of_lines("line_share", _share).says(
     "of the framework's ops, or in which the device idles; without samples, time in recorded functions that log or "
     "save files, with a device only while it idles / step time",
 )
-of_lines("known_line_share", lambda view: view.once(_share) if view.once(_kind) else 0.0).says(
+of_numbers("known_line_share", lambda top: top.share if _kind(top) else 0.0).says(
     "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
 )
-of_lines("line_place", lambda view: top.place if (top := view.once(_top)) else "", unit="text").says(
+of_words("line_place", lambda top: top.place, unit="text").says(
     "The line that takes the most time, and what it calls.",
     "file and line, and the call that most of the samples were in",
 )
-of_lines("line_words", lambda view: kind.words if (kind := view.once(_kind)) else "", unit="text").says(
+of_words("line_words", lambda top: kind.words if (kind := _kind(top)) else "", unit="text").says(
     "What that line does, where its calls are known.", "by the calls in its stacks and `inputs/names/host_calls.yaml`"
 )
-of_lines("line_fix", _fix, unit="text").says(
+of_words("line_fix", _fix, unit="text").says(
     "How to do more rarely, or once, what that line does, where its calls are known.",
     "the advice for such calls; of those that each step needs, for these",
 )
-of_lines("line_is_needed", lambda view: int(bool((top := view.once(_top)) and top.is_needed)), unit="count").says(
+of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
 )

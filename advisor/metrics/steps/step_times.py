@@ -76,8 +76,7 @@ _SOURCE: Final = (
 
 def _input_ms(view: DeviceView) -> float:
     if view.device is None:
-        waiting = (view.host_spans("input") - view.once(executed)).within(view.starts, view.ends)
-        return view.per_step_ms(int(waiting.sum()))
+        return view.per_step_ms(view.used_ns(view.host_spans("input") - view.once(executed)))
     return saved(view, sooner(view.host_spans("input"), bound_ns=int(view.once(gaps)["input_ns"].sum()))).most_ms
 
 
