@@ -393,7 +393,7 @@ RESNET = Run(
     ),
     metrics={
         "worker": ({"worker": 0, "input_share": 0.334, "step_ms": 177.4, "occupancy": None, "steps": 6},),
-        "run": ({"tensor_core_share": 0.1, "tensor_core_eligible_share": 0.5, "tensor_core_unknown_share": 0.05},),
+        "run": ({"tensor_core_share": 0.1, "tensor_core_eligible_share": 0.5},),
         "recorded_step": STEP_ROWS,
         "step_part": PART_ROWS,
         "kernel_group": tuple(kernel_row(n) for n in range(40)),

@@ -95,6 +95,9 @@ class Metric:
         return why or self.of(subject, *position)
 
 
+ENDS: Final = {"least_gain": "at least", "gain": "at most"}
+"""Of a saving, as the names of metrics have them, in words."""
+
 METRICS: Final[dict[str, Metric]] = {}
 TABLES: Final[dict[str, Tabulate]] = {}
 JOB_TABLES: Final[dict[str, TabulateJob]] = {}
@@ -234,9 +237,10 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         """
 
         def says(change: str) -> None:
-            for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
-                of = partial(_end, interval, position)
-                self(f"{name}_{end}_ms", of).says(f"Step time that {change} saves {words}.", source="")
+            for position, (end, words) in enumerate(ENDS.items()):
+                self(f"{name}_{end}_ms", partial(end_of, interval, position)).says(
+                    f"Step time that {change} saves {words}.", source=""
+                )
 
         return Words(says)
 
@@ -259,7 +263,8 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         return self.saving(name, interval)
 
 
-def _end(interval: Callable[[DeviceView], tuple[float, float]], position: int, view: DeviceView) -> float:
+def end_of(interval: Callable[[DeviceView], tuple[float, float]], position: int, view: DeviceView) -> float:
+    """The low or the high end, by position, of what is computed once; with `partial` a value for other processes."""
     return view.once(interval)[position]
 
 
@@ -329,22 +334,17 @@ def topics() -> dict[str, list[Metric]]:
 
 def tabulates(scope: str) -> Callable[[Tabulate], Tabulate]:
     """Registers a function from a view to a frame with one row per step, op or kernel; its docstring names columns."""
-
-    def register(function: Tabulate) -> Tabulate:
-        TABLES[scope] = function
-        return function
-
-    return register
+    return partial(_register, TABLES, scope)
 
 
 def tabulates_jobs(scope: str) -> Callable[[TabulateJob], TabulateJob]:
     """Registers a function from a job to a frame; its docstring names the columns."""
+    return partial(_register, JOB_TABLES, scope)
 
-    def register(function: TabulateJob) -> TabulateJob:
-        JOB_TABLES[scope] = function
-        return function
 
-    return register
+def _register(tables: dict[str, R], scope: str, function: R) -> R:
+    tables[scope] = function
+    return function
 
 
 def dtypes() -> dict[str, type[pl.DataType]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import polars as pl
 
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import Metric
+from advisor.metrics.metric import ENDS, Metric, end_of
 from advisor.metrics.selectors import Selector
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
@@ -43,25 +44,16 @@ class Better:
         """`<name>_least_gain_ms` and `<name>_gain_ms`."""
         way, (least, most) = _WORDS[self.way], map(percent, self.rest)
         rest = f" {least} of their time are left at least saved, {most} at most." if any(self.rest) else ""
-        for position, (end, words) in enumerate((("least_gain", "at least"), ("gain", "at most"))):
+        for position, (end, words) in enumerate(ENDS.items()):
             yield Metric(
                 f"{name}_{end}_ms",
                 f"Step time that is saved {words} if what the rule selects {way['words']}.",
-                _End(self, position),
+                partial(end_of, self, position),
                 f"of {self.selector.words}: {way['method']}{rest}",
                 needs=self.selector.needs,
                 topic="selections",
                 unknown=self.selector.unknown,
             )
-
-
-@dataclass(frozen=True)
-class _End:
-    better: Better
-    position: int
-
-    def __call__(self, view: DeviceView) -> float:
-        return view.once(self.better)[self.position]
 
 
 def _without(of: Better, view: DeviceView) -> Change:

@@ -172,7 +172,7 @@ OF_TIMES = (
     *(f"{cause}_idle_share" for cause in CAUSES),
     *("device_busy_share", "idle_share", "launch_gap_share", "launch_gaps_per_step"),
     *("host_busy_share", "graph_hole_share", "graph_pause_share", "idle_causes"),
-    *("kernels_per_step", "kernel_ms", "median_kernel_us", "small_kernel_share"),
+    *("kernels_per_step", "median_kernel_us", "small_kernel_share"),
     *("gpu_utilization", "sm_efficiency", "occupancy"),
     *("peak_memory_bytes", "peak_memory_share"),
     *("reserved_memory_bytes", "fragmentation"),
@@ -248,7 +248,7 @@ def permuted(made: Profile, random: np.random.Generator) -> Profile:
 @few
 @given(profiles())
 def test_a_kernel_in_two_touching_halves_changes_no_share(made: Profile):
-    counts = ["kernels_per_step", "kernel_ms", "median_kernel_us", "small_kernel_share"]
+    counts = ["kernels_per_step", "median_kernel_us", "small_kernel_share"]
     whole, halved = (
         [{k: v for k, v in row.items() if k not in counts} for row in values(p)] for p in (made, halves(made))
     )

@@ -4,7 +4,7 @@ And ranges that a program sets itself, `record_function("scores")` say: which of
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -251,15 +251,8 @@ def optimizer_class(view: DeviceView) -> str | None:
     return next(iter(times["of"]), None)
 
 
-class Holder(NamedTuple):
-    """A range, by its name without its numbers, and the share of the time that lies in it."""
-
-    name: str
-    share: float
-
-
-def holder(view: DeviceView, when: Intervals) -> Holder | None:
-    """The shortest of the program's own ranges that holds more than half of the time `when`; None where none does."""
+def holder(view: DeviceView, when: Intervals) -> tuple[str, float] | None:
+    """The shortest of the program's own ranges that holds more than half of the time `when`, and its share of that."""
     ranges = view.once(own_ranges)
     long_enough = ranges.group_by("label").agg(pl.sum("dur_ns")).filter(pl.col("dur_ns") > _MOST * when.total)
     holders = []
@@ -267,7 +260,7 @@ def holder(view: DeviceView, when: Intervals) -> Holder | None:
         covered = spans(of_label)
         length, share = covered.within(view.starts, view.ends).sum(), (covered & when).total / max(1, when.total)
         if share > _MOST and length <= _NEARLY_ALL * view.total_ns:
-            holders.append((int(length), Holder(str(label), share)))
+            holders.append((int(length), (str(label), share)))
     return min(holders)[1] if holders else None
 
 

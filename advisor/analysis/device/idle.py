@@ -147,12 +147,14 @@ def at_edges(frame: pl.DataFrame, view: DeviceView) -> pl.Series:
     return frame.select(at_edge & pl.lit(not view.has_marks)).to_series()
 
 
+def _graph_nodes(view: DeviceView) -> pl.DataFrame:
+    """Ops that launches of CUDA graphs queued."""
+    return view.ops.filter(pl.col("launch").is_in(view.host_like(GRAPH_LAUNCH)["id"].implode()))
+
+
 def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> Mask:
     """Whether an op of a CUDA graph runs right before or right after each gap."""
-    replays = view.host_like(GRAPH_LAUNCH)["id"]
-    nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
-    if not nodes.height:
-        return np.zeros(frame.height, bool)
+    nodes = view.once(_graph_nodes)
     before = frame["start_ns"].is_in((nodes["start_ns"] + nodes["dur_ns"]).implode())
     beside: Mask = (before | frame["next"].is_in(nodes["id"].implode()).fill_null(value=False)).to_numpy()
     return beside
@@ -160,8 +162,7 @@ def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> Mask:
 
 def graph_pauses_ns(view: DeviceView) -> int:
     """Idle time of at most 5 us each between nodes that one launch of a CUDA graph queued, in the used steps."""
-    replays = view.host_like(GRAPH_LAUNCH)["id"]
-    nodes = view.ops.filter(pl.col("launch").is_in(replays.implode()))
+    nodes = view.once(_graph_nodes)
     inner = nodes.filter(pl.col("start_ns") > pl.col("start_ns").min().over("launch")).select(next="id")
     return int(view.once(gaps).join(inner, on="next", how="semi")["queued_ns"].sum())
 

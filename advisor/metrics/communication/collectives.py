@@ -16,7 +16,7 @@ from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.inputs.names.kernels import PRODUCTS, family
-from advisor.metrics.metric import Value, lacking, of_devices
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
@@ -81,22 +81,14 @@ def _short(view: DeviceView) -> pl.DataFrame:
 
 
 def _contention(view: DeviceView) -> tuple[float, float] | Missing:
-    """What kernels take beside collectives, in ns, and what the same calls take alone; both 0 where none does."""
+    """What kernels take beside collectives, in ms per step, and what the same calls take alone; both 0 for none."""
     if not view.once(_covered).select(_IS_BESIDE.any()).item():
         return 0.0, 0.0
     both = _beside_and_alone(view)
-    beside, alone = (float((both["calls"] * both[column]).sum()) for column in ("with_ns", "without_ns"))
+    beside, alone = (
+        view.per_step_ms(float((both["calls"] * both[column]).sum())) for column in ("with_ns", "without_ns")
+    )
     return (beside, alone) if alone else Missing("no_overlap_sample")
-
-
-def _contention_ms(view: DeviceView) -> Value:
-    times = view.once(_contention)
-    return times if isinstance(times, Missing) else view.per_step_ms(max(0.0, times[0] - times[1]))
-
-
-def _contention_ratio(view: DeviceView) -> Value:
-    times = view.once(_contention)
-    return times if isinstance(times, Missing) else times[0] / times[1] if times[1] else 1.0
 
 
 def _covered(view: DeviceView) -> pl.DataFrame:
@@ -134,7 +126,7 @@ of_kernels = of_devices(
     __name__,
     needs=("device_ops",),
     unknown=lacking(nothing_to_compute_from=lambda view: not view.once(_covered).height),
-)
+).parts_of(_contention)
 measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum()) / view.steps.height).says(
     "Collectives per step, on the device and on the host.",
     "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
@@ -191,14 +183,14 @@ of_device("short_collectives_ms", lambda view: exposed_ms(view, _short(view))).s
     "Time per step in which a collective of less than 50 µs runs and no other kernel does.",
     "(union of them - its overlap with kernels) inside the steps / steps",
 )
-of_kernels("contention_ms", _contention_ms).says(
+of_kernels("contention_ms", lambda times: max(0.0, times[0] - times[1])).says(
     "Time per step by which kernels take longer while a collective runs beside them.",
     "sum over kernels (name, grid, block, op, shapes) of calls beside a collective (half of their time) x (their"
     " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
     "and attention",
     "Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
 )
-of_kernels("contention_ratio", _contention_ratio).says(
+of_kernels("contention_ratio", lambda times: times[0] / times[1] if times[1] else 1.0).says(
     "How many times as long kernels take beside a collective as alone.",
     "their time beside collectives / the same calls at the median alone",
 )

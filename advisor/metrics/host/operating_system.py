@@ -171,11 +171,12 @@ measure("own_delay_share", lambda view: noted_share(view, "own_delay_ms")).says(
     "own_delay_ms of the recorded steps / step time, at most 1; 0 where `advisor record` noted none",
     "/proc/thread-self/schedstat, the time that a thread was ready and did not run; without run_delay_ms",
 )
-measure("waiting_views", lambda view: sample.waits if (sample := view.once(cpu_waits)) else 0, unit="count").says(
+of_samples = measure.parts_of(cpu_waits, without=0)
+of_samples("waiting_views", lambda sample: sample.waits, unit="count").says(
     "Views and other ops without work that took so long that their thread cannot have had a CPU; 0 where `advisor "
     "record` noted such waits.",
     "ops as in run_delay_share that take over 0.1 ms and 20 medians",
 )
-measure(
-    "longest_waiting_view_ms", lambda view: sample.longest_ns / 1e6 if (sample := view.once(cpu_waits)) else 0.0
-).says("The longest of the waiting_views.", "its duration")
+of_samples("longest_waiting_view_ms", lambda sample: sample.longest_ns / 1e6).says(
+    "The longest of the waiting_views.", "its duration"
+)

@@ -65,9 +65,6 @@ measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 measure("kernels_per_step", lambda view: view.used_kernels.height / view.steps.height).says(
     "Compute kernels launched per step.", "kernels / steps"
 )
-measure("kernel_ms", lambda view: view.per_step_ms(int(view.used_kernels["dur_ns"].sum()))).says(
-    "Kernel time per step, overlapping kernels each counted.", "sum of durations / steps"
-)
 measure("median_kernel_us", lambda view: view.used_kernels.select(pl.median("dur_ns") / 1e3).item()).says(
     "Typical kernel length.", "median of the kernel durations"
 )

@@ -27,10 +27,6 @@ def _of_verdict(view: DeviceView, *verdicts: str) -> float:
     return int(judged["dur_ns"].sum()) / view.once(kernels_ns)
 
 
-def _unused(view: DeviceView) -> pl.DataFrame:
-    return view.once(candidates).filter(pl.col("verdict") == "unused")
-
-
 def _sixteen_bit_share(view: DeviceView) -> float | None:
     typed = view.once(candidates).filter(pl.col("dtype").is_not_null())
     typed_ns = int(typed["dur_ns"].sum())
@@ -55,13 +51,6 @@ measure_shares("tensor_core_eligible_share", lambda view: _of_verdict(view, "use
     "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
     "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "
     "null where over half of that is judged unknown",
-)
-measure("tensor_core_unknown_share", lambda view: _of_verdict(view, "unknown")).says(
-    "Part of the kernel time in matrix kernels of which it is unknown whether they could use Tensor Cores.",
-    "time of matrix kernels judged unknown / time of all compute kernels",
-)
-measure.kernels("tensor_core_unused", _unused, gives=("share", "ops")).says(
-    "in matrix kernels without the Tensor Cores that the device has", "matrix kernels judged unused"
 )
 measure("sixteen_bit_share", _sixteen_bit_share).says(
     "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",

@@ -10,10 +10,7 @@ from advisor.model.missing import Missing
 from advisor.model.profile import Profile
 from tests.tables import A100, V100, Row, kernel, metrics_of, on_host, profile, step, view
 
-NAMES = (
-    *("tensor_core_share", "tensor_core_eligible_share", "tensor_core_unknown_share"),
-    *("tensor_core_unused_share", "tensor_core_unused_ops", "sixteen_bit_share"),
-)
+NAMES = ("tensor_core_share", "tensor_core_eligible_share", "sixteen_bit_share")
 P100 = V100 | {"name": "Tesla P100-SXM2-16GB", "capability": 6.0, "sm_count": 56}
 NEW = {"device": 0, "name": "Something New", "capability": 13.0}
 MI250 = {"device": 0, "name": "AMD Radeon Graphics", "capability": 9.0}  # of a chip without the figures that tell it
@@ -113,13 +110,10 @@ OPS = [product("float", *LARGE), product("c10::Half", *LARGE, name="aten::bmm")]
 MIXED = profile(KERNELS, OPS, [step(1, 0, 200)])
 
 
-def test_shares_are_of_the_time_of_all_compute_kernels_and_unused_of_the_step():
+def test_shares_are_of_the_time_of_all_compute_kernels():
     values = metrics_of(view(MIXED))
     assert values["tensor_core_share"] == pytest.approx(0.1)
     assert values["tensor_core_eligible_share"] == pytest.approx(0.3)
-    assert values["tensor_core_unknown_share"] == pytest.approx(0.3)
-    assert values["tensor_core_unused_share"] == pytest.approx(0.1)
-    assert values["tensor_core_unused_ops"] == "aten::mm (20 µs)"
     assert values["sixteen_bit_share"] == pytest.approx(40 / 60)
 
 
@@ -127,7 +121,7 @@ def test_kernels_outside_the_steps_used_do_not_count():
     recording = profile(
         [*KERNELS, kernel(250, 350, name=SINGLE)], OPS, [step(1, 0, 200), step(2, 200, 400, incomplete="cut")]
     )
-    assert metrics_of(view(recording))["tensor_core_unused_share"] == pytest.approx(0.1)
+    assert metrics_of(view(recording))["tensor_core_eligible_share"] == pytest.approx(0.3)
 
 
 def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():
@@ -138,7 +132,7 @@ def test_places_are_the_longest_call_of_each_kernel_by_the_kernel_s_total():
         kernel(20, 23, name=SINGLE),
         kernel(30, 41, name=other),
     ]
-    places = METRICS["tensor_core_unused_share"].where
+    places = METRICS["thirty_two_bit_share"].where
     assert places
     rows = places(view(profile(device, steps=[step(1, 0, 100)])))
     assert rows.select("name", "start_ns", "dur_ns").rows() == [(SINGLE, 10_000, 5_000), (other, 30_000, 11_000)]
