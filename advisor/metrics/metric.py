@@ -171,8 +171,8 @@ class DeclareParts(Generic[R]):
         """One metric, from what is computed once; says what other metrics do."""
 
         def value(subject: Any) -> Value:  # noqa: ANN401 - a view or a job
-            whole = subject.once(self.compute)
-            return whole if isinstance(whole, Missing) else self.without if whole is None else of(whole)
+            result = subject.once(self.compute)
+            return result if isinstance(result, Missing) else self.without if result is None else of(result)
 
         return self.declare(name, value, **more)
 

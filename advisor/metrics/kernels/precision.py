@@ -39,9 +39,9 @@ _unknown: Final = lacking(
     no_tensor_cores=lambda view: not has_tensor_cores(view),
     nothing_to_compute_from=lambda view: not view.once(kernels_ns),
 )
-_untold: Final = lacking(kernels_untold=lambda view: _of_verdict(view, "unknown") > _MOST_UNKNOWN)
+_unclear: Final = lacking(kernels_untold=lambda view: _of_verdict(view, "unknown") > _MOST_UNKNOWN)
 measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unknown)
-measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=lacking(_unknown, _untold))
+measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=lacking(_unknown, _unclear))
 
 measure_shares("tensor_core_share", lambda view: _of_verdict(view, "used")).says(
     "Part of the kernel time spent in kernels that use Tensor Cores.",
