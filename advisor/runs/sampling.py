@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeVar
 
-from advisor.analysis.job.blame import blamed
+from advisor.analysis.job.blame import blamed, least_known
 from advisor.analysis.job.job import job_of
 from advisor.analysis.job.rank import Rank
 
@@ -22,7 +22,8 @@ def sample(
 ) -> dict[int, Outcome]:
     """What `read` makes of at most so many of the files, by their ranks' numbers, in the order in which they were read.
 
-    So many ranks as a node has are left for those that others wait for. Ranks that nobody waits for fill what is left.
+    So many ranks as a node has are left for those that others wait for. While nobody waits for an unread rank, those
+    are read of which the read ones show least, half of what is left at a time.
     """
     outcomes = dict[int, Outcome]()
 
@@ -34,9 +35,10 @@ def sample(
     devices = max((rank.visible or 1 for rank in take(numbers[:1])), default=1)
     of_nodes = [number for number in numbers if number % devices == numbers[0] % devices]
     ranks = take(_spread(of_nodes[1:], most - devices - _BESIDE - 1))
-    while (budget := most - len(outcomes)) > 0 and (unread := [number for number in numbers if number not in outcomes]):
-        suspects = blamed(job_of(ranks), set(unread))
-        ranks = take(suspects[: min(budget, devices)] or _spread(unread, budget))
+    while (budget := most - len(outcomes)) > 0 and (unread := set(numbers) - outcomes.keys()):
+        job = job_of(ranks)
+        suspects = blamed(job, unread)[: min(budget, devices)]
+        ranks = take(suspects or _spread(least_known(job, unread.intersection(of_nodes) or unread), (budget + 1) // 2))
     return outcomes
 
 

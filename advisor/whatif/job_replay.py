@@ -253,9 +253,9 @@ def _rows(ops: pl.DataFrame) -> pl.DataFrame:
         )
     )
     known = ops.with_columns(
-        pl.col("type", "kind").cast(pl.String),
+        pl.col("type", "kind").cast(pl.Categorical),
         pl.col("dur_ns").clip(lower_bound=0),
-        group=pl.col("group" if "group" in ops.columns else "type").cast(pl.String),
+        group=pl.col("group" if "group" in ops.columns else "type").cast(pl.Categorical),
     )
     together, instance = pl.col("instance").is_not_null(), ["step", "instance"]
     transfer = pl.col("transfer_ns")

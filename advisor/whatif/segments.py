@@ -30,15 +30,11 @@ _HALF: Final = 0.5
 _QUEUED_NS: Final = 10_000  # a collective that starts so soon after the one before it on its stream was queued
 _NEVER: Final = 1 << 62  # later than any time on the axis
 _COLUMNS: Final = ["op", "rank", "step", "queue", "type", "kind", "start_ns", "dur_ns", "instance", "group"]
-_MOST_CALLS: Final = 1 << 19  # of all ranks: a replay takes 2 kB and 10 us for each
 _BEGIN, _END_OF, _START_OF, _END = range(4)  # what cuts a step, in the order of cuts at one instant
 
 
 def replayed(job: Job) -> job_replay.JobReplay | None:
-    """The steps that all ranks recorded, run again; ranks by their place in the job. None where that cannot be.
-
-    Of a job with more calls than `_MOST_CALLS` in them, the first steps that have no more, or one.
-    """
+    """The examined steps, run again; ranks by their place in the job. None where that cannot be."""
     offsets = {i: int(job.clock.offsets_ns[i]) for i in job.members}
     busy = {i: job.ranks[i].work.shifted(-offset) for i, offset in offsets.items()}
     of_ranks = [
@@ -50,9 +46,8 @@ def replayed(job: Job) -> job_replay.JobReplay | None:
         )
         for i, offset in offsets.items()
     ]
-    steps = _steps(job)
-    windows = pl.concat(of_ranks).filter(pl.col("step").is_in(steps))
-    calls = job.calls.filter(pl.col("step").is_in(steps)).select(
+    windows = pl.concat(of_ranks).filter(pl.col("step").is_in(job.examined))
+    calls = job.calls.filter(pl.col("step").is_in(job.examined)).select(
         "rank",
         pl.col("step").cast(pl.Int64),
         "start_ns",
@@ -63,13 +58,6 @@ def replayed(job: Job) -> job_replay.JobReplay | None:
     )
     ops, edges = operations(busy, windows, calls)
     return job_replay.replay(ops.join(_runs(windows), on="step", maintain_order="left"), edges)
-
-
-def _steps(job: Job) -> list[int]:
-    calls = job.calls.filter(pl.col("step").is_in(job.steps)).group_by("step").len().sort("step")
-    if int(calls["len"].to_numpy().sum()) <= _MOST_CALLS:
-        return job.steps
-    return calls.filter(pl.col("len").cum_sum() <= _MOST_CALLS)["step"].to_list() or job.steps[:1]
 
 
 def _runs(windows: pl.DataFrame) -> pl.DataFrame:
@@ -121,6 +109,11 @@ def operations(
         }
     )
     return ops.select(_COLUMNS), edges
+
+
+def _text(form: str, *columns: pl.Expr | str) -> pl.Expr:
+    """A text of few values on millions of rows."""
+    return pl.format(form, *columns).cast(pl.Categorical)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +182,12 @@ def _collectives(windows: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFra
     nth = pl.int_range(pl.len()).over("window", "type")
     before = pl.col("end_ns").shift(1).over("window", "stream")
     return (
-        collectives.with_columns(pl.col("type").cast(pl.String))
+        collectives.with_columns(pl.col("type").cast(pl.Categorical))
         .join(of_window, on=["rank", "step"])
         .with_columns(pl.col("start_ns").clip("begin_ns", "until_ns"))
         .with_columns(pl.max_horizontal("start_ns", "end_ns").alias("end_ns"))
         .sort("window", "start_ns", "end_ns", "stream")
-        .with_columns(place=pl.format("{} {}", "type", nth), since=pl.col("start_ns") - before)
+        .with_columns(place=_text("{} {}", "type", nth), since=pl.col("start_ns") - before)
         .with_columns(queued=(pl.col("since") <= _QUEUED_NS).fill_null(value=False))
     )
 
@@ -227,7 +220,7 @@ def _cuts(axis: _Axis, windows: pl.DataFrame, ran: pl.DataFrame) -> tuple[pl.Dat
             "step",
             at=pl.Series(axis.place(frame, name)),
             what=pl.lit(what),
-            group=pl.format("{} {} {}", "alike", pl.lit(what), place),
+            group=_text("{} {} {}", "alike", pl.lit(what), place),
             row=pl.int_range(pl.len()),
         )
         for frame, name, what, place in parts
@@ -253,11 +246,11 @@ def _segments(axis: _Axis, cuts: pl.DataFrame, waiting: Intervals) -> pl.DataFra
         op=2 * pl.int_range(pl.len(), dtype=pl.Int64),
     )
     segments = _earliest(segments.filter(pl.col("what") != _END))
-    host = segments.with_columns(type=pl.lit(HOST), dur_ns="idle")
+    host = segments.with_columns(type=_text(HOST), dur_ns="idle")
     compute = segments.with_columns(
-        pl.col("start_ns") + pl.col("idle"), pl.col("op") + 1, type=pl.lit(COMPUTE), dur_ns="kernels"
+        pl.col("start_ns") + pl.col("idle"), pl.col("op") + 1, type=_text(COMPUTE), dur_ns="kernels"
     )
-    return pl.concat([host, compute]).with_columns(queue=pl.lit(COMPUTE), kind=pl.lit("compute"))
+    return pl.concat([host, compute]).with_columns(queue=_text(COMPUTE), kind=_text("compute"))
 
 
 def _earliest(cuts: pl.DataFrame) -> pl.DataFrame:
@@ -305,21 +298,21 @@ def _transfers(axis: _Axis, ran: pl.DataFrame, waiting: Intervals, first: int) -
     calls = ran.with_columns(
         pl.Series("took", took),
         op=first + 2 * pl.int_range(pl.len(), dtype=pl.Int64),
-        queue=pl.format("stream {}", "stream"),
+        queue=_text("stream {}", "stream"),
     )
     host = calls.with_columns(
         pl.col("start_ns") - pl.col("took"),
-        type=pl.lit(HOST),
-        kind=pl.lit("compute"),
+        type=_text(HOST),
+        kind=_text("compute"),
         dur_ns="took",
-        group=pl.format("{} launch of {}", "alike", "place"),
+        group=_text("{} launch of {}", "alike", "place"),
         instance=pl.lit(None, ran["instance"].dtype),
     )
     transfer = calls.with_columns(
         pl.col("op") + 1,
-        kind=pl.lit("collective"),
+        kind=_text("collective"),
         dur_ns=pl.col("end_ns") - pl.col("start_ns"),
-        group=pl.format("{} {}", "alike", "place"),
+        group=_text("{} {}", "alike", "place"),
     )
     return pl.concat([host, transfer])
 

@@ -1,6 +1,7 @@
 """Which ranks the recorded ones waited for, where their recordings were not read: by the groups that they wait in."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import Final
 
 import polars as pl
@@ -9,6 +10,7 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import placement
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
+_LEAST_SHARE: Final = 0.02  # of the steps: ranks that are all right differ by as much
 _SUSPECT: Final = 0.5  # of the longest wait that no read rank explains: below, another rank is the reason
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 
@@ -25,9 +27,18 @@ def blamed(job: Job, unread: set[int]) -> list[int]:
             waits[rank].append(wait_ns)
             sharing[rank] = min(len(suspects), sharing.get(rank, len(suspects)))
     longest = max(map(min, waits.values()), default=0)
+    if longest < _LEAST_SHARE * max(int(rank.steps["dur_ns"].sum()) for rank in job.ranks):
+        return []
     late = [rank for rank, of_groups in waits.items() if 0 < _SUSPECT * longest <= min(of_groups)]
     most = max((len(waits[rank]) for rank in late), default=0)
     return sorted((rank for rank in late if len(waits[rank]) == most), key=lambda rank: (sharing[rank], rank))
+
+
+def least_known(job: Job, unread: Collection[int]) -> list[int]:
+    """The numbers of the unread ranks that are in fewest groups with read ones: a late one shows there least."""
+    met = Counter(rank for ranks in job.once(_unexplained)["ranks"].to_list() for rank in ranks)
+    fewest = min(met[rank] for rank in unread)
+    return sorted(rank for rank in unread if met[rank] == fewest)
 
 
 def _unexplained(job: Job) -> pl.DataFrame:

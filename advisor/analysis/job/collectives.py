@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.communication import MOST_BYTES
 from advisor.analysis.job import network
-from advisor.analysis.job.job import Job, by_rank
+from advisor.analysis.job.job import Job
 from advisor.inputs.hardware import Gpu
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -62,7 +62,7 @@ def share_of(part: pl.DataFrame, calls: pl.DataFrame, column: str) -> float | No
 
 
 def traffic(job: Job) -> pl.DataFrame:
-    """The device's collectives in the common steps, a row per rank and call; without any, a frame without columns.
+    """The device's collectives in the examined steps, a row per rank and call; without any, a frame without columns.
 
     Columns:
         rank, step, op, group_size, bytes, dtype, of_buffers, dur_ns, instance.
@@ -79,13 +79,15 @@ def traffic(job: Job) -> pl.DataFrame:
         bus_factor, spans_nodes, peers (the group's ranks), ends (the ranks that take part), and what
             `advisor.analysis.job.network.expected` tells: model_ns, curve_ns, expected_ns, basis, why.
     """
-    calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.steps))
+    calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.examined))
     if not calls.height:
         return pl.DataFrame()
     calls = _with_transfer(calls, job.world_size)
+    moved = pl.min_horizontal("transfer_ns", "dur_ns")
+    last = calls.select("rank", start_ns=pl.col("end_ns") - moved, moved=moved)
     calls = calls.with_columns(
-        pl.Series("exposed_ns", _exposed(job, calls, 0), dtype=pl.Int64),
-        pl.Series("awaited_ns", _exposed(job, calls, QUEUED_GAP_NS), dtype=pl.Int64),
+        exposed_ns=moved - job.covered_ns(last, "moved"),
+        awaited_ns=moved - job.covered_ns(last, "moved", QUEUED_GAP_NS),
     )
     devices = devices_of(job)
     placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
@@ -101,7 +103,7 @@ def traffic(job: Job) -> pl.DataFrame:
 
 
 def gain_ms(job: Job, saved: pl.DataFrame) -> float:
-    """What the job's step gets shorter by when each rank's own part of it does, in ms on average.
+    """What the job's step gets shorter by when each rank's own part of it does, in ms on average of examined steps.
 
     In every step the rank that takes longest by itself sets the pace. `saved` has rank, step and `saved_ns` of exposed
     communication, any number of rows for each.
@@ -109,12 +111,13 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
     if not job.steps:
         return 0.0
     by_step = saved.group_by("rank", "step").agg(pl.sum("saved_ns"))
-    saved = job.pace.join(by_step, on=["rank", "step"], how="left").with_columns(
+    pace = job.pace.filter(pl.col("step").is_in(job.examined))
+    saved = pace.join(by_step, on=["rank", "step"], how="left").with_columns(
         # What overlaps other collectives is exposed once.
         saved_ns=pl.min_horizontal(pl.col("saved_ns").fill_null(0), pl.col("transfer_ns") + pl.col("wait_ns"))
     )
     paces = saved.group_by("step").agg(now=pl.max("own_ns"), then=(pl.col("own_ns") - pl.col("saved_ns")).max())
-    return float((paces["now"] - paces["then"]).sum()) / 1e6 / len(job.steps)
+    return float((paces["now"] - paces["then"]).sum()) / 1e6 / len(job.examined)
 
 
 def _with_transfer(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
@@ -154,15 +157,3 @@ def _follow_sizes(calls: pl.DataFrame) -> bool:
         return False
     low, median, high = np.quantile(each["times"].to_numpy(), [0.1, 0.5, 0.9])
     return bool(high - low <= _SPREAD * median)
-
-
-def _exposed(job: Job, calls: pl.DataFrame, pause_ns: int) -> pl.Series:
-    """Per call, the time at its end, as long as the transfer, that the rank's kernels and such pauses do not cover."""
-    exposed = []
-    of_ranks = by_rank(calls.with_row_index("row"), len(job.ranks))
-    for position, (rank, of_rank) in enumerate(zip(job.ranks, of_ranks, strict=True)):
-        work, end = rank.work.bridged(pause_ns), of_rank["end_ns"].to_numpy() + job.clock.offsets_ns[position]
-        length = of_rank.select(pl.min_horizontal("transfer_ns", "dur_ns")).to_series().to_numpy()
-        time = pl.Series(length - work.within(end - length, end), dtype=pl.Int64)
-        exposed.append(of_rank.select("row", exposed=time))
-    return pl.concat(exposed).sort("row")["exposed"] if exposed else pl.Series([], dtype=pl.Int64)

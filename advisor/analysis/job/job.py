@@ -9,10 +9,12 @@ ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -36,6 +38,7 @@ _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind t
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _TOGETHER: Final = 0.5  # of the work of the device that has the next to most, at the same time as the one with most
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
+_MOST_CALLS: Final = 1 << 19  # of all ranks: a replay takes 2 kB and 10 us for each
 _SITTING_NS: Final = 60_000_000_000  # hosts of one job whose clocks are set at all differ by less
 
 T = TypeVar("T")
@@ -113,6 +116,13 @@ class Job:
         return sorted(set.intersection(*used)) or self.whole_steps if used else []
 
     @cached_property
+    def examined(self) -> list[int]:
+        """The common steps whose calls are looked at one by one: the first that have no more than so many, or one."""
+        calls = self.calls.filter(pl.col("step").is_in(self.steps)).group_by("step").len().sort("step")
+        few = calls.filter(pl.col("len").cum_sum() <= _MOST_CALLS)["step"].to_list()
+        return self.steps if len(few) == calls.height else few or self.steps[:1]
+
+    @cached_property
     def whole_steps(self) -> list[int]:
         """Numbers of the steps that every member recorded whole, the uneven ones too."""
         complete = [set(self.ranks[i].steps["step"]) for i in self.members]
@@ -130,7 +140,7 @@ class Job:
             r.calls.select(pl.lit(i, pl.Int64).alias("rank"), pl.lit(r.worker, pl.Int32).alias("worker"), *CALLS)
             for i, r in enumerate(self.ranks)
         ]
-        matched = _matched(pl.concat(calls) if calls else pl.DataFrame(schema=_NO_CALLS))
+        matched = _matched(pl.concat([pl.DataFrame(schema=_NO_CALLS), *calls]))
         strange = pl.col("rank").is_in(self.apart)
         return matched.with_columns(instance=pl.when(~strange).then("instance"))
 
@@ -138,18 +148,20 @@ class Job:
     def calls(self) -> pl.DataFrame:
         """Every rank's collectives on the common clock, a row per rank and call.
 
-        Columns: those of CALLS, `rank` (position in `ranks`), `instance`; `met` (ranks recorded that took part),
-        `trusted` (the match passes the self-check), and where it does `last` (rank that arrived last), `wait_ns`
-        (until the last arrival) and `transfer_ns` (from then to the end).
+        Columns: those of CALLS but `sequence`, `rank` (position in `ranks`), `instance`; `met` (recorded ranks that
+        took part), `trusted` (the match passes the self-check), and where it does `last` (rank that arrived last),
+        `wait_ns` (until the last arrival) and `transfer_ns` (from then to the end).
         """
-        return _judged(_shifted(self._matches, self.clock.offsets_ns))
+        ahead = pl.Series(self.clock.offsets_ns[self._matches["rank"].to_numpy()], dtype=pl.Int64)
+        return _judged(self._matches.with_columns(pl.col("start_ns", "end_ns") - ahead))
 
     @cached_property
     def matched_share(self) -> float | None:
         """Part of the time in collectives that is in trusted matches; None where there are none."""
-        calls = self.calls.filter(pl.col("rank").is_in(self.members))
+        of_members = pl.col("rank").is_in(self.members)
+        calls = self.calls.filter(of_members).select("trusted", length=pl.col("end_ns") - pl.col("start_ns"))
         calls = calls.with_columns(pl.col("trusted") & ~self._among_strangers).filter(~self._met_by_nobody)
-        length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+        length = calls["length"].to_numpy()
         return float(length[calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
 
     @cached_property
@@ -159,13 +171,8 @@ class Job:
         Groups that never meet are no fault in themselves: there may be no collective of all ranks.
         """
         met = self.calls.filter("trusted", pl.col("rank").is_in(self.members)).select("instance", "rank").unique()
-        met = met.sort("instance", "rank")
-        home = {rank: {rank} for rank in self.members}
-        for others in met.group_by("instance").agg("rank")["rank"].unique():
-            joined = set[int]().union(*(home[rank] for rank in others))
-            home |= dict.fromkeys(joined, joined)
-        islands = sorted({tuple(sorted(island)) for island in home.values()})
-        return [list(island) for island in islands] if len(islands) > 1 else []
+        groups = islands(self.members, met.sort("instance", "rank").group_by("instance").agg("rank")["rank"].unique())
+        return groups if len(groups) > 1 else []
 
     @cached_property
     def sittings(self) -> list[list[int]]:
@@ -218,14 +225,13 @@ class Job:
         groups = self.calls.filter(pl.col("rank").is_in(self.members)).select("rank", "ranks", "group_size")
         distinct = groups.unique(maintain_order=True)
         listed = placement(distinct["ranks"], distinct["group_size"], None)["ranks"].to_list()
-        rows = zip(distinct.rows(), listed, strict=True)
-        answers = [holds(self.ranks[rank].worker, self._in_group(ranks, size, here)) for (rank, _, size), ranks in rows]
+        everyone = self.world_size or math.inf
+        answers = [
+            holds(self.ranks[rank].worker, here if (size or 0) >= everyone else ranks or ())
+            for (rank, _, size), ranks in zip(distinct.rows(), listed, strict=True)
+        ]
         distinct = distinct.with_columns(holds=pl.Series(answers, dtype=pl.Boolean))
         return groups.join(distinct, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["holds"]
-
-    def _in_group(self, listed: list[int] | None, size: int | None, here: Collection[int]) -> Collection[int]:
-        """The ranks of a group: as listed, or all that are here where it is as large as the job."""
-        return here if size and self.world_size and size >= self.world_size else listed or ()
 
     @cached_property
     def peers(self) -> bool:
@@ -273,10 +279,29 @@ class Job:
     @cached_property
     def waits(self) -> pl.DataFrame:
         """Who waits for whom, over the common steps: rank, last, wait_ns (not covered by the waiter's kernels)."""
-        calls = self.calls.filter("trusted", pl.col("step").is_in(self.steps), pl.col("rank") != pl.col("last"))
-        of_ranks = by_rank(calls, len(self.ranks))
-        exposed = [_uncovered(of_ranks[i], r.work, self, i) for i, r in enumerate(self.ranks)]
-        return pl.concat(exposed).group_by("rank", "last").agg(pl.sum("wait_ns")).sort("rank", "last")
+        waiting = pl.col("trusted") & pl.col("step").is_in(self.steps) & (pl.col("rank") != pl.col("last"))
+        calls = self.calls.select(pl.col("rank", "last", "start_ns", "wait_ns").filter(waiting))
+        exposed = calls.with_columns(pl.col("wait_ns") - self.covered_ns(calls, "wait_ns"))
+        return exposed.group_by("rank", "last").agg(pl.sum("wait_ns")).sort("rank", "last")
+
+    def covered_ns(self, calls: pl.DataFrame, length: str, pause_ns: int = 0) -> pl.Series:
+        """How much of so long from its start each call's rank runs kernels, and such pauses between them."""
+        covered = []
+        for rank, of_rank, ahead in zip(
+            self.ranks, by_rank(calls, len(self.ranks)), self.clock.offsets_ns, strict=True
+        ):
+            start = of_rank["start_ns"].to_numpy() + ahead
+            covered.append(rank.work.bridged(pause_ns).within(start, start + of_rank[length].to_numpy()))
+        return pl.Series(np.concatenate(covered))
+
+
+def islands(members: Iterable[int], meetings: Iterable[Iterable[int]]) -> list[list[int]]:
+    """The members by whom they meet, directly or through others, ascending."""
+    home = {member: {member} for member in members}
+    for met in meetings:
+        joined = set[int]().union(*(home[member] for member in met))
+        home |= dict.fromkeys(joined, joined)
+    return [list(island) for island in sorted({tuple(sorted(island)) for island in home.values()})]
 
 
 def job_of(ranks: Sequence[Rank]) -> Job:
@@ -293,35 +318,30 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
     sender = pl.when(pl.col("op") == "send").then("worker").otherwise("peer")
     receiver = pl.when(pl.col("op") == "send").then("peer").otherwise("worker")
     keyed = calls.with_columns(
-        group_key=pl.col("group").fill_null(""),
-        ranks_key=pl.col("ranks").fill_null(""),
-        op_key=pl.when(pair).then(pl.lit(POINT_TO_POINT[0])).otherwise("op"),
-        sender=pl.when(pair).then(sender),
-        receiver=pl.when(pair).then(receiver),
+        family=pl.struct(
+            "group",
+            "ranks",
+            op=pl.when(pair).then(pl.lit(POINT_TO_POINT[0])).otherwise("op"),
+            sender=pl.when(pair).then(sender),
+            receiver=pl.when(pair).then(receiver),
+        ).rank("dense")
     )
-    family = ["group_key", "ranks_key", "op_key", "sender", "receiver"]
     numbered = (
         ~pair
-        & pl.col("sequence").is_not_null().all().over(family)
-        & pl.struct("rank", "sequence").is_unique().all().over(family)
+        & pl.col("sequence").is_not_null().all().over("family")
+        & pl.struct("rank", "sequence").is_unique().all().over("family")
     )
     # from the last one back: a recording that begins within a collective lacks the first
-    order = pl.int_range(pl.len()).over("rank", "step", *family, order_by="start_ns", descending=True)
+    order = pl.int_range(pl.len()).over("rank", "step", "family", order_by="start_ns", descending=True)
     keyed = keyed.with_columns(
-        by_number=pl.when(numbered).then("sequence"),
-        by_step=pl.when(~numbered).then(pl.col("step").fill_null(-1)),
-        by_order=pl.when(~numbered).then(order),
+        number=pl.when(numbered).then("sequence").otherwise(order),
+        in_step=pl.when(~numbered).then(pl.col("step").fill_null(-1)),
     )
-    instance = pl.struct(*family, "by_number", "by_step", "by_order").rank("dense").cast(pl.Int64)
+    instance = pl.struct("family", "in_step", "number").rank("dense")
     unknown = (~numbered & pl.col("step").is_null()) | (pair & pl.col("peer").is_null())
     return keyed.with_columns(instance=pl.when(~unknown).then(instance)).drop(
-        "worker", *family, "by_number", "by_step", "by_order"
+        "worker", "sequence", "family", "number", "in_step"
     )
-
-
-def _shifted(calls: pl.DataFrame, offsets_ns: Ints) -> pl.DataFrame:
-    offset = pl.Series(offsets_ns[calls["rank"].to_numpy()], dtype=pl.Int64)
-    return calls.with_columns(pl.col("start_ns") - offset, pl.col("end_ns") - offset)
 
 
 def _clock(calls: pl.DataFrame, ranks: int) -> Clock:
@@ -366,7 +386,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     spread = pl.max("end_ns").over("instance") - pl.min("end_ns").over("instance")
     shortest = length.min().over("instance")
     span = pl.max("end_ns").over("instance") - last_start
-    family = (pl.col("group").fill_null(""), pl.col("op"))
+    family = (pl.col("group"), pl.col("op"))
     spacing = pl.col("end_ns").sort().diff().median().over(pl.col("rank"), *family)
     calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
     sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
@@ -393,9 +413,9 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_rank(frame: pl.DataFrame, ranks: int) -> list[pl.DataFrame]:
-    """The rows of each rank, by position: all of them in one pass over the rows."""
-    parts = frame.partition_by("rank", as_dict=True)
-    return [parts.get((position,), frame.clear()) for position in range(ranks)]
+    """The rows of each rank, by position, of a frame in the order of the ranks: no row is copied."""
+    cuts = np.searchsorted(frame["rank"].to_numpy(), np.arange(ranks + 1)).tolist()
+    return [frame.slice(begin, end - begin) for begin, end in pairwise(cuts)]
 
 
 def _pace(position: int, rank: Rank, calls: pl.DataFrame, job: Job) -> pl.DataFrame:
@@ -424,10 +444,3 @@ def _waiting(calls: pl.DataFrame) -> Intervals:
     """When a rank waits in these calls for the last one."""
     start = calls["start_ns"].to_numpy()
     return Intervals.of(start, start + calls["wait_ns"].to_numpy())
-
-
-def _uncovered(calls: pl.DataFrame, work: Intervals, job: Job, position: int) -> pl.DataFrame:
-    """Each call's wait without the part that the rank's own kernels cover."""
-    start = calls["start_ns"].to_numpy() + job.clock.offsets_ns[position]
-    wait = calls["wait_ns"].to_numpy()
-    return calls.select("rank", "last", wait_ns=pl.Series(wait - work.within(start, start + wait), dtype=pl.Int64))

@@ -15,20 +15,19 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS
 
-CALLS: Final = {
-    "id": pl.Int64,  # device_ops.id, or host_ops.id where `on_host`
+CALLS: Final = {  # texts are few and repeat with each step: a large job has millions of calls
     "on_host": pl.Boolean,
     "step": pl.Int32,  # the step in whose window it starts, null outside of all
     "stream": pl.Int64,
-    "op": pl.String,
-    "group": pl.String,
-    "description": pl.String,  # what the group is for, as its maker calls it
-    "ranks": pl.String,
+    "op": pl.Categorical,
+    "group": pl.Categorical,
+    "description": pl.Categorical,  # what the group is for, as its maker calls it
+    "ranks": pl.Categorical,
     "group_size": pl.Int32,
     "sequence": pl.Int64,
     "bytes": pl.Int64,
     "peer": pl.Int32,  # global rank at the other end of a send or recv
-    "dtype": pl.String,
+    "dtype": pl.Categorical,
     "of_buffers": pl.Boolean,  # a broadcast that DistributedDataParallel's forward makes; null where not told
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
@@ -148,7 +147,7 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     if view.device is None:
         calls = view.host.filter(pl.col("kind") == "collective")
         op = pl.col("name").cast(pl.String).str.extract(r"^\w+:(\w+)")
-        known = calls.select("id", "start_ns", end_ns=END_NS, on_host=True, op=op, stream=pl.col("thread"))
+        known = calls.select("start_ns", end_ns=END_NS, on_host=True, op=op, stream=pl.col("thread"))
     else:
         collectives = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
         ops = view.ops.filter(pl.col("kind") == "collective")

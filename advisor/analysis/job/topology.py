@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 import polars as pl
 
 from advisor.analysis.job.collectives import devices_of
-from advisor.analysis.job.job import Job
+from advisor.analysis.job.job import Job, islands
 from advisor.analysis.job.network import placement
 from advisor.text import listed_ranks, listing, plural, runs_of
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -201,19 +201,7 @@ def pipelines(job: Job) -> list[list[int]]:
     )
     workers = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int64)
     pairs = pl.DataFrame({"here": workers.gather(messages["rank"]), "there": messages["peer"].cast(pl.Int64)}).unique()
-    joined = {rank: rank for pair in pairs.rows() for rank in pair}
-
-    def root(rank: int) -> int:
-        while joined[rank] != rank:
-            rank = joined[rank]
-        return rank
-
-    for here, there in pairs.rows():
-        joined[root(here)] = root(there)
-    chains = defaultdict(list)
-    for rank in sorted(joined):
-        chains[root(rank)].append(rank)
-    return list(chains.values())
+    return islands({rank for pair in pairs.rows() for rank in pair}, pairs.rows())
 
 
 def places_of_groups(job: Job, groups: Sequence[Sequence[int]]) -> Places:

@@ -71,7 +71,7 @@ def _per_step_ms(job: Job, column: str) -> Value:
     known = job.once(_expected_calls)[column].drop_nulls()
     if not len(known):
         return Missing("no_measured_curve") if column == "curve_ns" else why_unexpected(job.once(traffic))
-    return float(known.sum()) / 1e6 / len(job.ranks) / len(job.steps)
+    return float(known.sum()) / 1e6 / len(job.ranks) / len(job.examined)
 
 
 def _slower_fabric(job: Job) -> Value:
@@ -110,7 +110,7 @@ def collective_table(job: Job) -> pl.DataFrame:
     calls = job.once(traffic)
     if not calls.height:
         return calls
-    steps = max(1, len(job.ranks) * len(job.steps))
+    steps = max(1, len(job.ranks) * len(job.examined))
     rows = calls.group_by("op", "group_size", "bytes", "dtype").agg(
         calls=pl.len(),
         transfer_us=pl.median("transfer_ns") / 1e3,

@@ -181,7 +181,7 @@ def _halved_ms(job: Job) -> float:
 
 
 def _per_step(job: Job, calls: pl.DataFrame) -> float:
-    return calls.height / len(job.ranks) / len(job.steps)
+    return calls.height / len(job.ranks) / len(job.examined)
 
 
 measure = of_jobs(__name__, unknown=_no_call)

@@ -68,7 +68,7 @@ def test_a_check_of_a_sample_reads_so_many_files_and_says_what_it_did_not_see(tm
     large.save(tmp_path)
     report = check([str(tmp_path)], Options(sample=3))
     (run,) = report.runs
-    assert [worker.worker for worker in run.source.workers] == [0, 4, 12]  # on both nodes
+    assert [worker.worker for worker in run.source.workers] == [0, 8, 9]  # on both nodes
     (said,) = (note for note in run.source.notes if note.code == "ranks_sampled")
     assert said.facts == {"read": 3, "files": 16}
 
@@ -83,4 +83,4 @@ def test_what_is_no_sample_is_refused(wrong: str) -> None:
 @pytest.mark.parametrize("most", [64, 102])
 def test_the_straggler_of_1024_ranks_is_named_at_a_tenth_of_them(most: int) -> None:
     right = [straggler_is_late(seed, 1024, most) for seed in range(20)]
-    assert sum(right) >= (19 if most > 64 else 14), right
+    assert sum(right) >= 19, right

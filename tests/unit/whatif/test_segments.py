@@ -157,6 +157,6 @@ def test_of_more_calls_than_memory_is_worth_the_first_steps_are_replayed(monkeyp
     whole = replayed(of_job.job(*ranks))
     assert (whole.steps, whole.ops["step"].n_unique()) == (4, 4)
     for most, steps in ((8, 4), (5, 2), (1, 1)):  # two calls in each step
-        monkeypatch.setattr("advisor.whatif.segments._MOST_CALLS", most)
+        monkeypatch.setattr("advisor.analysis.job.job._MOST_CALLS", most)
         some = replayed(of_job.job(*ranks))
         assert (some.steps, some.step_ms) == (steps, pytest.approx(whole.step_ms))

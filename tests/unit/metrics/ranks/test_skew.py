@@ -60,7 +60,8 @@ def test_ranks_that_are_late_together_are_one_group_with_what_they_alone_have():
     hosts = [replace(each, facts={"host": f"node{each.worker // 4}"}) for each in slow.ranks]
     assert unevenness(job(*hosts))["late_ranks_dimension"] == "host"
     assert unevenness(job(*hosts))["late_ranks"] == "ranks 4\N{EN DASH}5 (host node1)"
-    calls = [each.calls.with_columns(ranks=pl.lit("[4, 5]"), group=pl.lit("tp 2")) for each in slow.ranks[4:]]
+    of_group = {name: pl.lit(text, pl.Categorical) for name, text in (("ranks", "[4, 5]"), ("group", "tp 2"))}
+    calls = [each.calls.with_columns(**of_group) for each in slow.ranks[4:]]
     grouped = [replace(each, calls=pl.concat([each.calls, of])) for each, of in zip(slow.ranks[4:], calls, strict=True)]
     assert unevenness(job(*slow.ranks[:4], *grouped))["late_ranks"] == "ranks 4\N{EN DASH}5 (group tp 2)"
 
