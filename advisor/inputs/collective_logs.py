@@ -10,7 +10,7 @@ import polars as pl
 from advisor.inputs.names.kernels import collective_op
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from advisor.model.schemas import SCHEMAS
+from advisor.model.schemas import SCHEMAS, TEXT
 from advisor.system.file_size import too_large
 from advisor.text import one_line
 
@@ -35,8 +35,11 @@ def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
 def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]], profile_format: str) -> Profile:
     """The profile of a log: rows of the tables `workers` and `collective_log`, the op of each by any name of it."""
     schema = SCHEMAS["collective_log"] | {"op": pl.String()}
+    ranks = [call.get("ranks") for call in calls]  # long in large jobs, and few differ
+    places = {text: place for place, text in enumerate(dict.fromkeys(ranks))}
     log = pl.DataFrame(_plain(calls), schema=schema, orient="row").with_columns(
-        op=pl.col("op").map_batches(collective_op)
+        pl.Series("ranks", [*places], TEXT).gather([places[text] for text in ranks]),
+        op=pl.col("op").map_batches(collective_op),
     )
     tables = {"workers": pl.DataFrame(_plain(workers), infer_schema_length=None), "collective_log": log}
     profile = Profile.of(tables, format=profile_format)
@@ -44,4 +47,7 @@ def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]
 
 
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: one_line(of) if isinstance(of, str) else of for name, of in row.items()} for row in rows]
+    return [
+        {name: one_line(of) if isinstance(of, str) else of for name, of in row.items() if name != "ranks"}
+        for row in rows
+    ]

@@ -61,7 +61,10 @@ def hang(job: Job) -> Hang | Missing:
     if not calls["completed"].count():
         return Missing("progress_not_logged")
     together = calls.filter(~pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False))
-    groups = [_hang(of_group, calls) for _, of_group in together.group_by(_GROUP, maintain_order=True)]
+    done = pl.col("sequence").filter("completed").max().over(*_GROUP, "worker").fill_null(-1)
+    marked = together.with_columns(is_open=pl.col("completed").not_() & (pl.col("sequence") > done))
+    some_open = marked.filter(pl.col("is_open").any().over(_GROUP))
+    groups = [_hang(of_group, calls) for _, of_group in some_open.group_by(_GROUP, maintain_order=True)]
     hangs = [stuck for stuck in groups if stuck]
     waits = {rank for stuck in hangs for rank in stuck.waiting}
     causes = [stuck for stuck in hangs if not waits.issuperset(stuck.missing)]
@@ -75,12 +78,8 @@ def hang(job: Job) -> Hang | Missing:
 
 def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang | None:
     """The first collective of a group that is open, if ranks are missing in it."""
-    done = pl.col("sequence").filter("completed").max().over("worker").fill_null(-1)
-    is_open = pl.col("completed").not_() & (pl.col("sequence") > done)
-    opened = of_group.filter(is_open)
+    opened = of_group.filter("is_open")
     waiting = opened.filter(pl.col("sequence") == pl.col("sequence").min())
-    if not waiting.height:
-        return None
     number, op = waiting["sequence"][0], waiting["op"].mode().sort()[0]
     entered = waiting.filter(pl.col("op").eq_missing(op))
     last = dict(of_group.group_by("worker").agg(pl.max("sequence")).rows())

@@ -9,7 +9,7 @@ stack of each call (not in JSON), and how far each process group is. Its clock i
 import io
 import pickle
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import prod
 from typing import IO, Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
@@ -124,11 +124,12 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         raise NothingRecorded(
             "a dump of the Flight Recorder without collectives; set `TORCH_FR_BUFFER_SIZE=2000`", name
         )
-    sizes = [len(_RANKS.findall(group.ranks)) for group in dump.pg_config.values()]
+    members = {name: _RANKS.findall(group.ranks) for name, group in dump.pg_config.items()}
+    ranks = {name: ",".join(numbers) for name, numbers in members.items()}
     process = {
         "worker": worker,
         "rank": worker,
-        "world_size": max(sizes, default=0) or None,
+        "world_size": max(map(len, members.values()), default=0) or None,
         "name": f"rank {worker}",
         "file": name,
         "framework": "pytorch",
@@ -136,7 +137,11 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         "backend": dump.entries[0].profiling_name.partition(":")[0],
     }
     watched = {entry.pg_id for entry in dump.entries if entry.state != _SCHEDULED}
-    calls = [_call(entry, dump, is_watched=entry.pg_id in watched) | {"worker": worker} for entry in dump.entries]
+    calls = [
+        _call(entry, dump, members, is_watched=entry.pg_id in watched)
+        | {"worker": worker, "ranks": ranks.get(entry.process_group[0]) or None}
+        for entry in dump.entries
+    ]
     return profile_of([process], calls, FORMAT)
 
 
@@ -153,16 +158,15 @@ def _dump(text: bytes, name: str) -> _Dump:
         raise ReadError(f"a dump of PyTorch's Flight Recorder that is broken or cut off; {_AGAIN}", name) from error
 
 
-def _call(entry: _Entry, dump: _Dump, *, is_watched: bool) -> dict[str, Any]:
+def _call(entry: _Entry, dump: _Dump, members: Mapping[str, list[str]], *, is_watched: bool) -> dict[str, Any]:
     group, description = entry.process_group
-    ranks = _RANKS.findall(dump.pg_config[group].ranks) if group in dump.pg_config else []
+    ranks = members.get(group, [])
     number, peer = (entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id), None
     if entry.is_p2p and len(ends := _RANKS.findall(entry.profiling_name.partition(" ")[2])) > 1:
         peer = int(ranks[int(ends[1])]) if int(ends[1]) < len(ranks) else None
     return {
         "group": group,
         "group_name": group if description in _UNNAMED else description,
-        "ranks": ",".join(ranks) or None,
         "group_size": len(ranks) or None,
         "sequence": number,
         "op": entry.profiling_name.partition(" ")[0],

@@ -92,6 +92,13 @@ def test_json_says_the_same_as_the_pickle_but_for_the_lines():
     assert forms[0].equals(forms[1])
 
 
+def test_the_ranks_of_a_large_group_are_all_told():
+    config = {"0": {"ranks": str([*range(20_000)])}}
+    calls = log(dump(*[entry(collective_seq_id=number) for number in range(3)], pg_config=config))
+    assert calls["ranks"].cast(str).to_list() == [",".join(map(str, range(20_000)))] * 3
+    assert calls["group_size"].to_list() == [20_000] * 3
+
+
 class Command:
     def __reduce__(self):
         return os.system, ("touch pwned",)
