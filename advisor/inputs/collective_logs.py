@@ -35,7 +35,7 @@ def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
 def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]], profile_format: str) -> Profile:
     """The profile of a log: rows of the tables `workers` and `collective_log`, the op of each by any name of it."""
     schema = SCHEMAS["collective_log"] | {"op": pl.String()}
-    ranks = [call.get("ranks") for call in calls]  # long in large jobs, and few differ
+    ranks = [call.pop("ranks", None) for call in calls]  # long in large jobs, and few differ
     places = {text: place for place, text in enumerate(dict.fromkeys(ranks))}
     log = pl.DataFrame(_plain(calls), schema=schema, orient="row").with_columns(
         pl.Series("ranks", [*places], TEXT).gather([places[text] for text in ranks]),
@@ -47,7 +47,4 @@ def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]
 
 
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: one_line(of) if isinstance(of, str) else of for name, of in row.items() if name != "ranks"}
-        for row in rows
-    ]
+    return [{name: one_line(of) if isinstance(of, str) else of for name, of in row.items()} for row in rows]

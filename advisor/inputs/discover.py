@@ -90,9 +90,7 @@ def discover(
 
 def is_report(path: str) -> bool:
     """Whether the file begins as what advisor saves, of whatever kind."""
-    if listing(path) is not None:
-        return False
-    return _is_saved(head_of(path, HEAD_BYTES))
+    return listing(path) is None and _is_saved(head_of(path, HEAD_BYTES))
 
 
 def workers_of(files: Iterable[str]) -> frozenset[str]:

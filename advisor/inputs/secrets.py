@@ -121,7 +121,6 @@ _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SPELT: Final = re.compile(rb"[\\\x1b\x7f-\xff]|%[2-7]")  # in a string that says more or less than its bytes
 _PIECES: Final = re.compile(f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\uff01-\uff5e\U0001d400-\U0001d7ff])")  # read as another
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
-_SECRET_VARIABLE: Final = re.compile(rb"(?:^|.*_)" + _NAME)
 _A_VALUE: Final = re.compile(_VALUE)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
@@ -262,7 +261,7 @@ def is_of_owner(name: bytes) -> bool:
 
 def is_of_secret(name: bytes) -> bool:
     """Whether a field or variable is called like a secret."""
-    return bool(_SECRET_VARIABLE.fullmatch(name))
+    return bool(re.fullmatch(rb"(?:.*_)?" + _NAME, name))
 
 
 def is_value(text: bytes) -> bool:

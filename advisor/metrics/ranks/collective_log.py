@@ -62,8 +62,8 @@ def hang(job: Job) -> Hang | Missing:
         return Missing("progress_not_logged")
     together = calls.filter(~pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False))
     done = pl.col("sequence").filter("completed").max().over(*_GROUP, "worker").fill_null(-1)
-    marked = together.with_columns(is_open=pl.col("completed").not_() & (pl.col("sequence") > done))
-    some_open = marked.filter(pl.col("is_open").any().over(_GROUP))
+    together = together.with_columns(is_open=pl.col("completed").not_() & (pl.col("sequence") > done))
+    some_open = together.filter(pl.col("is_open").any().over(_GROUP))
     groups = [_hang(of_group, calls) for _, of_group in some_open.group_by(_GROUP, maintain_order=True)]
     hangs = [stuck for stuck in groups if stuck]
     waits = {rank for stuck in hangs for rank in stuck.waiting}
