@@ -250,7 +250,9 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
     return [
         first
         if not others
-        else replace(first, path=_folder(first.path), files=_sorted(run.path for run in (first, *others)))
+        else replace(
+            first, path=_folder(first.path), files=tuple(sorted((run.path for run in (first, *others)), key=natural))
+        )
         for first, *others in alike.values()
     ]
 
@@ -258,10 +260,6 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
 def _kin(file: str) -> str:
     """The name without what tells the rank, and the moment it was written at."""
     return RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(file)))
-
-
-def _sorted(files: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(files, key=natural))
 
 
 def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
@@ -282,7 +280,7 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
 
 def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
     """The runs among the files of a folder; TensorFlow and JAX give each run a folder of its own."""
-    return [_sorted(files)] if format_of(kind).folder_per_run else recordings(files)
+    return [tuple(sorted(files, key=natural))] if format_of(kind).folder_per_run else recordings(files)
 
 
 def _with_names(runs: Sequence[Recording]) -> list[Recording]:
