@@ -45,6 +45,9 @@ _CONFLICTS: Final = (
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
 )
+_READ: Final = {
+    *(_TIME, _CYCLES, _ISSUED, _OCCUPANCY, _ACHIEVED, *_THREADS, _WAVES, *_LIMITS, *_SECTORS, *_WAVEFRONTS, *_CONFLICTS)
+}  # of up to thousands of columns
 _DECIMAL_COMMA: Final = re.compile(r"\d[\d.]*,(?:\d{1,2}|\d{4,})")
 _WORK: Final = frozenset({"selected", "not_selected"})  # warps that could go on
 _HOW: Final = "write it with `ncu --set full --csv --page raw`"
@@ -113,11 +116,11 @@ def _launches(rows: Iterable[_Row]) -> Iterator[tuple[str, Numbers]]:
 
 
 def _numbers(row: _Row) -> Numbers:
-    """The row's numbers; `1,234.5` is one, `n/a` is none."""
+    """The row's numbers that anything reads; `1,234.5` is one, `n/a` is none."""
     known = {}
-    for name, text in row.items():
+    for name in row.keys() & _READ | set(filter(_STALL.fullmatch, row)):
         with suppress(ValueError):
-            known[name] = float(text.replace(",", ""))
+            known[name] = float(row[name].replace(",", ""))
     return known
 
 

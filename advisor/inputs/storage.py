@@ -35,7 +35,8 @@ def open_file(path: str) -> IO[bytes]:
     path = tidy(path)
     with _reaching(path):
         if not is_url(path):
-            _require_regular(path)
+            if not stat.S_ISREG(Path(path).stat().st_mode):  # a pipe or a device may have no end
+                raise OSError("not a regular file; save its content as one")
             return Path(path).open("rb")
         store, inner = _store(path)
         options = {"cache_type": "background", "cache_options": {"maxblocks": _BLOCKS}}
@@ -210,12 +211,6 @@ def heads(paths: Sequence[str]) -> Iterator[bytes | str]:
         for path, head in zip(some, heads, strict=True):
             is_empty = isinstance(head, Exception) and size(path) == 0  # S3 refuses a range of it
             yield b"" if is_empty else _says(head) if isinstance(head, Exception) else head
-
-
-def _require_regular(path: str) -> None:
-    """Nothing; of a pipe or a device, which may have no end, an OSError."""
-    if not stat.S_ISREG(Path(path).stat().st_mode):
-        raise OSError("not a regular file; save its content as one")
 
 
 class _RemoteFile(io.RawIOBase):

@@ -241,7 +241,8 @@ def _largest(view: DeviceView) -> str:
 
 
 def _dominant(view: DeviceView) -> pl.DataFrame:
-    return view.once(_groups).filter(pl.col("called") == view.once(_largest))
+    groups = view.once(_groups)
+    return groups.filter(pl.col("called") == view.once(_largest)) if groups.height else groups
 
 
 def _part(view: DeviceView) -> float:

@@ -205,3 +205,15 @@ def test_a_wide_table_takes_no_room_for_what_its_rows_lack(tmp_path: Path, monke
     tracemalloc.stop()
     assert counters[base_name(GEMM)].issued == 0.4
     assert peak_bytes < 10 << 20  # a slot of eight bytes for each column of each row would be 32 MB
+
+
+def test_columns_that_nothing_reads_are_not_kept(tmp_path: Path):
+    path = tmp_path / "wide.csv"
+    head = ",".join(f'"{name}"' for name in ("ID", "Kernel Name", TIME, ISSUED, *(f"c{n}" for n in range(2_000))))
+    path.write_text(f"{head}\n" + f'"0","{GEMM}","5","0.4"{",1.5" * 2_000}\n' * 200, "utf-8")
+    tracemalloc.start()
+    counters = read(str(path))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counters[base_name(GEMM)].issued == 0.4
+    assert peak_bytes < 15 << 20  # the numbers of all columns are 40 MB

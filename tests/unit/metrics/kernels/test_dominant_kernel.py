@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.analysis.device.selection import select_steps
+from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import metrics_of
@@ -25,6 +27,11 @@ def test_kernels_that_take_no_time_dominate_nothing():
     values = metrics_of(queued((GEMM, 0, {}), (ADD, 0, {})))
     unknown = Missing("nothing_to_compute_from")
     assert values["dominant_kernel_part"] == values["dominant_kernel_least_reached"] == unknown
+
+
+def test_graphs_alone_have_no_places_of_a_dominant_kernel():
+    selection = select_steps(queued(("CUDA graph 5", 100, {})))
+    assert METRICS["dominant_kernel_share"].where(selection.views[0]).is_empty()
 
 
 def test_what_it_reaches_counts_ops_of_unknown_work_as_none():
