@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.selection import select_steps
 from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
@@ -30,8 +29,7 @@ def test_kernels_that_take_no_time_dominate_nothing():
 
 
 def test_graphs_alone_have_no_places_of_a_dominant_kernel():
-    selection = select_steps(queued(("CUDA graph 5", 100, {})))
-    assert METRICS["dominant_kernel_share"].where(selection.views[0]).is_empty()
+    assert METRICS["dominant_kernel_share"].where(queued(("CUDA graph 5", 100, {}))).is_empty()
 
 
 def test_what_it_reaches_counts_ops_of_unknown_work_as_none():
