@@ -207,7 +207,8 @@ def test_a_wide_table_takes_no_room_for_what_its_rows_lack(tmp_path: Path, monke
     assert peak_bytes < 10 << 20  # a slot of eight bytes for each column of each row would be 32 MB
 
 
-def test_columns_that_nothing_reads_are_not_kept(tmp_path: Path):
+def test_columns_that_nothing_reads_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.inputs.ncu._MOST_BYTES", 2 << 20)
     path = tmp_path / "wide.csv"
     head = ",".join(f'"{name}"' for name in ("ID", "Kernel Name", TIME, ISSUED, *(f"c{n}" for n in range(2_000))))
     path.write_text(f"{head}\n" + f'"0","{GEMM}","5","0.4"{",1.5" * 2_000}\n' * 200, "utf-8")
