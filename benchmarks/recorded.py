@@ -229,8 +229,9 @@ def _quietest(run: Callable[[], T], number: int) -> list[T]:
 
 def _others_s() -> float:
     """What all programs have run so far but this one and its processes."""
-    own, all_cores = work(), cpu_time(Path("/proc/stat").read_text("ascii").splitlines(), range(os.cpu_count() or 1))
-    return (all_cores.all - all_cores.idle) / os.sysconf("SC_CLK_TCK") - (own.run_ns / 1e9 if own else 0.0)
+    own = work()
+    ticks, idle = cpu_time(Path("/proc/stat").read_text("ascii").splitlines(), range(os.cpu_count() or 1))
+    return (ticks - idle) / os.sysconf("SC_CLK_TCK") - (own.run_ns / 1e9 if own else 0.0)
 
 
 def _claim(run: Run, rules: Iterable[str], step_ms: float) -> tuple[float, float] | None:

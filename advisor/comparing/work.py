@@ -34,14 +34,6 @@ _NUMBERS: Final[dict[str, type[pl.DataType]]] = {
 }
 
 
-class Altered(NamedTuple):
-    """An op and the sizes or types that most of its time goes to on either side."""
-
-    name: str
-    base: str
-    head: str
-
-
 def changes(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> tuple[WorkChange, ...]:
     """What work appeared, vanished, is done more or less often, or takes longer or shorter; most time moved first."""
     frames = [_work_table(scope, base, head) for scope in _SIZES]
@@ -76,10 +68,11 @@ def hidden(runs: Sequence[Run]) -> str | None:
     return next((why.words for run in runs if (why := run.source.lacks.get("device_ops.name"))), None)
 
 
-def altered(what: str, keys: list[str], base: Sequence[Run], head: Sequence[Run]) -> list[Altered]:
+def altered(what: str, keys: list[str], base: Sequence[Run], head: Sequence[Run]) -> list[tuple[str, str, str]]:
     """The framework ops of the same `keys` that have none of `what` in common: the most time on the base first.
 
-    Other sizes are other work, which takes other time. Nothing where `what` was not recorded, a table was cut, or such
+    Each with the sizes or types that most of its time goes to on either side: other sizes are other work, which takes
+    other time. Nothing where `what` was not recorded, a table was cut, or such
     ops take less than a tenth of the time of all that have it.
     """
     if any(len(run.metrics.get("op", ())) >= _CUT for run in (*base, *head)):
@@ -97,7 +90,7 @@ def altered(what: str, keys: list[str], base: Sequence[Run], head: Sequence[Run]
     others = by_keys.filter(~pl.col("common")).sort("ms", *keys, descending=[True, *[False] * len(keys)])
     if others["ms"].sum() < _OTHER_WORK * float(before.select(pl.col("per_step").dot("mean_us")).item() or 0.0):
         return []
-    return [Altered(*row) for row in others.select("name", "base", "head").iter_rows()]
+    return others.select("name", "base", "head").rows()
 
 
 class Pace(NamedTuple):

@@ -107,16 +107,11 @@ def _anchors(symbols: Ints) -> list[Ints]:
     return [order[first[each] : first[each] + times[each]] for each in earliest]
 
 
-class _Turns(NamedTuple):
-    """Where turns begin, how many symbols one has (0: they are not alike), and where the last that is whole ends."""
+def _turns(symbols: Ints, at: Ints) -> tuple[Ints, int, int]:
+    """Where the turns around these places begin, how many symbols one has, and where the last that is whole ends.
 
-    begins: Ints
-    length: int
-    end: int
-
-
-def _turns(symbols: Ints, at: Ints) -> _Turns:
-    """The turns around these places. The first may be another: it sets up what the others use."""
+    They have 0 where they are not alike. The first may be another: it sets up what the others use.
+    """
     mixed: npt.NDArray[np.uint64] = (symbols.astype(np.uint64) + np.uint64(1)) * _MIX
     mixed ^= mixed >> np.uint64(31)
     sums, places = (_sums(of) for of in (mixed, np.multiply(mixed, np.arange(len(symbols), dtype=np.uint64))))
@@ -127,13 +122,13 @@ def _turns(symbols: Ints, at: Ints) -> _Turns:
     keys, times = np.unique(hashes(at[1:-1], at[2:]), return_counts=True)
     usual = hashes(at[:-1], at[1:]) == keys[np.argmax(times)]
     if times.max() < _ALIKE * (len(at) - 2):
-        return _Turns(at, 0, 0)
+        return at, 0, 0
     last = int(np.flatnonzero(usual)[-1])
     length = int(at[last + 1] - at[last])
     begins = at[: last + 2] - _lead(symbols, at[: last + 2], length)
     end = begins[-1:] + length
     is_complete = end[0] <= len(symbols) and hashes(begins[-1:], end) == hashes(begins[-2:-1], begins[-1:])
-    return _Turns(begins, length, int(end[0]) if is_complete else int(begins[-1]))
+    return begins, length, int(end[0]) if is_complete else int(begins[-1])
 
 
 def _sums(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 PASSED_ON: Final = frozenset(
     {
@@ -87,22 +87,18 @@ def attend(process: subprocess.Popen[bytes], seconds: float) -> bool:
     arrived = _arrived(seconds)
     if arrived is None:
         return True
-    if arrived.number == signal.SIGCHLD:
+    number, is_sent = arrived
+    if number == signal.SIGCHLD:
         with suppress(ChildProcessError):  # it ended
             if _is_stopped(process):
                 _stop()
-    elif arrived.is_sent:
-        process.send_signal(arrived.number)
+    elif is_sent:
+        process.send_signal(number)
     return False
 
 
-class _Arrived(NamedTuple):
-    number: int
-    is_sent: bool  # by a process, as far as the system says
-
-
-def _arrived(seconds: float) -> _Arrived | None:
-    """The next signal; None where none comes in that time.
+def _arrived(seconds: float) -> tuple[int, bool] | None:
+    """The next signal, and whether a process sent it, as far as the system says; None where none comes in that time.
 
     Python's own wait with a time limit answers with any number once it was stopped for longer than that.
     """
@@ -113,8 +109,8 @@ def _arrived(seconds: float) -> _Arrived | None:
         time.sleep(_PAUSE_S)
     if hasattr(signal, "sigwaitinfo"):
         arrived = signal.sigwaitinfo(waiting)
-        return _Arrived(arrived.si_signo, arrived.si_code <= 0)
-    return _Arrived(signal.sigwait(waiting), is_sent=True)
+        return arrived.si_signo, arrived.si_code <= 0
+    return signal.sigwait(waiting), True
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 _STAT: Final = Path("/proc/stat")
 _LOOK_S: Final = 0.5
@@ -12,27 +12,19 @@ _BUSY: Final = 0.2  # of the cores' time: less is the machine's own
 _IDLE: Final = slice(3, 5)  # idle, and idle while a disk is waited for
 
 
-class CpuTime(NamedTuple):
-    """What cores did since they were started, in ticks."""
-
-    all: int
-    idle: int
-
-
 def busy_share() -> float | None:
     """The share of the time of this process's cores that programs use now; None where the system does not say."""
-    before = cpu_time(_lines(), _cores())
+    ticks_before, idle_before = cpu_time(_lines(), _cores())
     time.sleep(_LOOK_S)
-    after = cpu_time(_lines(), _cores())
-    ticks = after.all - before.all
-    return 1 - (after.idle - before.idle) / ticks if ticks > 0 else None
+    ticks, idle = cpu_time(_lines(), _cores())
+    return 1 - (idle - idle_before) / (ticks - ticks_before) if ticks > ticks_before else None
 
 
-def cpu_time(lines: Iterable[str], cores: Iterable[int]) -> CpuTime:
-    """The sum over the cores, of the lines of `/proc/stat` (proc(5))."""
+def cpu_time(lines: Iterable[str], cores: Iterable[int]) -> tuple[int, int]:
+    """The ticks of these cores since they were started, and those idle, of the lines of `/proc/stat` (proc(5))."""
     names = {f"cpu{core}" for core in cores}
     each = [[int(ticks) for ticks in line.split()[1:9]] for line in lines if line.split(" ", 1)[0] in names]
-    return CpuTime(sum(map(sum, each)), sum(sum(ticks[_IDLE]) for ticks in each))
+    return sum(map(sum, each)), sum(sum(ticks[_IDLE]) for ticks in each)
 
 
 def calming(share: float | None) -> Mapping[str, str]:

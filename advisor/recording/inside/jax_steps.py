@@ -7,6 +7,7 @@ import sys
 from typing import Any, Callable, Hashable
 
 from .torch_steps import Tick
+from .wrapping import wrap
 from .xplane import XplaneProfiler
 
 
@@ -41,31 +42,22 @@ class Counted:
 
 def watch_functions(jax: Any, tick: Tick) -> None:
     """Count the calls of every function that goes through `jax.jit` from now on."""
-    original = jax.jit
     core = sys.modules.get("jax._src.core")  # its place differs by version
     idle = getattr(core, "trace_state_clean", None) or (lambda: True)  # whether JAX traces nothing just now
 
-    @functools.wraps(original)
-    def jit(*args: Any, **kwargs: Any) -> Any:
+    def jit(original: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if not hasattr(result, "lower"):  # `jax.jit(static_argnums=0)`, which is yet to get its function
             return lambda function: Counted(result(function), tick, idle)
         return Counted(result, tick, idle)
 
-    jax.jit = jit
-    for name in ("grad", "value_and_grad"):
-        setattr(jax, name, _counted_maker(getattr(jax, name), tick, idle))
-
-
-def _counted_maker(original: Callable[..., Any], tick: Tick, idle: Callable[[], bool]) -> Callable[..., Any]:
-    """What makes gradients: one that is computed outside any trace is a step of a program that jits none."""
-
-    @functools.wraps(original)
-    def maker(*args: Any, **kwargs: Any) -> Any:
+    def maker(original: Any, *args: Any, **kwargs: Any) -> Any:
         function = args[0] if args else kwargs.get("fun")  # many programs make its gradient anew in each step
         return Counted(original(*args, **kwargs), tick, idle, "gradient", getattr(function, "__code__", None))
 
-    return maker
+    wrap(jax, "jit", jit)
+    for name in ("grad", "value_and_grad"):  # one computed outside any trace is a step of a program that jits none
+        wrap(jax, name, maker)
 
 
 class JaxProfiler(XplaneProfiler):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple
+
+from .wrapping import wrap
 
 _QUOTA = "/sys/fs/cgroup/cpu.max"
 _DEVICES = "/sys/bus/pci/devices"
@@ -159,24 +160,20 @@ class LoaderWatch:
         self.workers: int | None = None
         self.batches = Batches()
         self.owner: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
-        self.original: Any = getattr(self.owner, "__next__", None)
+        self.original: Any = None
 
     def start(self) -> None:
         """Watch from here."""
-        if self.original is None:
-            return
-        original, watch = self.original, self
-
-        @functools.wraps(original)
-        def watched(self: Any) -> Any:
-            watch.workers = getattr(self, "_num_workers", None)
-            batch, is_profiled = original(self), getattr(sys.modules["torch"].autograd, "_profiler_enabled", bool)
-            watch.batches.add(batch, profiled=bool(is_profiled()))
-            return batch
-
-        self.owner.__next__ = watched
+        if self.owner is not None:
+            self.original = wrap(self.owner, "__next__", self._next)
 
     def stop(self) -> None:
         """Leave the iterators as they were."""
         if self.original is not None:
             self.owner.__next__ = self.original
+
+    def _next(self, original: Any, iterator: Any) -> Any:
+        self.workers = getattr(iterator, "_num_workers", None)
+        batch, is_profiled = original(iterator), getattr(sys.modules["torch"].autograd, "_profiler_enabled", bool)
+        self.batches.add(batch, profiled=bool(is_profiled()))
+        return batch

@@ -5,7 +5,6 @@ A process counts its own calls of the loader's `fetch`. The process of the steps
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -176,13 +175,3 @@ def _of_process() -> Dict[str, int]:
         else:
             sums["threads_ns"] += run_ns + wait_ns
     return sums
-
-
-def counted(method: Any, count: Callable[..., Any]) -> Any:
-    """The method, counted by `Loading.fetch` or `Loading.request`."""
-
-    @functools.wraps(method)
-    def counting(*args: Any) -> Any:
-        return count(method, *args)
-
-    return counting

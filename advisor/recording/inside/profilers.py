@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
 
 from .clock import CudaClock
 from .job import cpus, far_cores
+from .wrapping import wrap
 
 
 class _Ours:
@@ -26,15 +26,13 @@ OURS = _Ours()
 
 def watch(owner: Any, name: str, on_other: Callable[[], None]) -> None:
     """Call `on_other` before the program makes or starts a profiler itself: two at a time lose events or crash."""
-    original = getattr(owner, name)
 
-    @functools.wraps(original)
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watched(original: Any, *args: Any, **kwargs: Any) -> Any:
         if not OURS.depth:
             on_other()
         return original(*args, **kwargs)
 
-    setattr(owner, name, watched)
+    wrap(owner, name, watched)
 
 
 class Profiler:

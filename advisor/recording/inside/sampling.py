@@ -20,6 +20,7 @@ from .lines import Stack, described, is_own
 from .threads import Threads
 from .timers import SignalTimer
 from .waits import Lookout, stack_of
+from .wrapping import wrap
 
 MEAN_NS = 10_000_000
 """Between two samples, on average."""
@@ -150,9 +151,12 @@ class Sampler:
         """Stop before the program uses the signal or its timer, or becomes another program: that would die of it."""
         for owner, names in _OWNERS:
             for name in names:
-                original = getattr(owner, name)
-                self._originals.append((owner, name, original))
-                setattr(owner, name, _after(self.stop, original, name))
+                self._originals.append((owner, name, wrap(owner, name, functools.partial(self._step_aside, name))))
+
+    def _step_aside(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if name != "signal" or _ALARM in args[:1]:
+            self.stop()
+        return original(*args, **kwargs)
 
 
 def _lack() -> Optional[str]:
@@ -162,16 +166,6 @@ def _lack() -> Optional[str]:
         return "thread"
     is_used = signal.getsignal(_ALARM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL))
     return "signal" if is_used else None
-
-
-def _after(stop: Callable[[], None], original: Any, name: str) -> Any:
-    @functools.wraps(original)
-    def stopping(*args: Any, **kwargs: Any) -> Any:
-        if name != "signal" or _ALARM in args[:1]:
-            stop()
-        return original(*args, **kwargs)
-
-    return stopping
 
 
 def _hide_from_compiler(*functions: Callable[..., Any]) -> None:

@@ -13,9 +13,10 @@ import time
 from typing import Any, Collection, Dict, List, Optional
 
 from .lines import described
-from .loading import Loading, counted, read_alone
+from .loading import Loading, read_alone
 from .sampling import ENOUGH, MEAN_NS, Sampler
 from .torch_steps import uncounted
+from .wrapping import wrap
 
 _MOST_S = 10
 _FEW = 10  # samples: too few for a pace
@@ -113,9 +114,9 @@ def watch_loaders(folder: Optional[str]) -> None:
         return
     worker = _Worker(folder)
     for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-        owner.fetch = uncounted(counted(owner.fetch, worker.fetch))
-    iterator = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-    iterator.__next__ = counted(iterator.__next__, LOADING.request)
+        wrap(owner, "fetch", worker.fetch)
+        owner.fetch = uncounted(owner.fetch)
+    wrap(sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter, "__next__", LOADING.request)
 
 
 class _Worker:

@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
 from .torch_steps import Tick
+from .wrapping import wrap
 from .xplane import XplaneProfiler
 
 
 def watch_fit(keras: Any, tick: Tick) -> None:
     """Count the batches of `Model.fit`: a callback more."""
-    model = keras.Model
-    original = model.fit
 
     class Count(keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_end(self, batch: int, logs: object = None) -> None:
             tick("fit", "fit", "Model.fit", None)
 
-    @functools.wraps(original)
-    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fit(original: Any, *args: Any, **kwargs: Any) -> Any:
         callbacks = kwargs.get("callbacks")
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(Count())
         else:
             present = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
             kwargs["callbacks"] = [*present, Count()]
-        return original(self, *args, **kwargs)
+        return original(*args, **kwargs)
 
-    model.fit = fit
+    wrap(keras.Model, "fit", fit)
 
 
 def watch_functions(tf: Any, tick: Tick) -> None:
     """Count the outermost calls of every tf.function."""
-    owner = type(tf.function(lambda: None))
-    original = owner.__call__
 
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
+    def call(original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = original(function, *args, **kwargs)
         if not tf.inside_function():
-            tick("function", id(self), getattr(self, "__name__", "function"), None)
+            tick("function", id(function), getattr(function, "__name__", "function"), None)
         return result
 
-    owner.__call__ = call
+    wrap(type(tf.function(lambda: None)), "__call__", call)
 
 
 PROFILER = "tensorflow.python.profiler.profiler_v2"

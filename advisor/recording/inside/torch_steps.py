@@ -7,6 +7,8 @@ import sys
 import threading
 from typing import Any, Callable, Hashable
 
+from .wrapping import wrap
+
 Tick = Callable[[str, Hashable, str, object], None]
 """Told of each call: its kind, who it is of, a name for people, and what it gave."""
 
@@ -70,18 +72,15 @@ def uncounted(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def watch_engine(module: Any, tick: Tick) -> None:
     """Count the steps of DeepSpeed's engine that update parameters."""
-    engine = module.DeepSpeedEngine
-    original = engine.step
 
-    @functools.wraps(original)
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = getattr(self, "global_steps", None)
-        result = original(self, *args, **kwargs)
-        if before is None or self.global_steps != before:
-            tick("engine", id(self), type(self).__name__, None)
+    def step(original: Any, engine: Any, *args: Any, **kwargs: Any) -> Any:
+        before = getattr(engine, "global_steps", None)
+        result = original(engine, *args, **kwargs)
+        if before is None or engine.global_steps != before:
+            tick("engine", id(engine), type(engine).__name__, None)
         return result
 
-    engine.step = step
+    wrap(module.DeepSpeedEngine, "step", step)
 
 
 def watch_root(tick: Tick) -> None:

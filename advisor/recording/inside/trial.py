@@ -18,6 +18,7 @@ from .patches import Patch, patches_of
 from .phases import Steps
 from .profilers import Profiler
 from .torch_steps import compiling_of
+from .wrapping import wrap
 
 Visit = Callable[[Any], None]
 
@@ -38,8 +39,8 @@ class Census:
 
     def watch(self, torch: Any) -> None:
         """Begin with what is made from now on."""
-        _watch_init(torch.utils.data.DataLoader, self._loaders)
-        _watch_init(torch.optim.Optimizer, self._optimizers)
+        wrap(torch.utils.data.DataLoader, "__init__", functools.partial(_noted, self._loaders))
+        wrap(torch.optim.Optimizer, "__init__", functools.partial(_noted, self._optimizers))
         self._watch_roots(torch.nn.Module)
 
     @property
@@ -93,15 +94,9 @@ class Census:
         self.end_of_roots = end
 
 
-def _watch_init(owner: Any, members: List[Any]) -> None:
-    original = owner.__init__
-
-    @functools.wraps(original)
-    def init(member: Any, *args: Any, **kwargs: Any) -> None:
-        original(member, *args, **kwargs)
-        members.append(ref(member))
-
-    owner.__init__ = init
+def _noted(members: List[Any], init: Any, member: Any, /, *args: Any, **kwargs: Any) -> None:
+    init(member, *args, **kwargs)
+    members.append(ref(member))
 
 
 _ABBA = (False, True, True, False)

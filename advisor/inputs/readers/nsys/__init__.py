@@ -70,6 +70,7 @@ _FRAMEWORKS: Final = [
     (r"tensorflow::|Eigen::|^tf_", "tensorflow"),
 ]
 _NAMELESS: Final = r"^CUDA graph |^\?$"
+_IS_NAMELESS: Final = pl.col("name").cast(pl.String) == events.NAMELESS
 
 
 def read(  # noqa: PLR0913, PLR0917 - the last are options
@@ -312,11 +313,11 @@ def _notes(export: Export, device: pl.DataFrame, host: pl.DataFrame) -> Iterator
         )
     if unsound := device["dur_ns"].null_count():
         yield Note("unsound_ops", rows=unsound, ops=device.height)
-    if (share := _nameless_share(device)) > _FEW_SHARE:
+    if (share := _share_of_time(device, _IS_NAMELESS)) > _FEW_SHARE:
         yield Missing("names_not_exported", share=share)
     if unclosed := events.open_ranges(export):
         yield Note("open_ranges", ranges=unclosed)
-    if "whole_graph" in device.columns and (times := device["whole_graph"].sum()):
+    if times := device["whole_graph"].sum():
         yield Note("whole_graphs", times=int(times))
     if not device["kind"].is_in(["kernel", "collective"]).any():
         calls = host["kind"].is_in(DRIVER_CALLS).any()  # then another process is meant that makes none
@@ -324,21 +325,10 @@ def _notes(export: Export, device: pl.DataFrame, host: pl.DataFrame) -> Iterator
         yield from (Note("profiler_message", message=one_line(text, _LONGEST)) for text in texts)
 
 
-def _hidden_share(device: pl.DataFrame) -> float:
-    """Part of the kernels' time that lies in CUDA graphs recorded as a whole; 0..1."""
-    if "whole_graph" not in device.columns:
-        return 0.0
-    ran = device.filter(pl.col("kind").is_in(["kernel", "collective"])).with_columns(
-        pl.col("whole_graph").fill_null(value=False)
-    )
-    return float(ran.filter("whole_graph")["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
-
-
-def _nameless_share(device: pl.DataFrame) -> float:
-    """Part of the kernels' time that lies in kernels whose names the export does not hold; 0..1."""
+def _share_of_time(device: pl.DataFrame, condition: pl.Expr) -> float:
+    """Part of the kernels' time that lies in those for which the condition holds; 0..1."""
     ran = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    nameless = ran.filter(pl.col("name").cast(pl.String) == events.NAMELESS)
-    return float(nameless["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
+    return float(ran.filter(condition)["dur_ns"].sum()) / max(1, int(ran["dur_ns"].sum()))
 
 
 def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
@@ -350,8 +340,9 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     device, host = profile.device_ops, profile.host_ops
     kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
     launched = host.filter(matches(_LAUNCHES), pl.col("details").is_null()).height
-    unsound, nameless = recorded["dur_ns"].null_count(), _nameless_share(recorded)
-    hides, is_unsound = _hidden_share(recorded) > _FEW_SHARE, unsound > _UNSOUND_SHARE * recorded.height
+    unsound, nameless = recorded["dur_ns"].null_count(), _share_of_time(recorded, _IS_NAMELESS)
+    hides = _share_of_time(recorded, pl.col("whole_graph")) > _FEW_SHARE
+    is_unsound = unsound > _UNSOUND_SHARE * recorded.height
     holds_no = {
         "device_ops": not device.height or (launched > 0 and not kernels.height),
         "device_ops.name": hides or nameless > _FEW_SHARE,

@@ -8,6 +8,7 @@ import pickle
 import sys
 from typing import Any, Dict, List
 
+from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 from .patch import Patch
 
 _NEED_WORKERS = ("prefetch_factor", "persistent_workers")
@@ -102,34 +103,26 @@ class TfData(Patch):
             for name in ("map", "interleave"):
                 self._parallel(dataset, name, tune)
         if self.values.get("prefetch"):
-            self._ahead(dataset, tune)
+            wrap(dataset, "__iter__", functools.partial(self._ahead, tune))
 
     def _parallel(self, dataset: Any, name: str, tune: Any) -> None:
-        original = getattr(dataset, name)
-        signature = inspect.signature(original)
+        signature = inspect.signature(getattr(dataset, name))
 
-        @functools.wraps(original)
-        def parallel(*args: Any, **kwargs: Any) -> Any:
+        def parallel(original: Any, *args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             if bound.arguments.get("num_parallel_calls") is None:
                 bound.arguments["num_parallel_calls"] = tune
                 self.hits += 1
             return original(*bound.args, **bound.kwargs)
 
-        setattr(dataset, name, parallel)
+        wrap(dataset, name, parallel)
 
-    def _ahead(self, dataset: Any, tune: Any) -> None:
-        original = dataset.__iter__
-
-        @functools.wraps(original)
-        def iterate(source: Any) -> Any:
-            if type(source).__name__ == "_PrefetchDataset":
-                self.refuse("as_it_is")
-                return original(source)
-            self.hits += 1
-            return original(source.prefetch(tune))
-
-        dataset.__iter__ = iterate
+    def _ahead(self, tune: Any, iterate: Any, source: Any) -> Any:
+        if type(source).__name__ == "_PrefetchDataset":
+            self.refuse("as_it_is")
+            return iterate(source)
+        self.hits += 1
+        return iterate(source.prefetch(tune))
 
 
 class RepeatedInput(Patch):
@@ -152,34 +145,24 @@ class RepeatedInput(Patch):
             choice.assign(int(on))
 
     def hook(self, module: Any, census: Any) -> None:
-        (self._hook_datasets if hasattr(module, "executing_eagerly") else self._hook_loaders)(module)
+        if hasattr(module, "executing_eagerly"):
+            wrap(module.data.Dataset, "__iter__", functools.partial(self._of_dataset, module))
+        else:
+            wrap(module.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._of_loader)
 
-    def _hook_datasets(self, tf: Any) -> None:
-        dataset, iterate = tf.data.Dataset, tf.data.Dataset.__iter__
+    def _of_dataset(self, tf: Any, iterate: Any, source: Any) -> Any:
+        if not tf.executing_eagerly():
+            return iterate(source)
+        dataset, choice = tf.data.Dataset, tf.Variable(int(self.on), dtype=tf.int64, trainable=False)
+        self._choices.append(choice)
+        self.hits += 1
+        both = [source, source.take(1).cache().repeat()]
+        return iterate(dataset.choose_from_datasets(both, dataset.range(_ENDLESS).map(lambda _: choice + 0)))
 
-        @functools.wraps(iterate)
-        def following(source: Any) -> Any:
-            if not tf.executing_eagerly():
-                return iterate(source)
-            choice = tf.Variable(int(self.on), dtype=tf.int64, trainable=False)
-            self._choices.append(choice)
+    def _of_loader(self, load: Any, loader: Any) -> Any:
+        batch = loader.__dict__.get("_advisor_batch")
+        if self.on and batch is not None:
             self.hits += 1
-            both = [source, source.take(1).cache().repeat()]
-            return iterate(dataset.choose_from_datasets(both, dataset.range(_ENDLESS).map(lambda _: choice + 0)))
-
-        dataset.__iter__ = following
-
-    def _hook_loaders(self, module: Any) -> None:
-        iterator = module.utils.data.dataloader._BaseDataLoaderIter
-        load = iterator.__next__
-
-        @functools.wraps(load)
-        def following(loader: Any) -> Any:
-            batch = loader.__dict__.get("_advisor_batch")
-            if self.on and batch is not None:
-                self.hits += 1
-                return batch
-            loader._advisor_batch = load(loader)
-            return loader._advisor_batch
-
-        iterator.__next__ = following
+            return batch
+        loader._advisor_batch = load(loader)
+        return loader._advisor_batch

@@ -6,6 +6,7 @@ import functools
 import sys
 from typing import Any, Callable, Dict
 
+from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 from .patch import Patch
 
 _MAKERS = ("grad", "value_and_grad")
@@ -22,21 +23,16 @@ class Jit(Patch):
 
     def hook(self, module: Any, census: Any) -> None:
         for name in _MAKERS:
-            setattr(module, name, self._maker(getattr(module, name), module.jit))
+            compiled: Dict[Any, Any] = {}  # many programs make the gradient of a function anew in each step
+            wrap(module, name, functools.partial(self._made, compiled, module.jit))
 
-    def _maker(self, original: Callable[..., Any], jit: Callable[..., Any]) -> Callable[..., Any]:
-        compiled: Dict[Any, Any] = {}  # many programs make the gradient of a function anew in each step
-
-        @functools.wraps(original)
-        def maker(*args: Any, **kwargs: Any) -> Any:
-            gradient = original(*args, **kwargs)
-            try:
-                key = (args, tuple(sorted(kwargs.items())))
-                return self._either(gradient, compiled.setdefault(key, jit(gradient)))
-            except TypeError:  # an argument that cannot be hashed
-                return self._either(gradient, jit(gradient))
-
-        return maker
+    def _made(self, compiled: Dict[Any, Any], jit: Any, original: Any, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        gradient = original(*args, **kwargs)
+        try:
+            key = (args, tuple(sorted(kwargs.items())))
+            return self._either(gradient, compiled.setdefault(key, jit(gradient)))
+        except TypeError:  # an argument that cannot be hashed
+            return self._either(gradient, jit(gradient))
 
     def _either(self, gradient: Callable[..., Any], fast: Callable[..., Any]) -> Callable[..., Any]:
         """The gradient: compiled while the patch is on."""

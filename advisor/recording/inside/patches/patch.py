@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any, Callable, Dict, List, Tuple
+
+from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 
 Schema = Dict[str, Dict[str, Any]]
 """JSON Schemas of arguments by name: `type`, `minimum`, `maximum`, `enum`, `default` and `description`."""
@@ -60,20 +61,18 @@ class Patch:
 
     def remake(self, kind: Any, changes: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
         """Have each object of a class made with other arguments: `changes` chooses them, given those of the program."""
-        original = kind.__init__
-        signature = inspect.signature(original)
+        signature = inspect.signature(kind.__init__)
         defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
 
-        @functools.wraps(original)
-        def init(instance: Any, *args: Any, **kwargs: Any) -> None:
-            bound = signature.bind(instance, *args, **kwargs)
+        def init(original: Any, /, *args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(*args, **kwargs)
             others = changes(dict(defaults, **bound.arguments))
             if self.on and others:
                 bound.arguments.update(others)
                 self.hits += 1
             original(*bound.args, **bound.kwargs)
 
-        kind.__init__ = init
+        wrap(kind, "__init__", init)
 
     def begin(self) -> None:
         """The first steps are over: whatever it was to change exists by now."""
