@@ -24,9 +24,11 @@ class Jit(Patch):
     def hook(self, module: Any, census: Any) -> None:
         for name in _MAKERS:
             compiled: Dict[Any, Any] = {}  # many programs make the gradient of a function anew in each step
-            wrap(module, name, functools.partial(self._made, compiled, module.jit))
+            wrap(module, name, functools.partial(self._gradient, compiled, module.jit))
 
-    def _made(self, compiled: Dict[Any, Any], jit: Any, original: Any, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    def _gradient(
+        self, compiled: Dict[Any, Any], jit: Any, original: Any, *args: Any, **kwargs: Any
+    ) -> Callable[..., Any]:
         gradient = original(*args, **kwargs)
         try:
             key = (args, tuple(sorted(kwargs.items())))
