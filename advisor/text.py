@@ -194,8 +194,10 @@ def capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def listing(parts: Sequence[str]) -> str:
-    """`a, b and c`."""
+def listing(parts: Sequence[str], most: int | None = None) -> str:
+    """`a, b and c`; of more than `most` parts the first: `a, b and 3 more`."""
+    if most is not None and len(parts) > most:
+        parts = [*parts[:most], f"{len(parts) - most} more"]
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
 
 

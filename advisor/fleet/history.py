@@ -29,26 +29,25 @@ HOURS: Final = (
 )
 """Runs, and their GPU-hours: those paid are those busy, wasted and unknown together, wherever they are shown."""
 
+_FINDINGS: Final = (
+    pl.col("severity").get(pl.col("grave").arg_min()),
+    pl.col("run_id").n_unique().alias("runs"),
+    pl.col("low", "high", "expected").sum(),
+    sum_of(pl.col("worth")).alias("money"),
+)
+"""Of findings of one rule: the gravest, in how many runs they are, and what they are worth together."""
+
 
 def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:
     """Every rule on every job of this week."""
     earlier = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
-    best = pl.col("expected").arg_max()
-    columns = [name for name in JobFinding.model_fields if name in findings.columns and name != "rule"]
     grouped = (
         findings.group_by("job_key", "rule")
         .agg(
-            **{name: pl.col(name).get(best) for name in columns}
-            | {
-                "severity": pl.col("severity").get(pl.col("grave").arg_min()),
-                "runs": pl.col("run_id").n_unique(),
-                "low": pl.col("low").sum(),
-                "high": pl.col("high").sum(),
-                "expected": pl.col("expected").sum(),
-                "money": sum_of(pl.col("worth")),
-                "silent": pl.col("suppressed").is_not_null().all(),
-                "reason": pl.col("suppressed").drop_nulls().first(),
-            }
+            *_FINDINGS,
+            pl.col("title", "team", "owner", "says", "fix", "run_id").get(pl.col("expected").arg_max()),
+            silent=pl.col("suppressed").is_not_null().all(),
+            reason=pl.col("suppressed").drop_nulls().first(),
         )
         .join(earlier, on=["job_key", "rule"], how="left")
     )
@@ -82,17 +81,12 @@ def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[R
 
 def _by_rule(fired: pl.DataFrame) -> pl.DataFrame:
     grouped = fired.group_by("rule").agg(
-        title=pl.col("title").first(),
-        severity=pl.col("severity").get(pl.col("grave").arg_min()),
-        runs=pl.col("run_id").n_unique(),
+        *_FINDINGS,
+        pl.col("title").first(),
+        pl.col("grave").min(),
+        pl.col("run_id").get(pl.col("expected").arg_max()),
         jobs=pl.col("job_key").n_unique(),
         teams=pl.col("team").drop_nulls().unique().sort(),
-        low=pl.col("low").sum(),
-        high=pl.col("high").sum(),
-        expected=pl.col("expected").sum(),
-        money=sum_of(pl.col("worth")),
-        grave=pl.col("grave").min(),
-        run_id=pl.col("run_id").get(pl.col("expected").arg_max()),
     )
     order = ["expected", "grave", "runs", "rule"]
     ranked = grouped.join(_owners(fired), on="rule", how="left").sort(order, descending=[True, False, True, False])

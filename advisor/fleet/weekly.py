@@ -152,8 +152,9 @@ def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
 
 def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
     share = pl.col("expected_share").fill_null(0.0)
-    totals = runs.drop("job").rename({"job_key": "job", "hours": "paid"})
-    totals = totals.with_columns(expected=share * pl.col("paid"), money=share * pl.col("money"))
+    totals = runs.with_columns(
+        job="job_key", paid="hours", expected=share * pl.col("hours"), money=share * pl.col("money")
+    )
     top = totals.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
     return tuple(map(RunTotal.model_validate, top.to_dicts()))
 
@@ -165,8 +166,7 @@ def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
     top = lossy.sort(["wasted", "run_id"], descending=[True, False]).head(_MOST_UNUSED)
     ranked = findings.filter(pl.col("suppressed").is_null()).sort("rank", "rule")
     first = ranked.group_by("run_id").agg(first=pl.col("title").first())
-    rows = top.join(first, on="run_id", how="left", maintain_order="left")
-    rows = rows.drop("job").rename({"job_key": "job", "hours": "paid"})
+    rows = top.join(first, on="run_id", how="left", maintain_order="left").with_columns(job="job_key", paid="hours")
     return tuple(map(Unused.model_validate, rows.to_dicts()))
 
 

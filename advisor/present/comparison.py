@@ -172,11 +172,10 @@ def _shared_devices(comparison: Comparison) -> str:
 
 def side(of: Side, shared_devices: str = "") -> str:
     """`resnet50: 6 steps, median 177 ms · Tesla V100`, without the devices that both sides share."""
-    names = [series.run for series in of.series[:_FEW_RUNS]]
-    names += [f"{len(of.series) - _FEW_RUNS} more"] if len(of.series) > _FEW_RUNS else []
+    names = listing([series.run for series in of.series], _FEW_RUNS)
     times = f"{count(of.steps, 'step')}, median {precise_ms(of.median_ms)}"
     devices = "" if shared_devices else f" · {listing(of.devices) or 'no device'}"
-    return f"{listing(names)}: {times if of.steps else 'no step times'}{devices}"
+    return f"{names}: {times if of.steps else 'no step times'}{devices}"
 
 
 def _every_step(comparison: Comparison) -> doc.Section | None:

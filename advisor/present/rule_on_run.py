@@ -67,8 +67,7 @@ def _when(steps: Intervals, zero_ns: int) -> str:
         f"{(start - zero_ns) / 1e6:,.3f} to {(end - zero_ns) / 1e6:,.3f} ms"
         for start, end in zip(steps.starts, steps.ends, strict=True)
     ]
-    rest = [f"{len(stretches) - _MOST_STRETCHES} more"] if len(stretches) > _MOST_STRETCHES else []
-    return listing([*stretches[:_MOST_STRETCHES], *rest])
+    return listing(stretches, _MOST_STRETCHES)
 
 
 def _claim_ms(rule: Rule, row: Mapping[str, Value]) -> float:

@@ -51,9 +51,7 @@ def best_fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
 
 def _few(names: Iterable[str]) -> str:
     """The first names, each once, and how many more there are."""
-    every = list(dict.fromkeys(names))
-    more = [f"{len(every) - _MOST_NAMES} more"] if len(every) > _MOST_NAMES else []
-    return listing([*every[:_MOST_NAMES], *more])
+    return listing(list(dict.fromkeys(names)), _MOST_NAMES)
 
 
 def _owner(finding: JobFinding) -> str:
