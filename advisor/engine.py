@@ -233,7 +233,7 @@ def excerpt(path: str, key: str, options: Options | None = None, *, all_ranks: b
     worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
     others = measurements.workers if all_ranks else finding.scope.workers
     job = job_of([rank for part in measurements.parts for rank in part.ranks])
-    ahead_ns = {rank.worker: int(ns) for rank, ns in zip(job.ranks, job.clock.offsets_ns, strict=True)}
+    ahead_ns = {rank.worker: int(ns) for rank, ns in zip(job.ranks, job.offsets_ns, strict=True)}
     views = [measurements.selection.of(each) for each in dict.fromkeys([worker, *others])]
     return excerpts.excerpt(profile, views, findings, finding, ahead_ns)
 

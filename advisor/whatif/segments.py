@@ -35,7 +35,7 @@ _BEGIN, _END_OF, _START_OF, _END = range(4)  # what cuts a step, in the order of
 
 def replayed(job: Job) -> job_replay.JobReplay | None:
     """The examined steps, run again; ranks by their place in the job. None where that cannot be."""
-    offsets = {i: int(job.clock.offsets_ns[i]) for i in job.members}
+    offsets = {i: int(job.offsets_ns[i]) for i in job.members}
     busy = {i: job.ranks[i].work.shifted(-offset) for i, offset in offsets.items()}
     of_ranks = [
         job.ranks[i].steps.select(

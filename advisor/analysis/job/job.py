@@ -45,18 +45,6 @@ T = TypeVar("T")
 _NO_CALLS: Final = {"rank": pl.Int64, "worker": pl.Int32, **CALLS}
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """How far each rank's clock is ahead of the first one's, and what that rests on.
-
-    `offsets_ns` has shape (ranks,). `residual_ns` is the median spread of the ends of a collective once the offsets
-    are taken off; None where no two ranks met.
-    """
-
-    offsets_ns: Ints
-    residual_ns: float | None
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
     """The ranks of one job, in order of worker and device."""
@@ -129,9 +117,9 @@ class Job:
         return sorted(set.intersection(*complete)) if complete else []
 
     @cached_property
-    def clock(self) -> Clock:
-        """The ranks' clocks, held against each other by the ends of the collectives they met in."""
-        return _clock(self._matches, len(self.ranks))
+    def offsets_ns(self) -> Ints:
+        """How far each rank's clock is ahead of the first one's, by the ends of the collectives they met in."""
+        return _offsets(self._matches, len(self.ranks))
 
     @cached_property
     def _matches(self) -> pl.DataFrame:
@@ -152,7 +140,7 @@ class Job:
         took part), `trusted` (the match passes the self-check), and where it does `last` (rank that arrived last),
         `wait_ns` (until the last arrival) and `transfer_ns` (from then to the end).
         """
-        ahead = pl.Series(self.clock.offsets_ns[self._matches["rank"].to_numpy()], dtype=pl.Int64)
+        ahead = pl.Series(self.offsets_ns[self._matches["rank"].to_numpy()], dtype=pl.Int64)
         return _judged(self._matches.with_columns(pl.col("start_ns", "end_ns") - ahead))
 
     @cached_property
@@ -288,7 +276,7 @@ class Job:
         """How much of so long from its start each call's rank runs kernels, and such pauses between them."""
         covered = []
         for rank, of_rank, ahead in zip(
-            self.ranks, by_rank(calls, len(self.ranks)), self.clock.offsets_ns, strict=True
+            self.ranks, by_rank(calls, len(self.ranks)), self.offsets_ns, strict=True
         ):
             start = of_rank["start_ns"].to_numpy() + ahead
             covered.append(rank.work.bridged(pause_ns).within(start, start + of_rank[length].to_numpy()))
@@ -344,19 +332,12 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _clock(calls: pl.DataFrame, ranks: int) -> Clock:
-    """Offsets rank by rank: the median by which its collectives end later than those of a rank already placed."""
-    zero = np.zeros(ranks, np.int64)
+def _offsets(calls: pl.DataFrame, ranks: int) -> Ints:
+    """Rank by rank, the median by which its collectives end later than those of a rank already placed: (ranks,)."""
     met = calls.filter(pl.col("instance").is_not_null()).select("rank", "instance", "end_ns")
     met = met.filter(pl.len().over("instance") > 1)
-    if not met.height:
-        return Clock(zero, None)
-    offsets = _placed(met, ranks)
-    if np.abs(offsets).max() < _SAME_CLOCK_NS:
-        offsets = zero
-    ends = met.with_columns(pl.col("end_ns") - pl.Series(offsets[met["rank"].to_numpy()]))
-    spread = ends.group_by("instance").agg(pl.max("end_ns") - pl.min("end_ns"))["end_ns"]
-    return Clock(offsets, float(np.median(spread.to_numpy())))
+    offsets = _placed(met, ranks) if met.height else np.zeros(ranks, np.int64)
+    return np.zeros_like(offsets) if np.abs(offsets).max(initial=0) < _SAME_CLOCK_NS else offsets
 
 
 def _placed(met: pl.DataFrame, ranks: int) -> Ints:
@@ -420,15 +401,15 @@ def by_rank(frame: pl.DataFrame, ranks: int) -> list[pl.DataFrame]:
 
 def _pace(position: int, rank: Rank, calls: pl.DataFrame, job: Job) -> pl.DataFrame:
     steps = rank.steps.filter(pl.col("step").is_in(job.whole_steps)).sort("step")
-    start = steps["start_ns"].to_numpy() - job.clock.offsets_ns[position]
+    start = steps["start_ns"].to_numpy() - job.offsets_ns[position]
     end = start + steps["dur_ns"].to_numpy()
-    work = rank.work.shifted(-int(job.clock.offsets_ns[position]))
+    work = rank.work.shifted(-int(job.offsets_ns[position]))
     inside = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     matched = calls.filter("trusted")
     paired = matched.filter(pl.col("op").is_in(POINT_TO_POINT))
     exposed = (inside - work).within(start, end)
     among_calls = (_waiting(matched) - work).within(start, end)
-    for_peers = rank.peer_waits.shifted(-int(job.clock.offsets_ns[position])) if job.peers else EMPTY
+    for_peers = rank.peer_waits.shifted(-int(job.offsets_ns[position])) if job.peers else EMPTY
     wait = ((_waiting(matched) | for_peers) - work).within(start, end)
     return steps.select(
         "step", "dur_ns", "work_ns", "ops_ns", "input_ns", "kernels", rank=pl.lit(position, pl.Int64)
