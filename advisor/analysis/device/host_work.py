@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView, by_start, host_bounds, inside, outermost, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, bounds, by_start, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import (
     FRAMEWORK_RANGE,
     JIT_CALL,
@@ -225,22 +225,24 @@ def optimizer_work(view: DeviceView) -> Intervals:
     steps = view.host_like(OPTIMIZER_STEP, "annotation")
     if not steps.height:
         return EMPTY
-    start, end = steps["start_ns"].to_numpy(), steps.select(END_NS).to_series().to_numpy()
+    start, end = bounds(steps)
     ops = view.host_like(rf"^aten::|{BACKWARD}", "op")
     ops = outermost(ops.filter(inside(Intervals.of(start, end), ops))).sort("start_ns")
-    of = np.searchsorted(start, ops["start_ns"].to_numpy(), side="right") - 1
-    begin, last = start.copy(), end.copy()
-    for (step,), inner in ops.with_columns(step=of).group_by("step"):
-        computed_ns = inner.filter(matches(BACKWARD)).select(END_NS).to_series().max() or start[step]
-        form = next((form for form in _UPDATES if inner.select(matches(form).any()).item()), None)
-        updates = inner.filter(matches(form)) if form else inner.tail(0)
-        behind_backward = updates.filter(pl.col("start_ns") >= computed_ns)
-        updates = behind_backward if behind_backward.height else updates
-        others = inner.filter(~matches(f"{form}|{_PREPARES}") if form else matches(BACKWARD))
-        first, final = updates["start_ns"].min() or end[step], updates["start_ns"].max() or end[step]
-        before, behind = others.filter(pl.col("start_ns") < first), others.filter(pl.col("start_ns") > final)
-        begin[step] = before.select(END_NS).to_series().max() or start[step]
-        last[step] = behind["start_ns"].min() or end[step]
+    flags = ops.select(matches(pattern).alias(pattern) for pattern in (BACKWARD, _PREPARES, *_UPDATES)).to_dict()
+    is_like = {pattern: flag.to_numpy() for pattern, flag in flags.items()}
+    (at, until), begin, last = bounds(ops), start.copy(), end.copy()
+    of = np.searchsorted(start, at, side="right") - 1
+    for step in np.unique(of):
+        inner = of == step
+        computed_ns = until[inner & is_like[BACKWARD]].max(initial=start[step])
+        form = next((form for form in _UPDATES if is_like[form][inner].any()), None)
+        updates = inner & is_like[form] if form else np.zeros_like(inner)
+        behind_backward = updates & (at >= computed_ns)
+        updates = behind_backward if behind_backward.any() else updates
+        others = inner & (~(is_like[form] | is_like[_PREPARES]) if form else is_like[BACKWARD])
+        first, final = (at[updates][0], at[updates][-1]) if updates.any() else (end[step], end[step])
+        begin[step] = until[others & (at < first)].max(initial=start[step])
+        last[step] = at[others & (at > final)].min(initial=end[step])
     return Intervals.of(begin, last)
 
 

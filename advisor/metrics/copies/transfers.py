@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import idle_for
@@ -18,7 +19,7 @@ from advisor.analysis.device.links import (
 )
 from advisor.analysis.device.places import as_places, device_places
 from advisor.analysis.device.unknowns import undirected_copies
-from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, inside, positions, spans, spent_ns
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -177,7 +178,6 @@ measure("full_link_gain_ms", _full_link_gain_ms).says(
 
 _EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
 _ROUND_RANGE: Final = 0.5  # of a step: what is open that long is around everything, and tells of no copy
-_DEEPEST: Final = 64
 _RANGES: Final = ["op", "annotation", "module", "input"]
 _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
 
@@ -222,19 +222,16 @@ def _of_parameters(view: DeviceView) -> pl.DataFrame:
 def _around(view: DeviceView) -> pl.DataFrame:
     """Id and copy_ns of each copy with the name of every range around its launching call, the innermost first."""
     longest_ns = view.total_ns / max(1, view.steps.height) * _ROUND_RANGE
-    ranges = view.host.select(
-        "parent",
-        at="id",
-        name=pl.col("name").cast(pl.String),
-        telling=pl.col("kind").is_in(_RANGES) & (pl.col("dur_ns") < longest_ns),
-    )
-    calls = view.once(_ahead).select("id", copy_ns="dur_ns", at="launch").drop_nulls("at")
-    now = calls.join(ranges.select("at", "parent"), on="at").select("id", "copy_ns", at="parent").drop_nulls("at")
-    levels = [now.clear().join(ranges, on="at")]
-    while now.height and len(levels) < _DEEPEST:
-        levels.append(now.join(ranges, on="at"))
-        now = levels[-1].select("id", "copy_ns", at="parent").drop_nulls("at")
-    return pl.concat(levels)
+    copies, host = view.once(_ahead), view.host
+    parent = np.append(positions(host, host["parent"]), -1)  # the last is around the outermost ones, and no range
+    levels = [parent[positions(host, copies["launch"])]]
+    while (levels[-1] >= 0).any():
+        levels.append(parent[levels[-1]])
+    calls = copies.select("id", copy_ns="dur_ns")
+    around = pl.concat(calls.with_columns(at=pl.Series(at, dtype=pl.Int64)) for at in levels).filter(pl.col("at") >= 0)
+    ranges = host.select("kind", "name", "dur_ns")[around["at"]]
+    telling = pl.col("kind").is_in(_RANGES) & (pl.col("dur_ns") < longest_ns)
+    return around.hstack(ranges.select(name=pl.col("name").cast(pl.String), telling=telling))
 
 
 def _gains(view: DeviceView) -> Interval:
