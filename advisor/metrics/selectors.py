@@ -277,11 +277,9 @@ def _launched_by(view: DeviceView, of_kind: Rows, pattern: str) -> pl.Series:
         return own
     is_such = np.zeros(view.host.height + 1, bool)  # the last is no op: what lies around the outermost ones
     is_such[positions(view.host, ops["id"])] = True
-    around = np.append(positions(view.host, view.host["parent"]), -1)
-    at = positions(view.host, view.once(of_kind)["op"])
-    is_within = is_such[at]
-    while (at >= 0).any():
-        at = around[at]
+    launchers = view.once(of_kind)["op"]
+    is_within = np.zeros(len(launchers), bool)
+    for at in view.outward(launchers):
         is_within |= is_such[at]
     is_within[own.to_numpy()] = True
     return pl.Series(np.flatnonzero(is_within), dtype=pl.UInt32)

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, positions
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
@@ -77,17 +77,11 @@ def waits_that_cost(view: DeviceView) -> pl.DataFrame:
 
 def ops_around(view: DeviceView, calls: pl.Series) -> pl.Series:
     """For each id of a call that of the outermost `aten::` op around it, else its own: `.item()` is aten::item."""
-    host = view.host
-    parent = host["parent"].fill_null(-1).to_numpy()
-    first = int(host["id"][0]) if host.height else 0  # ids of one worker are consecutive
-    is_op = host.select(matches("^aten::")).to_series().to_numpy()
-    best = calls.to_numpy() - first
-    at = best.copy()
-    while (climbing := np.flatnonzero(at >= 0)).size:
-        best[climbing] = np.where(is_op[at[climbing]], at[climbing], best[climbing])
-        above = parent[at[climbing]]
-        at[climbing] = np.where(above >= 0, above - first, -1)
-    return pl.Series("around", best + first, host["id"].dtype)
+    is_op = np.append(view.host.select(matches("^aten::").fill_null(value=False)).to_series().to_numpy(), False)
+    best = positions(view.host, calls)
+    for at in view.outward(calls):
+        best = np.where(is_op[at], at, best)
+    return view.host["id"].gather(best).rename("around")
 
 
 def _step(view: DeviceView) -> pl.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -230,6 +230,13 @@ class DeviceView:
         at, is_sought = positions(self.host, ids), np.zeros(self.host.height, bool)
         is_sought[at[at >= 0]] = True
         return self.host[np.flatnonzero(is_sought)]
+
+    def outward(self, ids: pl.Series) -> Iterator[Ints]:
+        """Rows of `host` by level: those with these ids, those right around them, and so on; -1 where none is."""
+        at, parent = positions(self.host, ids), np.append(positions(self.host, self.host["parent"]), -1)
+        while (at >= 0).any():
+            yield at
+            at = parent[at]
 
     def host_spans(self, *kinds: str) -> Intervals:
         """When a host op of one of these kinds is open on any of the worker's threads."""

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import idle_for
@@ -19,7 +18,7 @@ from advisor.analysis.device.links import (
 )
 from advisor.analysis.device.places import as_places, device_places
 from advisor.analysis.device.unknowns import undirected_copies
-from advisor.analysis.device.view import DeviceView, inside, positions, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -223,12 +222,9 @@ def _around(view: DeviceView) -> pl.DataFrame:
     """Id and copy_ns of each copy with the name of every range around its launching call, the innermost first."""
     longest_ns = view.total_ns / max(1, view.steps.height) * _ROUND_RANGE
     copies, host = view.once(_ahead), view.host
-    parent = np.append(positions(host, host["parent"]), -1)  # the last is around the outermost ones, and no range
-    levels = [parent[positions(host, copies["launch"])]]
-    while (levels[-1] >= 0).any():
-        levels.append(parent[levels[-1]])
-    calls = copies.select("id", copy_ns="dur_ns")
-    around = pl.concat(calls.with_columns(at=pl.Series(at, dtype=pl.Int64)) for at in levels).filter(pl.col("at") >= 0)
+    calls = copies.select("id", copy_ns="dur_ns", at=pl.lit(-1, pl.Int64))
+    levels = (calls.with_columns(at=pl.Series(at, dtype=pl.Int64)) for at in view.outward(copies["launch"]))
+    around = pl.concat([calls, *levels]).filter(pl.col("at") >= 0)
     ranges = host.select("kind", "name", "dur_ns")[around["at"]]
     telling = pl.col("kind").is_in(_RANGES) & (pl.col("dur_ns") < longest_ns)
     return around.hstack(ranges.select(name=pl.col("name").cast(pl.String), telling=telling))
