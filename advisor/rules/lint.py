@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -240,13 +241,7 @@ def _close(expected: tuple[float, float], actual: tuple[float | None, float | No
 
 def _cycles(rules: Mapping[str, Rule]) -> Iterator[str]:
     """`explains` must form no circle: a cause cannot be its own symptom."""
-    for start in rules:
-        causes, ahead = set(), list(rules[start].explains)
-        while ahead:
-            rule = ahead.pop()
-            if rule == start:
-                yield f"{start} explains itself over a circle of rules"
-                break
-            if rule in rules and rule not in causes:
-                causes.add(rule)
-                ahead += rules[rule].explains
+    try:
+        TopologicalSorter({name: rule.explains for name, rule in rules.items()}).prepare()
+    except CycleError as error:
+        yield f"{min(error.args[1])} explains itself over a circle of rules"
