@@ -275,9 +275,7 @@ class Job:
     def covered_ns(self, calls: pl.DataFrame, length: str, pause_ns: int = 0) -> pl.Series:
         """How much of so long from its start each call's rank runs kernels, and such pauses between them."""
         covered = []
-        for rank, of_rank, ahead in zip(
-            self.ranks, by_rank(calls, len(self.ranks)), self.offsets_ns, strict=True
-        ):
+        for rank, of_rank, ahead in zip(self.ranks, by_rank(calls, len(self.ranks)), self.offsets_ns, strict=True):
             start = of_rank["start_ns"].to_numpy() + ahead
             covered.append(rank.work.bridged(pause_ns).within(start, start + of_rank[length].to_numpy()))
         return pl.Series(np.concatenate(covered))
