@@ -1,6 +1,7 @@
 """The input pipeline of tf.data: which iterator the step waits for, and where the host's time for input goes."""
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -57,10 +58,6 @@ def _waited_ns(view: DeviceView) -> int:
     return int(view.once(_slowest).get("waited_ns", 0))
 
 
-def _parallelism(view: DeviceView) -> int:
-    return view.once(_slowest)["parallelism"] or 1
-
-
 def _python_share(view: DeviceView) -> float:
     waiting = view.once(waits)
     return (_ops(view, _PYTHON_OPS) & waiting).total / waiting.total if view.once(_slowest) else 0.0
@@ -80,14 +77,14 @@ def _class(view: DeviceView) -> str:
     python_share = view.once(_python_share)
     if python_share >= _MOSTLY:
         return "pyfunc"
-    kind = _class_of_name(view.once(_slowest)["transformation"], _parallelism(view))
+    kind = _class_of_row(view.once(_slowest))
     return "replica" if kind == "python" and not python_share and _ops(view, _PER_REPLICA).total else kind
 
 
-def _class_of_name(transformation: str, parallelism: int) -> str:
+def _class_of_row(row: Mapping[str, Any]) -> str:
     """One that could run calls in parallel, and runs one, was not set to: tf.data fuses a map with its batch."""
-    kind = next((kind for kind, pattern in _CLASSES if re.search(pattern, transformation)), "other")
-    return "map" if kind == "parallel" and parallelism <= 1 else kind
+    kind = next((kind for kind, pattern in _CLASSES if re.search(pattern, row["transformation"])), "other")
+    return "map" if kind == "parallel" and (row["parallelism"] or 1) <= 1 else kind
 
 
 def _ops(view: DeviceView, name: str) -> Intervals:
@@ -143,7 +140,8 @@ def _contended(view: DeviceView) -> Intervals:
 
 of_bottleneck = of_devices(__name__, source=_GUIDE, unknown=_no_wait)
 of_pipelines = of_devices(__name__, source=_GUIDE, unknown=_unrecorded)
-of_bottleneck("tf_data_bottleneck", lambda view: view.once(_slowest)["transformation"], unit="text").says(
+of_slowest = of_bottleneck.parts_of(_slowest)
+of_slowest("tf_data_bottleneck", lambda row: row["transformation"], unit="text").says(
     "The transformation of tf.data that holds up the others.", "the iterator with the most blocking time of its own"
 )
 of_bottleneck("tf_data_class", _class, unit="text").says(
@@ -157,7 +155,7 @@ of_bottleneck("tf_data_path", _path, unit="text").says(
     "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
     "the parts of the iterator's long name",
 )
-of_bottleneck("tf_data_parallelism", _parallelism).says(
+of_slowest("tf_data_parallelism", lambda row: row["parallelism"] or 1).says(
     "How many calls of the bottleneck run at once.", "parallelism as recorded; 1 where it has none", ""
 )
 of_pipelines(
