@@ -8,7 +8,7 @@ import polars as pl
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.step_periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -51,18 +51,15 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
 
 
 def _uncaptured(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    captured = _captures(host).within(calls["start_ns"], calls["start_ns"] + 1) > 0
-    return calls.filter(~pl.Series(captured, dtype=pl.Boolean))
+    captured = captures(host.filter(matches(CAPTURE_BEGINS)), host.filter(matches(CAPTURE_ENDS)))
+    return calls.filter(~pl.Series(captured.covers(calls["start_ns"]), dtype=pl.Boolean))
 
 
-def _captures(host: pl.DataFrame) -> Intervals:
-    """When launches go into a graph instead of to the device."""
-    begins = host.filter(matches(CAPTURE_BEGINS))["start_ns"].sort().to_numpy()
-    ends = host.filter(matches(CAPTURE_ENDS))["start_ns"].sort().to_numpy()
-    if not len(begins) or not len(ends):
-        return EMPTY
-    after = np.searchsorted(ends, begins)
-    return Intervals.of(begins[after < len(ends)], ends[after[after < len(ends)]])
+def captures(begins: pl.DataFrame, ends: pl.DataFrame) -> Intervals:
+    """When launches go into a graph instead of to the device: from each begin of a capture to the next end of one."""
+    begin, end = (np.sort(rows["start_ns"].to_numpy()) for rows in (begins, ends))
+    after = np.searchsorted(end, begin)
+    return Intervals.of(begin[after < len(end)], end[after[after < len(end)]])
 
 
 def incomplete(starts: Ints, ends: Ints, calls: pl.DataFrame) -> pl.Series:

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import numpy as np
 import polars as pl
 
+from advisor.analysis.device.launches import captures
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names import engines
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
 from advisor.inputs.step_periods import PRODUCTS, without_graph
-from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS
 
 UNKNOWN: Final = "unknown"
@@ -75,14 +74,8 @@ def _logged(view: DeviceView) -> Iterator[Sign]:
 
 def _captures(view: DeviceView) -> Iterator[Sign]:
     """Where half of the host's time lies between the begin and the end of captures."""
-    begins = view.host_like(CAPTURE_BEGINS)["start_ns"].sort().to_numpy()
-    ends = view.host_like(CAPTURE_ENDS)["start_ns"].sort().to_numpy()
-    if not len(begins) or not len(ends):
-        return
-    until = np.append(ends, ends[-1])[np.searchsorted(ends, begins)]
-    captured = Intervals.of(begins, np.maximum(until, begins))
-    length = view.host.select(END_NS.max() - pl.col("start_ns").min()).item()
-    if captured.total >= _CAPTURING * length:
+    captured = captures(view.host_like(CAPTURE_BEGINS), view.host_like(CAPTURE_ENDS)).total
+    if captured and captured >= _CAPTURING * view.host.select(END_NS.max() - pl.col("start_ns").min()).item():
         yield Sign("capture", "graph_capture", str(view.host_like(CAPTURE_BEGINS)["name"][0]))
 
 
