@@ -131,7 +131,7 @@ def _in_optimizer(view: DeviceView, rows: pl.DataFrame) -> pl.Series:
     launches = view.with_host(rows, "launch", call_ns="start_ns")
     call_ns = launches["call_ns"] if view.device is not None else rows["start_ns"]
     at = call_ns.fill_null(0).to_numpy()
-    during = view.once(optimizer_work).within(at, at + 1) > 0
+    during = view.once(optimizer_work).covers(at)
     return pl.Series(during & call_ns.is_not_null().to_numpy(), dtype=pl.Boolean)
 
 

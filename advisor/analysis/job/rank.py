@@ -163,7 +163,7 @@ def _in_forward(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
     forward = spans(view.host_like(r"^DistributedDataParallel\.forward$"))
     called_ns = view.with_host(ops, "launch", called_ns="start_ns")["called_ns"]
     at = called_ns.fill_null(0).to_numpy()
-    inside = pl.Series(forward.within(at, at + 1) > 0, dtype=pl.Boolean)
+    inside = pl.Series(forward.covers(at), dtype=pl.Boolean)
     return pl.select(pl.when(called_ns.is_not_null()).then(inside)).to_series()
 
 

@@ -186,7 +186,7 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     requests = spans(view.host_like("^c10d::"))
     at = copies["called_ns"].fill_null(-1).to_numpy()
     of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())
-    return copies.filter(pl.Series(requests.within(at, at + 1) > 0, dtype=pl.Boolean) | of_backend)
+    return copies.filter(pl.Series(requests.covers(at), dtype=pl.Boolean) | of_backend)
 
 
 measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host_collectives)).total)).says(

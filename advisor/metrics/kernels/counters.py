@@ -22,8 +22,7 @@ _COUNTERS: Final = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram
 def _samples(view: DeviceView) -> pl.DataFrame:
     """The counters per instant sampled in the used steps (0..1, null if not sampled); arithmetic, dram and busy."""
     at = view.gpu_samples["at_ns"].to_numpy()
-    windows = view.windows
-    inside = pl.Series(windows.within(at, at + 1) > 0, dtype=pl.Boolean)
+    inside = pl.Series(view.windows.covers(at), dtype=pl.Boolean)
     wide = (
         view.gpu_samples.filter(inside)
         .with_columns(pl.col("metric").cast(pl.String))
@@ -34,7 +33,7 @@ def _samples(view: DeviceView) -> pl.DataFrame:
     return wide.with_columns(
         arithmetic=pl.max_horizontal("sm_issue", "tensor_active"),
         dram=pl.col("dram_read") + pl.col("dram_write").fill_null(0),
-        busy=pl.Series(view.busy.within(at, at + 1) > 0, dtype=pl.Boolean),
+        busy=pl.Series(view.busy.covers(at), dtype=pl.Boolean),
     )
 
 
