@@ -15,7 +15,8 @@ from advisor.analysis.job.job import Job
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
-from advisor.whatif import Change, faster, saved
+from advisor.whatif.change import Change, faster
+from advisor.whatif.savings import saved
 
 P = ParamSpec("P")
 R = TypeVar("R")

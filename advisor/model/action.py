@@ -25,7 +25,7 @@ class Action(Frozen):
         high_ms: What it saves at most.
         after: The part of the step that has to get shorter before this saves anything; null if none has to.
         then_low_ms: The step after this action and all before it, at best. Savings come out of disjoint parts of the
-            step, so they add up. One `after` a part that no action before it shortens adds nothing.
+            step, so they add up. One `after` a part that no action before it shortens, or surely does, adds nothing.
         then_high_ms: The same at worst.
         sure_share: What is sure to be saved of the step: the low end, 0 if that is below 1 %. It orders the actions.
         expected_share: The middle of the interval, weighed by the confidence. It orders those that are equally sure.
@@ -180,13 +180,14 @@ def _in_sequence(plans: Sequence[Action], parts: Mapping[str, str]) -> Iterator[
     """
     length_ms = max((action.step_ms or 0.0 for action in plans if action.high_ms is not None), default=0.0)
     low = high = 0.0
-    shorter: set[str | None] = {None}
+    shorter, surely = set[str | None]([None]), set[str | None]([None])
     for action in plans:
         if action.high_ms is None:
             yield action
             continue
-        if action.after in shorter:
-            low, high = low + (action.low_ms or 0.0), high + action.high_ms
-        shorter |= {parts.get(key) for key in action.findings}
+        low += (action.low_ms or 0.0) * (action.after in surely)
+        high += action.high_ms * (action.after in shorter)
+        shorter |= (about := {parts.get(key) for key in action.findings})
+        surely |= about if action.low_ms else set()
         then = {"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": max(length_ms - low, 0.0)}
         yield action.model_copy(update=then)

@@ -324,8 +324,8 @@ def is_open(least: float, most: float) -> bool:
 
 def until(part: str) -> str:
     """`This saves nothing until the data loader keeps up`: what has to get shorter first."""
-    first = "the data loader keeps up" if part == "input" else f"less time goes into {pool_short(part)}"
-    return f"This saves nothing until {first}"
+    first = {"input": "the data loader keeps up", "host_busy": "what the host waits for comes sooner"}
+    return f"This saves nothing until {first.get(part) or f'less time goes into {pool_short(part)}'}"
 
 
 def saved_time(won: Saving) -> str:

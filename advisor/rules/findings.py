@@ -12,7 +12,6 @@ from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share
 from advisor.vocabulary.severities import SEVERITIES
 
-_INPUT: Final = "input"
 _NO_FRAMEWORK: Final = "cuda"
 _SITES: Final = {
     "https://docs.pytorch.org/": "pytorch",
@@ -91,6 +90,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
     # waits for other programs need not go with the work that they lengthen
     waits = candidate.known("run_delay_share") if part is None else None
     scale = 1.0 if part is None else part
+    awaited = candidate.row.get("awaited_part")
     low_ms, high_ms = (min(scale * ms, step_ms) for ms in (share.low_ms * (1 - (waits or 0.0)), share.high_ms))
     return Saving(
         low_ms=low_ms,
@@ -100,7 +100,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         of=of,
         parts={pool: scale * ms for pool, ms in share.parts.items()},
         shared_ms=scale * share.shared_ms,
-        after=_INPUT if candidate.row.get("loader_sets_pace") and of not in {_INPUT, OUTLIERS} else None,
+        after=awaited if isinstance(awaited, str) and awaited and of not in {awaited, OUTLIERS} else None,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )
 

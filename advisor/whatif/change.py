@@ -35,7 +35,7 @@ class Edit:
 
     The host's work during spans is reduced to the part beside them; calls (host op ids) take no time and wait for
     nothing; ops (device op ids, each once) take other durations in ns; no call waits; launches take a part of their
-    time; queued ops follow each other at once.
+    time; queued ops follow each other at once; a loader's workers take a part of their time.
     """
 
     host: tuple[tuple[Intervals, float], ...] = ()
@@ -45,21 +45,23 @@ class Edit:
     waits: bool = False
     launches: float = 1.0
     pauses: bool = False
+    loader: float = 1.0
 
     @property
     def is_empty(self) -> bool:
         """Whether a replay with it is the one without."""
-        has_host = any(when.total for when, _ in self.host)
-        return not (has_host or len(self.calls) or len(self.ops) or self.waits or self.pauses) and self.launches == 1
+        changed = any(when.total for when, _ in self.host) or len(self.calls) or len(self.ops) or self.waits
+        return not (changed or self.pauses) and min(self.launches, self.loader) == 1
 
     def hurries(self, steps: Replay) -> bool:
         """Whether late batches come sooner with it."""
-        return any(when.within(steps.late_from, steps.late_until).any() for when, _ in self.host)
+        return self.loader < 1 or any(when.within(*steps.waits_for_arrivals).any() for when, _ in self.host)
 
     def on(self, steps: Replay) -> Replay:
         """The steps with it."""
         for when, rest in self.host:
             steps = steps.without_host(when, rest)
+        steps = steps.with_loader(self.loader) if self.loader < 1 else steps
         steps = steps.with_launches(self.launches) if self.launches < 1 else steps
         steps = steps.without_calls(self.calls) if len(self.calls) else steps
         steps = steps.without_waits() if self.waits else steps
@@ -79,6 +81,7 @@ class Edit:
             waits=self.waits or other.waits,
             launches=min(self.launches, other.launches),
             pauses=self.pauses or other.pauses,
+            loader=min(self.loader, other.loader),
         )
 
 

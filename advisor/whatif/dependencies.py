@@ -8,43 +8,49 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.iterators import late_requests
+from advisor.analysis.device.iterators import lasting_of_workers, late_requests
 from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
+from advisor.whatif.arrivals import arrivals
 from advisor.whatif.replay import Replay
 
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
 _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
 _STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
+_CALL: Final = ("id", "thread", "kind", "name", "start_ns", "dur_ns")
 _BY_CHANCE: Final = 0.1  # of the time that calls of two threads would be open at once by chance: less is no chance
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 
 
 def replay(view: DeviceView) -> Replay | None:
-    """The view's longest run of consecutive used steps; None where nothing links ops to calls."""
+    """The view's longest run of consecutive used steps; None where nothing links a device's ops to calls.
+
+    Without a device it holds what the host does between requests for a batch of worker processes.
+    """
     steps = _consecutive(view.steps)
-    if not steps.height or not view.ops["launch"].count():
+    if not steps.height or (view.device is not None and not view.ops["launch"].count()):
         return None
     begin, host_end = int(steps["host_start_ns"][0]), int((steps["host_start_ns"] + steps["host_dur_ns"])[-1])
     end = int((steps["start_ns"] + steps["dur_ns"])[-1])
     calls = _calls(view, begin, host_end)  # ahead of the device, the host already launches for steps that are not used
-    if not calls.height:
+    if view.device is not None and not calls["launches"].any():
         return None
     if calls.height > _MOST_CALLS:
         fewer = steps.height * _MOST_CALLS // calls.height
         return replay(replace(view, steps=steps.head(fewer))) if fewer else None
-    queue = _queues(calls)
+    queue, lasted = _queues(calls), max(end, host_end) - begin
     start, returned = bounds(calls)
     free, follows = _free_host(queue, start, returned, begin)
     ops = _ops(view, calls)
-    late, late_from, late_until = _late(view, calls, queue, free)
+    awaits, late, comes, period_ns = arrivals(view, calls, queue, free)
     gap = np.where(follows, start - free, np.maximum(start - free, 0))
-    np.subtract.at(gap, late, late_until - late_from)
+    waited = np.where(awaits, gap[late], 0)
+    gap[late] -= waited
     launch_ns = _launch_ns(ops)
     waits, own = _waiting(view, calls, ops, queue)
     arrival = ops["called"].to_numpy() + launch_ns
@@ -64,35 +70,19 @@ def replay(view: DeviceView) -> Replay | None:
         pause=pause,
         delay=np.maximum(ops["start_ns"].to_numpy() - ready, 0),
         orders=orders,
+        awaits=awaits,
         late=late,
-        late_from=late_from,
-        late_until=late_until,
-        not_before=start[late] - gap[late] - begin,
-        ends_ns=max(end, host_end) - begin if len(late) else 0,
+        waited=waited,
+        not_before=comes - gap[late] - begin,
+        ends_ns=min(lasted, len(late) * (lasted if period_ns is None else period_ns)),
         busy_until=_still_running(view, begin),
         launch_ns=launch_ns,
         returned_ns=int(returned[queue == 0].max()),
+        until_ns=max(host_end, int(returned[queue == 0].max())),
         tail_ns=max(0, host_end - int(returned[queue == 0].max())),
         steps=steps.height,
-        recorded_ms=(max(end, host_end) - begin) / 1e6 / steps.height,
+        recorded_ms=lasted / 1e6 / steps.height,
     )
-
-
-def _late(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints) -> tuple[Ints, Ints, Ints]:
-    """The batches that are late: of each the index of the first call of queue 0 after it, and when it was waited for.
-
-    Of several before one call, as of zipped loaders, the whole wait is that for the last.
-    """
-    requests = view.once(late_requests)
-    starts, ends = bounds(requests)
-    first = np.flatnonzero(queue == 0)
-    place = np.searchsorted(calls["start_ns"].to_numpy()[first], ends)
-    starts, ends, of_call = (column[place < len(first)] for column in (starts, ends, place))
-    late, begins = np.unique(first[of_call], return_index=True)
-    late_from = np.maximum(starts[begins], free[late])
-    late_until = ends[np.searchsorted(first[of_call], late, side="right") - 1]
-    waited = late_until > late_from
-    return late[waited], late_from[waited], late_until[waited]
 
 
 def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
@@ -104,16 +94,33 @@ def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
-    """Calls in [begin, end) that launch ops of this device, or wait; and slow ones of the threads that launch."""
+    """Calls in [begin, end) that launch ops of this device, or wait; and slow ones of the threads that launch.
+
+    And marks: without a device the start of the steps, and start and end of each request for a batch of worker
+    processes: at an end, `arrives` says whether the batch was `late`, or a `batch` like others.
+    """
     calls = view.host.lazy().filter(
         pl.col("kind").is_in(DRIVER_CALLS), pl.col("start_ns").is_between(begin, end, closed="left")
     )
     launches = pl.col("id").is_in(view.ops["launch"].implode())
     holds_up = (pl.col("dur_ns") > SLOW_CALL_NS) & launches.any().over("thread")
     calls = calls.filter(launches | (pl.col("kind") == "sync") | holds_up)
-    calls = calls.select("id", "thread", "kind", "name", "start_ns", "dur_ns", launches=launches)
     kernels = view.ops.lazy().filter(pl.col("kind") == "kernel").group_by(id="launch").agg(kernels_ns=pl.sum("dur_ns"))
-    return calls.join(kernels, on="id", how="left").sort("start_ns", "id").collect()
+    calls = calls.select(*_CALL, launches=launches).join(kernels, on="id", how="left")
+    return pl.concat([calls.collect(), _marks(view, begin, end)], how="diagonal_relaxed").sort("start_ns", "id")
+
+
+def _marks(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
+    """As `_calls`; they take no time."""
+    requests = view.once(lasting_of_workers).select(*_CALL, end_ns=END_NS)
+    requests = requests.filter(pl.col("start_ns") >= begin, pl.col("end_ns") < end)
+    is_late = pl.col("id").is_in(view.once(late_requests)["id"].implode())
+    got = requests.with_columns(
+        start_ns="end_ns", arrives=pl.when(is_late).then(pl.lit("late")).otherwise(pl.lit("batch"))
+    )
+    first = pl.DataFrame({"id": [-1], "start_ns": [begin], "kind": ["input"]})
+    marks = pl.concat([got, requests, *([first] if view.device is None else [])], how="diagonal_relaxed")
+    return marks.drop("end_ns").with_columns(dur_ns=pl.lit(0, pl.Int64), launches=pl.lit(value=False))
 
 
 def _queues(calls: pl.DataFrame) -> Ints:
@@ -228,7 +235,8 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
     start, end = bounds(calls)
     length = end - start
     frees = (pl.col("kind") == "allocator") & matches("(?i)free|unmap")  # they wait, taking memory does not
-    kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=matches("(?i)memcpy"))
+    copies = matches("(?i)memcpy").fill_null(value=False)
+    kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=copies)
     is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
     slow = length > SLOW_CALL_NS
     last_done = np.zeros_like(end)
@@ -238,7 +246,8 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
         awaited = view.ops if number == queue.max() == 0 else view.ops.filter(_STREAM.is_in(streams.implode()))
         last_done[queue == number] = _latest_end(awaited, end[queue == number])
     waited = (last_done > start) & (is_sync | (slow & is_copy))
-    usual = int(np.median(length[~slow & ~is_sync])) if (~slow & ~is_sync).any() else 0
+    brief = ~slow & ~is_sync & calls["launches"].to_numpy()
+    usual = int(np.median(length[brief])) if brief.any() else 0
     queued = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)
     apart: Ints = np.where(queued, np.minimum(length, usual), length)
     own: Ints = np.where(waited, end - np.maximum(last_done, start), apart)

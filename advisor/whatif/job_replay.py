@@ -76,14 +76,16 @@ class JobReplay:
         """Mean step time over the ideal one: S in equation 1 of the study."""
         return self.step_ms / self.ideal.step_ms
 
-    def explained(self, column: str) -> pl.DataFrame:
+    def explained(self, column: str, tries: int | None = None) -> pl.DataFrame:
         """What each value of a column of `ops` has to do with the slow-down: column, explained_share.
 
         That is (T - T with only these operations typical) / (T - T_ideal), equation 5 of the study; null where there is
         no slow-down to explain. The shares need not sum to one: two ranks that are equally late explain nothing each by
-        itself. The greatest first.
+        itself. The greatest first; with `tries`, of the values whose operations together exceed the typical ones most.
         """
-        values = self.ops[column].drop_nulls().unique().sort()
+        excess = self.ops.select(column, ns=pl.Series(self.own - self.typical)).drop_nulls()
+        by_value = excess.group_by(column).agg(pl.sum("ns")).sort("ns", column, descending=[True, False])
+        values = by_value.head(tries or by_value.height)[column].sort()
         loss_ms = self.step_ms - self.ideal.step_ms
         is_slow = loss_ms >= _LEAST_SHARE * self.step_ms
         less = [
@@ -91,29 +93,6 @@ class JobReplay:
         ]
         shares = pl.DataFrame({column: values, "explained_share": pl.Series(less, dtype=pl.Float64) / loss_ms})
         return shares.sort("explained_share", descending=True, nulls_last=True, maintain_order=True)
-
-    def most_explained(self, column: str) -> float | None:
-        """The largest share that `explained` gives, at least 0, without a replay for each value.
-
-        No value can save more than its operations exceed the typical ones by on a longest path, which stays a path, and
-        than a run begins later once the first to begin is typical. Values are tried from the largest such bound down to
-        the one that the best saving has reached.
-        """
-        loss_ms = self.step_ms - self.ideal.step_ms
-        if loss_ms < _LEAST_SHARE * self.step_ms:
-            return None
-        on_path, first = self.graph.longest_paths(self.own)
-        excess_ns = (self.own - self.typical).astype(float)
-        places = np.concatenate([on_path, first])
-        most_ns = np.concatenate([excess_ns[on_path], -excess_ns[first].clip(max=0)])
-        each = self.ops[column][places].to_frame().with_columns(ms=pl.Series(most_ns) / 1e6 / self.steps)
-        bounds = each.drop_nulls().group_by(column).agg(pl.sum("ms")).sort("ms", descending=True)
-        best_ms = 0.0
-        for value, bound_ms in bounds.rows():
-            if bound_ms <= best_ms:
-                break
-            best_ms = max(best_ms, self.step_ms - self.with_typical(self.of(column, value)).step_ms)
-        return best_ms / loss_ms
 
     def of(self, column: str, value: object) -> Mask:
         """Which operations have this value."""
@@ -167,20 +146,6 @@ class Graph:
         ended = np.maximum.reduceat(end[self.by_run], self.run_cuts)
         longest: Ints = ended - np.minimum.reduceat(end[: self.op_cuts[1]], self.begin_cuts)
         return longest
-
-    def longest_paths(self, durations: Ints) -> tuple[Ints, Ints]:
-        """The operations on a longest path of each run, and each run's first begin."""
-        end, path = self._ends(durations), list[int]()
-        after = np.append(self.first_edge, len(self.edges))
-        for of_run in np.split(self.by_run, self.run_cuts[1:]):
-            path.append(int(of_run[np.argmax(end[of_run])]))
-            while path[-1] >= self.op_cuts[1]:
-                unit = self.unit[path[-1]]
-                awaited = self.edges[after[unit] : after[unit + 1]]
-                path.append(int(awaited[np.argmax(end[awaited])]))
-        begins = np.split(end[: self.op_cuts[1]], self.begin_cuts[1:])
-        first = [cut + int(np.argmin(ends)) for cut, ends in zip(self.begin_cuts, begins, strict=True)]
-        return np.array(path), np.array(first)
 
     def _ends(self, durations: Ints) -> Ints:
         """When each operation ends, shape (ops,)."""

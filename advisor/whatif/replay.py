@@ -34,10 +34,11 @@ class Replay:
     launched so far to the streams of its queue). Per op by stream and start, shape (ops,): `op` (device op id), `by`
     (index of its call), `stream`, `dur`, `pause` (what the stream needs before it, however early it was launched),
     `delay` (from when all it waits for was ready to its start, as recorded: what the model does not explain).
-    Where worker processes of a loader set the pace, per batch that was late, shape (batches,): `late` (index of the
-    call before which it was waited for), `late_from` and `late_until` (the wait), `not_before` (when the host goes on
-    at the earliest, without the work of the call's gap). They deliver as they did, and the last step ends as it did:
-    what is faster than they are gains nothing.
+    Where arrivals set the pace, such as batches of a loader's workers, `awaits` is the part of the step in which the
+    host waits for them, else empty; per arrival, shape (arrivals,): `late` (index of the call before which the host may
+    have to wait), `waited` (how long it did), `not_before` (when it goes on at the earliest, without the work of the
+    call's gap). They come as they did, and where they set the pace the last step ends as it did: what is faster than
+    they are gains nothing.
     `orders`, shape (n, 3): from this call (index) on, this stream goes on after what that other stream holds by then.
     """
 
@@ -56,15 +57,16 @@ class Replay:
     pause: Ints
     delay: Ints
     orders: Ints
+    awaits: str
     late: Ints
-    late_from: Ints
-    late_until: Ints
+    waited: Ints
     not_before: Ints
     ends_ns: int  # when the last step ended; 0 where no loader sets the pace
     busy_until: Mapping[int, int]  # stream: when it is done with what was called before the first call
     launch_ns: int
     returned_ns: int  # when the last call did
-    tail_ns: int  # host work after that
+    until_ns: int  # when the host was done with the steps
+    tail_ns: int  # host work between
     steps: int
     recorded_ms: float
 
@@ -85,31 +87,40 @@ class Replay:
     def without_host(self, spans: Intervals, rest: float = 0.0) -> Replay:
         """With the work of queue 0 during `spans`, calls that do not wait included, reduced to the part `rest`."""
         sets_step = self.queue == 0
+        waited = spans.within(*self.waits_for_arrivals)
         between = np.where(sets_step, spans.within(self.free, self.start), 0)
-        waited = spans.within(self.late_from, self.late_until)
-        np.subtract.at(between, self.late, waited)
+        between[self.late] -= waited
         working = np.where(sets_step & ~self.waits, spans.within(self.start, self.start + self.own), 0)
-        sooner = self._with_batches(_part(waited, 1 - rest))
+        sooner = self._sooner(_part(waited, 1 - rest))
         return replace(
             sooner,
-            gap=self.gap - _part(between, 1 - rest),
+            gap=self.gap - _part(np.minimum(between, self.gap.clip(0)), 1 - rest),
             own=self.own - _part(working, 1 - rest),
             tail_ns=self.tail_ns - int(_part(self._tail_within(spans), 1 - rest)[0]),
         )
 
-    def fed(self) -> Replay:
-        """With every batch there in time."""
-        return self._with_batches(self.late_until - self.late_from)
+    @property
+    def waits_for_arrivals(self) -> tuple[Ints, Ints]:
+        """When the host waited for each, from and until."""
+        return self.free[self.late], self.free[self.late] + self.waited
 
-    def _with_batches(self, sooner: Ints) -> Replay:
-        """With each late batch so many ns earlier than the one before it; what comes without a wait is late no more."""
-        late = sooner < self.late_until - self.late_from
-        columns = {name: getattr(self, name)[late] for name in ("late", "late_from", "late_until")}
+    def fed(self) -> Replay:
+        """With everything there in time that was waited for."""
+        return self._sooner(self.waited)
+
+    def _sooner(self, sooner: Ints) -> Replay:
+        """With each arrival so many ns earlier than the one before it; what comes without a wait is late no more."""
+        late = (sooner < self.waited) | (self.waited == 0)
         not_before = (self.not_before - np.cumsum(sooner))[late]
-        return replace(self, **columns, not_before=not_before, ends_ns=self.ends_ns - sooner.sum() if late.any() else 0)
+        ends_ns = self.ends_ns - sooner.sum() if late.any() else 0
+        return replace(self, late=self.late[late], waited=self.waited[late], not_before=not_before, ends_ns=ends_ns)
+
+    def with_loader(self, factor: float) -> Replay:
+        """With arrivals `factor` times as far apart."""
+        return replace(self, not_before=_part(self.not_before, factor), ends_ns=int(self.ends_ns * factor))
 
     def _tail_within(self, spans: Intervals) -> Ints:
-        return spans.within([self.returned_ns], [self.returned_ns + self.tail_ns])
+        return spans.within([self.returned_ns], [self.until_ns]).clip(0, self.tail_ns)
 
     def with_durations(self, ops: Ints, dur: Ints) -> Replay:
         """With these device ops (ids, each once) taking so many ns; one that takes none is gone, with its pause.

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from advisor.analysis.device.iterators import late_requests
 from advisor.analysis.device.recording_cost import measured_share, step_cost_ns
 from advisor.analysis.device.view import DeviceView, spent_ns
 from advisor.whatif.change import Change, End, World, together
@@ -27,8 +28,8 @@ class Interval(NamedTuple):
 def saved(view: DeviceView, *changes: Change) -> Interval:
     """What all these changes together save per step; (0, 0) without any.
 
-    Where workers of a loader set the pace, changes that bring no batch sooner save nothing before others do: it is what
-    they save after that.
+    Where arrivals set the pace, changes that bring none sooner save nothing before others do: it is what they save
+    after that.
     """
     change = together(*changes)
     is_small = "unhindered" in change.most.worlds and change.most.bound_ns < _NEGLIGIBLE * view.total_ns
@@ -57,9 +58,16 @@ def is_replayed(view: DeviceView) -> bool:
     return view.once(recorded) is not None
 
 
+def awaits(view: DeviceView) -> str:
+    """The part of the step in which the host waits for what sets the pace: `input`, `host_busy`, or none (empty)."""
+    steps = view.once(recorded)
+    return "input" if view.once(late_requests).height else steps.awaits if steps else ""
+
+
 def _saved_ms(view: DeviceView, end: End, *, is_small: bool) -> list[float]:
     """What the end saves in each of its worlds; without a replay that can be trusted, what it saves without one."""
-    replays = () if end.edit.is_empty or is_small else (view.once(_WORLDS[world]) for world in end.worlds)
+    skips = view.device is None or end.edit.is_empty or is_small
+    replays = () if skips else (view.once(_WORLDS[world]) for world in end.worlds)
     fed = (steps and (steps if end.edit.hurries(steps) else steps.fed()) for steps in replays)
     tried = [steps.saved_ms(end.edit.on(steps)) for steps in fed if steps is not None]
     if not tried:
@@ -89,8 +97,8 @@ def _unprofiled(view: DeviceView) -> tuple[float, float]:
     Where the step without the profiler was timed, savings are scaled by that, and the slower host is the recorded one.
     """
     steps = view.once(recorded)
-    if steps is None or not steps.launching_ns or measured_share(view) is not None:
-        return 1.0, _HALF
+    if view.device is None or steps is None or not steps.launching_ns or measured_share(view) is not None:
+        return 1.0, 1.0 if view.device is None else _HALF
     slow, fast = (max(_LEAST_PART, 1 - ns * steps.steps / steps.launching_ns) for ns in step_cost_ns(view))
     return slow, min(fast, _HALF)
 
@@ -100,19 +108,20 @@ def _on_slower(view: DeviceView) -> Replay | None:
     return steps and steps.with_launches(view.once(_unprofiled)[0])
 
 
-def _on_faster(view: DeviceView) -> Replay | None:
+def on_faster(view: DeviceView) -> Replay | None:
+    """The replay on the fastest host that it may be without the profiler."""
     steps = view.once(recorded)
     return steps and steps.with_launches(view.once(_unprofiled)[1])
 
 
 def _unhindered(view: DeviceView) -> Replay | None:
-    steps = view.once(_on_faster)
+    steps = view.once(on_faster)
     return steps and steps.without_host(view.host_spans("input"))
 
 
 _WORLDS: Final[Mapping[World, Callable[[DeviceView], Replay | None]]] = {
     "recorded": recorded,
     "slower": _on_slower,
-    "faster": _on_faster,
+    "faster": on_faster,
     "unhindered": _unhindered,
 }

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView, Selection, classes
+from advisor.analysis.device.iterators import lasting_of_workers
+from advisor.analysis.device.view import DeviceView, Selection, classes, spans
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
 from advisor.errors import UsageError
-from advisor.model.intervals import Intervals
 from advisor.text import one_line, percent
-from advisor.whatif.change import Change, Edit, faster, sooner, together, without_waits
+from advisor.whatif.change import Change, Edit, End, faster, sooner, together, without, without_waits
 from advisor.whatif.job_replay import START, JobReplay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
-from advisor.whatif.savings import Interval, is_replayed, recorded, replay_error, saved
+from advisor.whatif.savings import Interval, is_replayed, on_faster, recorded, replay_error, saved
 from advisor.whatif.segments import replayed
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"
@@ -118,12 +118,17 @@ def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
 def _change(view: DeviceView, term: Term) -> Change | str:
     """What the term changes in a rank by itself; or why it changes nothing."""
     if term.what == "input":
+        if view.once(lasting_of_workers).height:
+            return Change(*2 * (End(Edit(loader=term.rest)),))
         waits = view.host_spans("input")
         return sooner(waits, waits.total, (term.rest, term.rest)) if waits.total else "no wait for input was recorded"
     if term.what == "waits":
         return without_waits(0.0)
     if term.what != "kernels":
         return "one rank does not show what it waits for; give the folder with the traces of all ranks"
+    if view.device is None:
+        ops = view.used_host.filter(pl.col("kind") == "op", _is_called(term)).collect()
+        return without(host=spans(ops), rest=(term.rest, term.rest)) if ops.height else f"no op has the name {term.of}"
     kernels = view.used_kernels.join(view.once(classes), on="name", how="left")
     kernels = kernels.filter(_is_of(term))
     time = pl.col("dur_ns") * term.rest
@@ -132,8 +137,11 @@ def _change(view: DeviceView, term: Term) -> Change | str:
 
 def _is_of(term: Term) -> pl.Expr:
     """Whether kernels, with `name` and `family`, are meant: of that family, or with these letters in the name."""
-    letters = pl.col("name").cast(pl.String).str.to_lowercase().str.contains(term.of.lower(), literal=True)
-    return (pl.col("family").cast(pl.String) == term.of.lower()) | letters
+    return (pl.col("family").cast(pl.String) == term.of.lower()) | _is_called(term)
+
+
+def _is_called(term: Term) -> pl.Expr:
+    return pl.col("name").cast(pl.String).str.to_lowercase().str.contains(term.of.lower(), literal=True)
 
 
 def _saved(view: DeviceView, changes: Sequence[Change]) -> Interval:
@@ -141,11 +149,12 @@ def _saved(view: DeviceView, changes: Sequence[Change]) -> Interval:
 
     The ends are those on the host as recorded, and on one that no profiler slows down.
     """
-    steps, change = view.once(recorded), together(*changes)
-    if steps and len(steps.late) and not change.most.edit.hurries(steps):
-        return Interval(0.0, 0.0)
-    least, most = (replace(end, worlds=("recorded", "faster")) for end in (change.least, change.most))
-    return saved(view, Change(least, most))
+    change = together(*changes)
+    hosts = [steps for steps in (view.once(recorded), view.once(on_faster)) if steps]
+    if not hosts:
+        return saved(view, change)
+    ends = [steps.saved_ms(end.edit.on(steps)) for steps in hosts for end in (change.least, change.most)]
+    return Interval(min(ends), max(ends))
 
 
 def _pace(view: DeviceView, edit: Edit) -> str:
@@ -154,9 +163,9 @@ def _pace(view: DeviceView, edit: Edit) -> str:
     if steps is None:
         return "unknown"
     changed = edit.on(steps)
-    late = Intervals.of(changed.late_from, changed.late_until)
+    awaited = "what the host waits for" if changed.awaits == "host_busy" else "the data loader"
     less: Mapping[str, Callable[[Replay], Replay]] = {
-        "the data loader": lambda these: these.without_host(late, _LESS),
+        awaited: lambda these: these.with_loader(_LESS),
         "the GPU": lambda these: these.with_durations(these.op, np.rint(these.dur * _LESS).astype(np.int64)),
         "the host": lambda these: these.with_host(_LESS),
     }

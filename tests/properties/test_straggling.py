@@ -66,8 +66,9 @@ def test_what_explains_most_is_found_without_trying_all(ops, is_one_run):
     later = pl.col("start_ns") + 1000 * pl.col("step") * US
     made = again(ops.with_columns(later, run=0) if is_one_run else ops)
     for column in ("rank", "type"):
-        largest = made.explained(column)["explained_share"][0]
-        assert made.most_explained(column) == (None if largest is None else pytest.approx(max(0.0, largest)))
+        tried = made.explained(column, tries=2)
+        assert tried.height <= 2
+        assert set(tried.rows()) <= set(made.explained(column).rows())
 
 
 @some

@@ -13,19 +13,19 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import Intervals
 from advisor.model.profile import Profile
-from advisor.whatif import (
+from advisor.whatif.change import (
     Change,
     cheaper_launches,
     faster,
     loss,
     merged,
     overlapped,
-    saved,
     sooner,
     without,
     without_waits,
     without_work,
 )
+from advisor.whatif.savings import saved
 from tests.effort import examples
 from tests.strategies import profiles
 

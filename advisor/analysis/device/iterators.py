@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import executed
+from advisor.analysis.device.loading_stages import batch
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
 from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
 from advisor.inputs.step_periods import PRODUCTS
@@ -20,6 +21,7 @@ _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead 
 _FEW_OF_EPOCH: Final = 4  # the same for epochs of the training, whose loader is made once: three quarters
 _SEVERAL: Final = 2
 _LITTLE: Final = 0.01  # of the step: shorter waits set no pace
+_ALWAYS: Final = 0.9  # own choice, of the time: workers that load for less wait for the loop
 HAND_OVER_NS: Final = 2_000_000  # own measurement: a ready batch of 24 kB took 1.1 to 1.5 ms under the profiler
 MOST_WORKERS: Final = 16  # that are advised, and after how many batches at the latest one is late
 _END: Final = 0.1  # of the iterator's longest request so far: one that takes, or runs, less brings no batch
@@ -41,14 +43,17 @@ def lasting_of_workers(view: DeviceView) -> pl.DataFrame:
 def late_requests(view: DeviceView) -> pl.DataFrame:
     """Those that wait for their batch, where the workers set the pace of the used steps; else none.
 
-    They do where the waits come back: with n workers in every step, or in every n-th.
+    They do where the waits come back: with n workers in every step, or in every n-th. Workers that were counted and
+    do not always load bring batches in time, however long it takes to get these.
     """
     requests = view.once(lasting_of_workers).sort("start_ns")
     requests = requests.filter(pl.col("start_ns").is_between(int(view.starts[0]), int(view.ends[-1])))
     late = requests.filter(pl.col("dur_ns") > HAND_OVER_NS)
     number = requests["start_ns"].search_sorted(late["start_ns"])
     apart = np.diff(np.concatenate(([-1], number.to_numpy(), [requests.height])))
-    pace = late.height >= _SEVERAL and apart.max() <= MOST_WORKERS
+    of = view.once(batch)
+    always = not (of and of.workers) or of.busy_part >= _ALWAYS
+    pace = always and late.height >= _SEVERAL and apart.max() <= MOST_WORKERS
     return late if pace and int(waits(view, late).sum()) > _LITTLE * view.total_ns else late.clear()
 
 

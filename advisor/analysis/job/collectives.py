@@ -77,7 +77,7 @@ def traffic(job: Job) -> pl.DataFrame:
         exposed_ns: the part of the transfer, at the end of the call, that no kernel of the rank covers.
         awaited_ns: the same without the pauses of at most 5 us between kernels, which are there without transfers too.
         bus_factor, spans_nodes, peers (the group's ranks), ends (the ranks that take part), and what
-            `advisor.analysis.job.network.expected` tells: model_ns, curve_ns, expected_ns, basis, why.
+            `advisor.analysis.job.network.expected` tells: expected_ns, basis, why.
     """
     calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.examined))
     if not calls.height:

@@ -237,8 +237,6 @@ def curve_of(gpu: Gpu | None, op: str, group_size: int, nodes: int | None) -> Ma
 # ----------------------------------------------------------------------------------------------------- together
 
 _EXPECTED: Final[Schema] = {
-    "model_ns": pl.Float64,
-    "curve_ns": pl.Float64,
     "expected_ns": pl.Float64,
     "basis": pl.String,
     "link": pl.String,
@@ -256,10 +254,9 @@ def expected(collectives: pl.DataFrame, gpu: Gpu | None, devices: int | None) ->
         devices: GPUs that a host shows.
 
     Returns:
-        One row per collective, in order: `model_ns`, `curve_ns` (each null where it does not apply);
-        `expected_ns`, the best of them that is known, with its `basis`, `CURVE` or `MODEL`; `link`, nvlink or pcie,
-        and the bus bandwidth that it allows rings, `link_gbs`; `why`, the reason where nothing is known. A group that
-        spans nodes, or may, has a curve or nothing: its network is not in the profile.
+        One row per collective, in order: `expected_ns`, with its `basis`, `CURVE` where there is one, or `MODEL`;
+        `link`, nvlink or pcie, and the bus bandwidth that it allows rings, `link_gbs`; `why`, the reason where nothing
+        is known. A group that spans nodes, or may, has a curve or nothing: its network is not in the profile.
     """
     case = ["op", "group_size", "spans_nodes", "nodes"]
     rows = collectives.select(pl.col("op").cast(pl.String), *case[1:], "bytes").with_row_index("row")
@@ -283,20 +280,16 @@ class _Case:
 def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int | None) -> pl.DataFrame:
     size = nbytes.cast(pl.Float64).fill_null(np.nan).to_numpy()
     size = np.where(size >= 0, size, np.nan)
-    nothing = np.full(len(size), np.nan)
     way = _way(case, gpu, devices)
-    model, measured = nothing, nothing
     op, n = case.op or "", case.group_size or 0
-    if isinstance(way, Link):
-        model = model_ns(way, op, n, size)
+    best = model_ns(way, op, n, size) if isinstance(way, Link) else np.full(len(size), np.nan)
     if curve := curve_of(gpu, op, n, case.nodes):
         measured = curve_ns(curve, n, size)
-    best = np.where(np.isnan(measured), model, measured)
+        best = np.where(np.isnan(measured), best, measured)
     why = way if isinstance(way, Missing) else _NO_SIZE if op in _MODELLED else Missing("no_point_to_point_model")
-    times = {"model_ns": model, "curve_ns": measured, "expected_ns": best}
     known = pl.col("expected_ns").is_not_null()
     return (
-        pl.DataFrame(times)
+        pl.DataFrame({"expected_ns": best})
         .fill_nan(None)
         .with_columns(
             basis=pl.when(known).then(pl.lit(CURVE if curve else MODEL)),

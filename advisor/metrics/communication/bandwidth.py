@@ -70,7 +70,7 @@ def _bus_bandwidth_gbs(job: Job) -> float:
 def _per_step_ms(job: Job, column: str) -> Value:
     known = job.once(_expected_calls)[column].drop_nulls()
     if not len(known):
-        return Missing("no_measured_curve") if column == "curve_ns" else why_unexpected(job.once(traffic))
+        return why_unexpected(job.once(traffic))
     return float(known.sum()) / 1e6 / len(job.ranks) / len(job.examined)
 
 
@@ -174,16 +174,6 @@ measure("expected_transfer_ms", lambda job: _per_step_ms(job, "expected_ns")).sa
     "Time per step that the links allow for the collectives for which a time is expected.",
     "sum of the measured curve's times where there is one, else of the model's / ranks / steps",
     "NCCL src/graph/tuning.cc; curves as named in the hardware table",
-)
-measure("model_transfer_ms", lambda job: _per_step_ms(job, "model_ns")).says(
-    "Time per step that NCCL's tuning model expects of the collectives.",
-    "sum of latency + bytes / bandwidth of the quickest ring protocol / ranks / steps",
-    "NCCL src/graph/tuning.cc",
-)
-measure("curve_transfer_ms", lambda job: _per_step_ms(job, "curve_ns")).says(
-    "Time per step that a measured curve gives for the collectives.",
-    "sum of the times interpolated on the curve of the hardware table / ranks / steps",
-    "curves as named in the hardware table",
 )
 measure(
     "transfer_told_share", lambda job: share_of(job.once(traffic).filter("told"), job.once(traffic), "dur_ns")

@@ -163,10 +163,6 @@ of_device(
     "Time per step in which a collective runs on the device and no other kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
 )
-of_device("hidden_communication_ms", _hidden_ms).says(
-    "Time per step in which a collective runs on the device and a kernel hides it.",
-    "communication_ms - exposed_communication_ms",
-)
 of_device(
     "overlap_share", lambda view: _hidden_ms(view) / view.once(_total_ms) if view.once(_total_ms) else _NONE
 ).says(

@@ -21,7 +21,8 @@ from advisor.model.profile import END_NS, matches
 from advisor.text import number
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
-from advisor.whatif import Change, saved, without
+from advisor.whatif.change import Change, without
+from advisor.whatif.savings import saved
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _ENDS_FORWARD: Final = rf"{OPTIMIZER_STEP}|^Optimizer\.zero_grad#|{BACKWARD}"

@@ -32,7 +32,8 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
-from advisor.whatif import saved, without
+from advisor.whatif.change import without
+from advisor.whatif.savings import saved
 
 # Own choices: eager ops are PyTorch's normal way, and to compile them may save nothing.
 _PYTHON_REST: Final = 0.25

@@ -17,7 +17,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import SLOW_CALL_NS
-from advisor.whatif import Change, sooner
+from advisor.whatif.change import Change, sooner
 
 _SEVERAL: Final = 2
 _SOURCE: Final = (

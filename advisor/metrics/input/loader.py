@@ -14,7 +14,6 @@ from advisor.analysis.device.iterators import (
     MOST_WORKERS,
     lasting,
     lasting_of_workers,
-    late_requests,
     requests_at_once,
     waits,
 )
@@ -256,13 +255,6 @@ measure("worker_input_share", lambda view: view.once(_workers_share), where=plac
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is above 0",
-)
-measure("loader_sets_pace", lambda view: int(view.once(late_requests).height > 0), unit="count").says(
-    "1 where worker processes of the data loader set the pace: what is faster than they are saves nothing; else 0.",
-    "whether one of each 16 requests for a batch of worker processes in the used steps, and two in all, last for more "
-    "than 2 ms, and the wait in them is above 1 % of the steps",
-    "n workers that do not keep up are waited for in each step, or in each n-th; 2 ms and 16 as in workers_needed and "
-    "workers_advised",
 )
 measure("loading_ms", lambda view: view.once(_loading_ms)).says(
     "Time that one process takes to load what a step takes of one loader.",

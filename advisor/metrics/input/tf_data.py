@@ -68,11 +68,6 @@ def _path(view: DeviceView) -> str:
     return " > ".join([*path_to(view.once(_slowest)["iterator"]), *inner])
 
 
-def _slow_calls(view: DeviceView) -> float:
-    top = view.once(iterators).filter(pl.col("parent").is_null())
-    return int(top["slow_calls"].sum()) / max(1, view.complete.height)
-
-
 def _class(view: DeviceView) -> str:
     python_share = view.once(_python_share)
     if python_share >= _MOSTLY:
@@ -183,10 +178,6 @@ of_pipelines(
     "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
     "",
-)
-of_pipelines("tf_data_slow_calls_per_step", _slow_calls).says(
-    "Calls of whole pipelines per step that take more than 50 µs.",
-    "calls of top iterators of more than 50 µs / steps of the recording",
 )
 for _stage, _work in zip(
     STAGES,

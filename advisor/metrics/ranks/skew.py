@@ -25,9 +25,9 @@ from advisor.analysis.job.topology import in_common, words
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Floats
 from advisor.model.missing import Missing
-from advisor.whatif.job_replay import START, JobReplay
+from advisor.whatif.job_replay import JobReplay
 from advisor.whatif.replay import TRUSTED_ERROR
-from advisor.whatif.segments import COMPUTE, HOST, replayed
+from advisor.whatif.segments import replayed
 
 _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
 
@@ -154,12 +154,6 @@ _MORE_KERNELS: Final = 0.05  # more kernels than the typical rank: fewer are not
 _BY_CHANCE: Final = 2  # standard errors: of two ranks that are late in turn one is late more often
 
 
-def _beyond_typical(cells: Floats, row: int) -> float:
-    """By how much one rank's mean exceeds the typical one."""
-    means = cells.mean(axis=1)
-    return float(means[row] - typical(means))
-
-
 def _late(steps: OwnSteps) -> list[int]:
     """Rows of the ranks that are late: of the latest one, and of those that are nearer to it than to the typical one.
 
@@ -187,24 +181,16 @@ def _late_ms(steps: OwnSteps) -> float:
 
 
 def _beyond(steps: OwnSteps) -> dict[str, float]:
-    return {part: _beyond_typical(cells, steps.latest) for part, cells in steps.parts.items()}
-
-
-def _kernels(steps: OwnSteps) -> tuple[float, float]:
-    """How many the latest rank runs per step, and the typical one."""
-    kernels = steps.kernels.mean(axis=1)
-    return float(kernels[steps.latest]), float(typical(kernels))
+    """By part, by how much the latest rank's mean exceeds the typical one."""
+    means = {part: cells.mean(axis=1) for part, cells in steps.parts.items()}
+    return {part: float(of_ranks[steps.latest] - typical(of_ranks)) for part, of_ranks in means.items()}
 
 
 def _causes(steps: OwnSteps) -> str:
-    kernels, usual = _kernels(steps)
+    means = steps.kernels.mean(axis=1)
+    kernels, usual = float(means[steps.latest]), float(typical(means))
     more = f"; it runs {kernels:.0f} kernels, others {usual:.0f}" if kernels > (1 + _MORE_KERNELS) * usual > 0 else ""
     return steps.words(_beyond(steps)) + more
-
-
-def _kernels_ratio(steps: OwnSteps) -> Value:
-    kernels, usual = _kernels(steps)
-    return kernels / usual if usual else None
 
 
 def _late_of(job: Job) -> list[int]:
@@ -267,17 +253,8 @@ split("late_rank_causes", _causes, unit="text").says(
     "What the latest rank has more of than the typical one.",
     "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
 )
-split("late_rank_kernels_ratio", _kernels_ratio).says(
-    "How many times as many kernels the latest rank runs as the typical rank.",
-    "mean number of kernels per step / typical mean",
-)
 
-
-_TYPES: Final = {
-    COMPUTE: "kernels",
-    HOST: "hosts that launch late",
-    START: "ranks that begin late",
-}
+_TRIES: Final = 4  # own choice: ranks, those with most work beyond the typical one's
 _NO_SLOWDOWN: Final = Missing("no_straggler_slowdown")
 _WHAT_IF: Final = (
     "what-if analysis of ByteDance's straggler study (OSDI 2025, arXiv 2505.05713), on the recorded kernels"
@@ -295,14 +272,8 @@ def _replay(job: Job) -> JobReplay | Missing:
 
 def _rank_explains(steps: JobReplay) -> Value:
     """The share of the rank that explains most."""
-    share = steps.most_explained("rank")
-    return _NO_SLOWDOWN if share is None else min(1.0, share)
-
-
-def _operation(steps: JobReplay) -> Value:
-    """The type of operation that explains most."""
-    type_, share = steps.explained("type").row(0)
-    return _NO_SLOWDOWN if share is None else _TYPES.get(type_, type_)
+    share = steps.explained("rank", _TRIES)["explained_share"][0]
+    return _NO_SLOWDOWN if share is None else min(1.0, max(0.0, share))
 
 
 of_stragglers = of_jobs(__name__).parts_of(_replay)
@@ -317,8 +288,4 @@ of_stragglers("straggler_rank_explains", _rank_explains, unit="share").says(
     "Part of the slow-down by stragglers that one rank explains.",
     "(step - step with only its operations typical) / (step - step with all typical), 0 to 1; the largest of a rank",
     _WHAT_IF,
-)
-of_stragglers("straggler_operation", _operation, unit="text").says(
-    "The type of operation that explains most of the slow-down by stragglers.",
-    "largest (step - step with one type typical): kernels, late launches, late begin of the run, or a collective",
 )

@@ -15,7 +15,8 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
-from advisor.whatif import is_replayed, replay_error, replayed_steps, saved, sooner, without_waits
+from advisor.whatif.change import sooner, without_waits
+from advisor.whatif.savings import awaits, is_replayed, replay_error, replayed_steps, saved
 
 
 def _step_cv(view: DeviceView) -> Value:
@@ -105,6 +106,15 @@ of_launches("replay_error", _on_device(replay_error), unit="ratio").says(
 of_launches("replayed_steps", _on_device(replayed_steps)).says(
     "How many of the used steps are replayed for savings.",
     "longest run of consecutive used steps; of a long recording the first of them, with 100,000 calls at most",
+)
+measure("awaited_part", awaits, unit="text").says(
+    "The part of the step in which the host waits for what sets the pace, so that what is faster saves nothing: "
+    "`input` for batches of a loader's workers, `host_busy` for anything else; else empty.",
+    "input: one of each 16 requests for a batch of workers, and two in all, last over 2 ms, together 1 % of the "
+    "steps, and the workers always load. host_busy: in three quarters of the steps the longest time without a call is "
+    "before the same call, half of it idle for over {launch_gap}, and the period from one of these calls to the next "
+    "gets longer by less than half of what the work between does: least squares, three standard errors, 8 steps",
+    "own model: work takes as long after a long call as after a short one, a wait takes less",
 )
 of_changed("input_gain_ms", _input_ms).says("Step time saved if batches were always there in time.")
 of_changed("input_copy_gain_ms", _copies_ms).says(

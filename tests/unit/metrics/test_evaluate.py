@@ -13,7 +13,7 @@ from advisor.metrics import METRICS, dtypes, evaluate, metric
 from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric
 from advisor.model.missing import Missing
-from advisor.whatif import loss
+from advisor.whatif.change import loss
 from tests.tables import V100, kernel, measured, on_host, profile, step, union, view
 
 STEP = [step(1, 0, 100)]

@@ -96,6 +96,13 @@ def test_what_waits_for_the_loader_counts_after_it():
     assert (second.then_low_ms, second.then_high_ms) == (10, 25)
 
 
+def test_what_counts_after_something_that_may_save_nothing_may_save_nothing():
+    loading = found("loading", 0, 40)
+    loading = changed(loading, saving=changed(loading.saving, of="input"))
+    second = next(action for action in listed(after_input("half", 45, 50), loading) if action.after)
+    assert (second.then_low_ms, second.then_high_ms) == (10, 100)
+
+
 def test_what_waits_for_a_loader_that_no_action_makes_faster_leaves_the_step_as_it_is():
     other, late = listed(after_input("half", 45, 50), found("other", 1, 2))
     assert (other.then_low_ms, late.then_low_ms, late.then_high_ms) == (98, 98, 99)

@@ -243,7 +243,7 @@ def short_hand_over(monkeypatch):
 @pytest.mark.usefixtures("short_hand_over")
 def test_what_is_faster_than_the_loader_gains_nothing():
     model = replay(paced())
-    assert model.late_until.tolist() == [90 * US, 290 * US, 490 * US, 690 * US]
+    assert model.waits_for_arrivals[1].tolist() == [90 * US, 290 * US, 490 * US, 690 * US]
     assert model.error == pytest.approx(0, abs=0.001)
     assert model.saved_ms(with_ops(model, model.op, 0.1)) == 0
     assert model.fed().saved_ms(with_ops(model.fed(), model.op, 0.5)) == pytest.approx(0.042, abs=0.001)
@@ -252,12 +252,41 @@ def test_what_is_faster_than_the_loader_gains_nothing():
 @pytest.mark.usefixtures("short_hand_over")
 def test_a_loader_that_is_faster_lets_the_rest_set_the_pace():
     model = replay(paced())
-    waiting = Intervals.of(model.late_from, model.late_until)
+    waiting = Intervals.of(*model.waits_for_arrivals)
     assert model.saved_ms(model.without_host(waiting)) == pytest.approx(0.090)
     # each batch 45 us sooner than the one before it: the steps take 155 us, whatever the kernels take
     half = model.without_host(waiting, rest=0.5)
     assert model.saved_ms(half) == pytest.approx(0.045)
     assert model.saved_ms(with_ops(half, model.op, 0.1)) == pytest.approx(0.045)
+
+
+# host     launch, sync for a kernel of 10 to 19 ms, then silence; the next launch comes every 40 ms, or 20 ms later
+def every_40_ms(*, waits: bool):
+    took = [10 + 7 * i % 10 for i in range(12)]
+    at = [40 * i if waits else sum(took[:i]) + 20 * i for i in range(13)]
+    device = [kernel(1000 * a, 1000 * (a + t) - 20, 1000 * a - 10) for a, t in zip(at, took, strict=False)]
+    host = [on_host("sync", 1000 * a, 1000 * (a + t), thread=2) for a, t in zip(at, took, strict=False)]
+    steps = [step(i, 1000 * at[i] - 100, 1000 * at[i + 1] - 100) for i in range(12)]
+    return tables_view(profile(device, host, steps))
+
+
+def test_a_host_that_goes_on_when_it_would_have_anyway_waits_for_something():
+    model = replay(every_40_ms(waits=True))
+    assert (model.awaits, len(model.late)) == ("host_busy", 12)
+    assert model.error == pytest.approx(0, abs=0.001)
+    assert model.saved_ms(with_ops(model, model.op, 0.5)) == 0
+
+
+def test_a_host_that_works_for_as_long_as_ever_waits_for_nothing():
+    model = replay(every_40_ms(waits=False))
+    assert model.awaits == ""
+    assert model.saved_ms(with_ops(model, model.op, 0.5)) == pytest.approx(7, abs=0.5)  # of 14 ms on average
+
+
+def test_half_a_wait_that_is_replayed_twice_is_taken_once():
+    model = replay(view(*HOST_BOUND, step=(0, 400)))
+    tail = Intervals.of([310 * US], [400 * US])
+    assert model.saved_ms(model.without_host(tail, rest=0.5).without_host(tail)) == pytest.approx(0.035)  # kernel's end
 
 
 @pytest.mark.usefixtures("short_hand_over")

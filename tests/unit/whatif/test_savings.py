@@ -11,24 +11,22 @@ import pytest
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.view import DeviceView
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.whatif import (
+from advisor.whatif.change import (
     NOTHING,
     Change,
     between,
     cheaper_launches,
     faster,
-    is_replayed,
     loss,
     merged,
     overlapped,
-    replay_error,
-    saved,
     sooner,
     together,
     without,
     without_waits,
     without_work,
 )
+from advisor.whatif.savings import is_replayed, replay_error, saved
 from tests import timelines
 from tests.device_bound import ADD, GEMM, queued
 from tests.tables import kernel, on_host, profile, step, view

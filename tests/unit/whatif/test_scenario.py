@@ -11,6 +11,7 @@ from advisor.whatif.scenario import Term, scenario
 from tests.profiles import ROOT
 from tests.tables import kernel, on_host, profile, step
 
+WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 RANKS = "fixtures/simulated-ranks-slow-rank-a100"
 
 
@@ -36,14 +37,33 @@ def test_each_change_comes_after_those_before_it():
 
 def test_what_is_faster_than_the_loader_saves_nothing_before_that(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
-    workers = waiting("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+    workers = waiting(WORKERS)
     answer = scenario(workers, ["kernels:gemm=2x", "input=2x", "input=0"])
     assert answer.pace == "the data loader"
     ends = [(stage.low_ms, stage.high_ms) for stage in answer.stages]
     assert ends[0] == pytest.approx((0.200, 0.200))
-    assert ends[1] == pytest.approx((0.155, 0.155), abs=0.001)  # each batch 45 us sooner than the one before
+    # a batch every 100 us: what a step takes beside its wait, kernels twice as fast or not, is less or as much
+    assert ends[1] == pytest.approx((0.102, 0.103), abs=0.001)
     assert ends[2][0] <= 0.068 <= ends[2][1] + 0.001
     assert [stage.pace for stage in answer.stages[:2]] == ["the data loader"] * 2
+
+
+# us        0         60        100          200   workers bring a batch 40 us after it is asked for; 60 us of products
+def on_cpu():
+    host = [on_host("input", t, t + 40, name=WORKERS) for t in range(0, 800, 200)]
+    host += [on_host("op", t + 40, t + 100, name="aten::mm") for t in range(0, 800, 200)]
+    steps = [step(i, 200 * i, 200 * i + 200, device=None) for i in range(4)]
+    return select_steps(profile([], host, steps, devices=()))
+
+
+def test_without_a_device_the_host_runs_beside_the_workers(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
+    answer = scenario(on_cpu(), ["kernels:mm=2x", "input=2x"])
+    assert answer.pace == "the data loader"
+    first, second = answer.stages
+    assert first.low_ms == pytest.approx(0.200)  # the batch comes when it did
+    # batches 100 us apart, the first after 20: then 30 us of products and 100 of the rest are more, four times
+    assert second.low_ms == pytest.approx(0.135)
 
 
 @pytest.mark.parametrize(

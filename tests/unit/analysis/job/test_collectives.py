@@ -77,8 +77,6 @@ def test_bandwidth_against_what_the_link_allows():
     assert found["link_reached_share"] == pytest.approx(EXPECTED_US / 300)
     assert found["measured_transfer_ms"] == pytest.approx(0.3)
     assert found["expected_transfer_ms"] == pytest.approx(EXPECTED_US / 1e3)
-    assert found["model_transfer_ms"] == found["expected_transfer_ms"]
-    assert isinstance(found["curve_transfer_ms"], Missing)
 
 
 def test_the_rank_that_takes_longest_decides_what_is_saved():

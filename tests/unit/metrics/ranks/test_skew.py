@@ -43,7 +43,6 @@ def test_one_rank_that_is_always_late_is_persistent_skew():
     values = unevenness(racing([[10, 10, 10, 10], [13, 13, 13, 13], [10, 11, 10, 11]]))
     assert values["persistent_skew_ms"] == pytest.approx(13 - 10.5)  # means 10, 13, 10.5: the typical one is 10.5
     assert values["moving_skew_ms"] == pytest.approx(0)
-    assert values["skew_share"] == pytest.approx(2.5 / 13.1)
     assert (values["late_rank"], values["late_rank_steps"], values["common_steps"]) == (1, 4, 4)
     assert values["late_rank_ms"] == pytest.approx(2.5)  # 3, 2, 3 and 2 ms beyond the typical rank of the step
     assert values["late_rank_least_ms"] == pytest.approx(2.5)
@@ -151,7 +150,6 @@ def test_waiting_for_input_is_named():
 def test_more_kernels_are_named():
     values = unevenness(racing([[10] * 3, [10] * 3, [15] * 3], kernels={2: 14}))
     assert values["late_rank_causes"] == "kernels (5 ms more); it runs 14 kernels, others 10"
-    assert values["late_rank_kernels_ratio"] == pytest.approx(1.4)
 
 
 def test_of_ranks_without_a_device_more_time_in_ops_is_named():
@@ -347,7 +345,6 @@ def test_the_slow_down_is_what_the_late_rank_costs():
     # Kernels at the mean of the ranks take 11 ms: 14.1 against 11.1.
     assert values["straggler_slowdown"] == pytest.approx(14.1 / 11.1, rel=1e-3)
     assert values["straggler_rank_explains"] == pytest.approx(1, abs=0.01)
-    assert values["straggler_operation"] == "kernels"
 
 
 def test_without_the_other_ranks_nothing_is_told():

@@ -1,0 +1,68 @@
+"""What-if against the truth: a program is recorded at its slowest, and timed with loader and step made faster in turn.
+
+Usage: pairs.py PYTHON [--rounds N] LOAD_MS PRODUCTS WORKERS
+
+Both are made 1, 2 and 4 times as fast, in 3 x 3 settings. From the one recording the step of all nine is told. The
+settings run in turns; the truth is the median of their mean steps without a profiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+from itertools import product
+from pathlib import Path
+
+from advisor.api import what_if
+from advisor.text import percent
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "fixtures/make/plain/paced.py"
+SPEEDS = (1, 2, 4)
+CLOSE = 0.1
+
+
+def main() -> None:
+    """Print a row per setting, and how many are close."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("python")
+    parser.add_argument("load_ms", type=float)
+    parser.add_argument("products", type=int)
+    parser.add_argument("workers", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    settings = list(product(SPEEDS, SPEEDS))
+    times: dict[tuple[int, int], list[float]] = {setting: [] for setting in settings}
+    for _, (load, step) in product(range(given.rounds), settings):
+        command = _command(given, given.load_ms / load, given.products // step)
+        times[load, step].append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = [given.python, "-m", "advisor", "record", "--no-check", "-o", folder, "--"]
+        subprocess.run([*recorder, *_command(given, given.load_ms, given.products)], check=True, capture_output=True)
+        rows = [(load, step, *_told(folder, load, step)) for load, step in settings]
+    print("| loader | step | told, ms | truth, ms | off |\n| --- | --- | --- | --- | --- |")
+    close = 0
+    for load, step, low_ms, high_ms in rows:
+        truth_ms, told_ms = statistics.median(times[load, step]), (low_ms + high_ms) / 2
+        off = told_ms / truth_ms - 1
+        close += abs(off) <= CLOSE
+        print(f"| {load}x | {step}x | {low_ms:.1f}-{high_ms:.1f} | {truth_ms:.1f} | {percent(abs(off))} |")
+    print(f"{close} of {len(rows)} within {percent(CLOSE)}.")
+
+
+def _command(given: argparse.Namespace, load_ms: float, products: int) -> list[str]:
+    return [given.python, str(SCRIPT), str(load_ms), str(products), str(given.workers)]
+
+
+def _told(folder: str, load: int, step: int) -> tuple[float, float]:
+    """The step with both changes, between two ends."""
+    changes = [f"input={load}x"] * (load > 1) + [f"kernels:mm={step}x"] * (step > 1)
+    answer = what_if(folder, *changes)
+    last = answer.stages[-1] if answer.stages else None
+    return (last.low_ms, last.high_ms) if last else (answer.step_ms, answer.step_ms)
+
+
+if __name__ == "__main__":
+    main()
