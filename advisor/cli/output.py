@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -64,10 +65,9 @@ def sample_size(ranks: str | None) -> int | None:
     """
     if ranks is None:
         return None
-    kind, _, number = ranks.partition(":")
-    if kind != "sample" or not number.isdecimal() or int(number) < 1:
+    if (number := re.fullmatch(r"sample:([1-9]\d{0,8})", ranks)) is None:
         raise UsageError(f"--ranks {ranks}: give how many to read, such as sample:64")
-    return int(number)
+    return int(number[1])
 
 
 def spare_start(paths: Iterable[str]) -> None:

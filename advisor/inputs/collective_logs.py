@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import IO, Annotated, Any, Final, TypeAlias
+from typing import IO, Annotated, Any, TypeAlias
 
 import msgspec
 import polars as pl
@@ -17,7 +17,6 @@ from advisor.text import one_line
 RankNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 24)]
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]  # of microseconds or bytes, or in a sequence
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # in ns since 1970: up to 2116
-_ABSENT: Final = ("steps", "device_ops", "host_ops")
 
 
 def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
@@ -26,10 +25,12 @@ def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
     Raises:
         ReadError: It has more than `max_bytes`.
     """
-    text = source.read(-1 if max_bytes is None else max_bytes + 1)
-    if max_bytes is not None and len(text) > max_bytes:
-        raise too_large(name, max_bytes)
-    return text
+    text = bytearray()
+    while block := source.read(1 << 20):  # all at once would take the memory that a user allows
+        text += block
+        if max_bytes is not None and len(text) > max_bytes:
+            raise too_large(name, max_bytes)
+    return bytes(text)
 
 
 def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]], profile_format: str) -> Profile:
@@ -43,7 +44,7 @@ def profile_of(workers: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]
     )
     tables = {"workers": pl.DataFrame(_plain(workers), infer_schema_length=None), "collective_log": log}
     profile = Profile.of(tables, format=profile_format)
-    return replace(profile, lacks=dict.fromkeys(_ABSENT, Missing("log_of_collectives")))
+    return replace(profile, lacks=dict.fromkeys(("steps", "device_ops", "host_ops"), Missing("log_of_collectives")))
 
 
 def _plain(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -191,7 +191,7 @@ def _least_and_most(column: str, dtype: DataType | DataTypeClass) -> tuple[int, 
     """The bounds of what a device can have; None where any number may stand."""
     if column.endswith("bytes") and dtype == pl.Int64:
         return -_MOST_BYTES, _MOST_BYTES
-    return (0, _MOST[column]) if column in _MOST else None
+    return (1, _MOST[column]) if column in _MOST else None
 
 
 def _cast(column: str, dtype: DataType | DataTypeClass) -> pl.Expr:

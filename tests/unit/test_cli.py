@@ -445,6 +445,8 @@ def test_a_report_below_a_file_is_refused(advisor, tmp_path):
 
 
 def test_a_size_limits_what_is_read(advisor):
+    for ranks in ("sample:0", "all", f"sample:{'9' * 5_000}"):
+        assert advisor("check", FIXTURE, "--ranks", ranks).returncode == 2
     done = advisor("check", FIXTURE, "--max-size", "large")
     assert (done.returncode, done.stderr) == (2, "advisor: --max-size large: not a size; write it as 500M or 12G\n")
     assert advisor("check", FIXTURE, "--max-size", "1k").returncode == 3

@@ -197,7 +197,7 @@ def _ops_and_rest(view: DeviceView) -> tuple[float, float]:
     busy = 1 - (view.share(apart) or 0.0)
     is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work
     works = busy * (1 - (0.0 if is_timed else delayed_part(view, "run_delay_ms")))
-    ops = works * (view.share(view.once(running) - apart) or 0.0) / max(works, busy)
+    ops = works * (view.share(view.once(running) - apart) or 0.0) / (max(works, busy) or 1.0)
     return ops, works - ops
 
 

@@ -31,7 +31,7 @@ def test_sizes_are_powers_of_1024(said: str, expected: int):
     assert file_size.size_of("--max-size", said) == expected
 
 
-@pytest.mark.parametrize("said", ["", "0", "-1", "G", "1e3", "nan", "1 X"])
+@pytest.mark.parametrize("said", ["", "0", "-1", "G", "1e3", "nan", "1 X", "9" * 5_000])
 def test_what_is_no_size_is_refused(said: str):
     with pytest.raises(UsageError, match=r"--max-size .*not a size; write it as 500M or 12G"):
         file_size.size_of("--max-size", said)

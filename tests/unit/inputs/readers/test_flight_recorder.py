@@ -92,6 +92,13 @@ def test_json_says_the_same_as_the_pickle_but_for_the_lines():
     assert forms[0].equals(forms[1])
 
 
+def test_a_dump_takes_no_memory_for_what_it_may_have():
+    data = pickle.dumps(dump(entry()), protocol=2)
+    assert read(io.BytesIO(data), "dump", max_bytes=1 << 80).collective_log.height == 1
+    with pytest.raises(ReadError, match="larger than 10 bytes"):
+        read(io.BytesIO(data), "dump", max_bytes=10)
+
+
 def test_the_ranks_of_a_large_group_are_all_told():
     config = {"0": {"ranks": str([*range(20_000)])}}
     calls = log(dump(*[entry(collective_seq_id=number) for number in range(3)], pg_config=config))

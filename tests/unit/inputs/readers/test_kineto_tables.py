@@ -104,8 +104,9 @@ def test_devices_as_described():
 
 
 def test_what_a_description_leaves_out_is_unknown():
-    device = one(profile(*LAUNCH, deviceProperties=[{"id": 0, "name": ""}]), "devices")
-    assert [device[key] for key in ("name", "memory_bytes", "sm_count", "capability")] == [None] * 4
+    for more in ({}, {"numSms": 0, "computeMajor": 0, "computeMinor": 0}):
+        device = one(profile(*LAUNCH, deviceProperties=[{"id": 0, "name": "", **more}]), "devices")
+        assert [device[key] for key in ("name", "memory_bytes", "sm_count", "capability")] == [None] * 4
 
 
 def test_rocm_numbers_devices_otherwise_in_activities():

@@ -13,5 +13,7 @@ def test_host_work_is_a_cpu_s_step_without_its_ops_input_and_waiting_for_others(
     values = metrics_of(view(profile([], host, [STEP])))
     assert values["host_ops_share"] == pytest.approx(0.36)  # 10 to 40 and 50 to 56
     assert values["host_work_share"] == pytest.approx(0.30)  # 0 to 10, 40 to 50, 90 to 100
+    values = metrics_of(view(profile([], [HOST[0], on_host("input", 0, 100)], [STEP])))
+    assert values["host_ops_share"] == values["host_work_share"] == 0
     values = metrics_of(view(profile([kernel(5, 25, 2)], host, [step(1, 0, 125, host=(0, 110))])))
     assert values["host_ops_share"] == values["host_work_share"] == 0
