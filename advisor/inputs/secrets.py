@@ -71,7 +71,7 @@ _TEXTS: Final = (
     ),
     re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@"),  # `://user:password@`
     re.compile(rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)"),  # what a server is asked
-    re.compile(rb"[?&](?:[Ss]ig|[Ss]ignature|sign|key|code)=(" + _CHARACTER + rb"{3,})"),
+    re.compile(rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/)(" + _CHARACTER + rb"{3,})"),
     re.compile(rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})"),
     re.compile(
         rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|pass(?:phrase|wo?r?d) |key=[\"']"
@@ -84,7 +84,6 @@ _TEXTS: Final = (
     ),
     re.compile(rb"(?:(?i:cookie):[ \t]{0,4}|SSH_C(?:LIENT|ONNECTION)" + _SIGN + rb")([^\s\"'\\][^\"'\\\r\n]*)"),
     re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)"),
-    re.compile(rb"hooks\.slack\.com/services/([\w/-]+)"),
     *(
         re.compile(
             rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
