@@ -38,7 +38,7 @@ from advisor.config import Config
 from advisor.errors import AdvisorError
 from advisor.render.registry import Request, draw
 
-TARGETS: Final = {"kineto": 2, "xplane": 1, "nsys": 2, "scrub": 10, "yaml": 1, "stores": 20, "signals": 50}
+TARGETS: Final = {"kineto": 2, "xplane": 1, "nsys": 2, "logs": 1, "scrub": 10, "yaml": 1, "stores": 20, "signals": 50}
 """What is changed at random, and how many cases of a file one of its cases takes: so many fewer are run."""
 _CASES_OF_A_PROCESS: Final = 250
 _MOST_BYTES: Final = 1 << 30

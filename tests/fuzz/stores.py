@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 from contextlib import suppress
@@ -28,8 +29,10 @@ _ROUNDS = 3  # of ingest: what a table can be older by
 
 @cache
 def _sound() -> Path:
-    """A folder with profiles and a store of them, for all cases of a process."""
-    folder = Path(tempfile.mkdtemp(prefix="advisor-fuzz-"))
+    """A folder with profiles and a store of them, for all cases of a process, which removes it at its end."""
+    held = tempfile.TemporaryDirectory(prefix="advisor-fuzz-")
+    atexit.register(held.cleanup)
+    folder = Path(held.name)
     for number in range(_ROUNDS):
         trace(folder / "root" / f"job{number}", number)
         ingest([str(folder / "root")], Store(str(folder / "store")), Here(), today=_TODAY)
