@@ -2,7 +2,6 @@
 
 from typing import Final, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
@@ -51,16 +50,16 @@ def _compared(job: Job) -> pl.DataFrame:
     kernels = pl.concat(rows).filter(pl.col("median_ns") > 0)
     if not kernels.height:
         return pl.DataFrame(schema={"rank": pl.Int64, "ratio": pl.Float64, "share": pl.Float64})
-    by_rank = (
+    ratio, spent_ns = (pl.col(column).filter(pl.col("shared")) for column in ("ratio", "total_ns"))
+    reached_ns = spent_ns.sort_by(ratio).cum_sum()
+    ranks = (
         _against_others(kernels)
         .group_by("rank")
         .agg(
-            ratio=pl.struct("ratio", "total_ns").filter(pl.col("shared")),
-            share=pl.col("total_ns").filter(pl.col("shared")).sum() / pl.col("total_ns").sum(),
+            ratio=ratio.sort().filter(2 * reached_ns >= spent_ns.sum()).first(),  # up to which half of the time lies
+            share=spent_ns.sum() / pl.col("total_ns").sum(),
         )
     )
-    ratios = pl.Series([_weighted_median(pairs) for pairs in by_rank["ratio"]], dtype=pl.Float64)
-    ranks = by_rank.select("rank", ratio=ratios, share="share")
     return ranks.filter(pl.col("share") >= _ENOUGH_SHARE, pl.col("ratio").is_not_null()).sort("rank")
 
 
@@ -72,15 +71,6 @@ def _against_others(kernels: pl.DataFrame) -> pl.DataFrame:
     compared = kernels.with_columns(at=middle + (place <= middle), shared=pl.len().over(_KERNEL) > 1)
     others_ns = pl.col("median_ns").sort().gather("at").over(_KERNEL)
     return compared.with_columns(ratio=pl.when("shared").then(pl.col("median_ns") / others_ns))
-
-
-def _weighted_median(pairs: pl.Series) -> float | None:
-    """The ratio up to which half of the time lies."""
-    if not len(pairs):
-        return None
-    frame = pairs.struct.unnest().sort("ratio")
-    reached = frame["total_ns"].cum_sum().to_numpy()
-    return float(frame["ratio"][int(np.searchsorted(reached, reached[-1] / 2))])
 
 
 def _gains(job: Job, slow: pl.DataFrame) -> tuple[float, float]:
