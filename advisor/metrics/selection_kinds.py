@@ -61,7 +61,8 @@ def _texts(**columns: str) -> dict[str, pl.Expr]:
 
 
 _RANGES: Final = ("annotation", "module", "input")
-_NO_RANGES: Final = _unseen("no_host_event", *_RANGES)
+_OF_PROGRAM: Final = ("op", *_RANGES, "python")
+_NO_RANGES: Final = _unseen("no_host_event", *_OF_PROGRAM)
 _OF_ALL: Final = {"us": pl.col("dur_ns") / 1e3}
 _OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside")}
 _OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
@@ -116,7 +117,5 @@ OF_KIND: Final[dict[Kind, OfKind]] = {
         needs=("device_ops",),
     ),
     "device_ops": OfKind("ops of the device", _OF_DEVICE, _with_ops(lambda view: view.used_ops), needs=("device_ops",)),
-    "host_ops": OfKind(
-        "ranges and functions of the host", _OF_HOST, host=("op", "annotation", "module", "input", "python")
-    ),
+    "host_ops": OfKind("ranges and functions of the host", _OF_HOST, host=_OF_PROGRAM),
 }

@@ -163,6 +163,8 @@ def test_ranges_are_unknown_where_nothing_of_the_host_was_recorded():
         within = Selector("kernels", within=(Selector("ranges", "evaluate"),))
         assert values(within, of)["share"] == Missing("no_host_event")
     assert values(Selector("ranges", "no such range"))["share"] == 0
+    ops_alone = view(profile([kernel(20, 40)], [on_host("op", 10, 40, name="aten::mm")], STEPS))
+    assert values(Selector("ranges", "evaluate"), ops_alone)["share"] == 0
 
 
 def test_a_kernel_is_launched_by_every_op_around_its_launch():
