@@ -15,6 +15,7 @@ DOUBTS: Final = frozenset(
         *("untimed_events", "unreadable_events", "odd_values", "partial_lines", "unsound_ops", "long_ops", "early_ops"),
         *(FRAGMENT, "busy_machine", "few_cpus", "barely_recorded"),
         *("ranks_strangers", "ranks_sittings", "job_sizes_differ"),
+        *("one_rank_of_job", "some_ranks_of_job", "unmatched"),
     }
 )
 """Notes that make numbers doubtful."""

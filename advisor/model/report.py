@@ -166,13 +166,22 @@ class Run(Frozen):
         """How far the numbers can be trusted, as far as the recording goes.
 
         Low where it is what is wrong: most rules could not be judged, no step is complete, or it lacks much of the
-        device's work. Medium where a finding is about it, its files were repaired, or ranks are missing.
+        device's work. Medium where a finding is about it, its files were repaired, ranks are missing, steps are
+        inferred, or the first finding has low confidence.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
-        notes = {note.code for note in (*self.source.notes, *self.source.salvaged)}
-        if self.tells_too_little or FRAGMENT in notes or "high" in about or self.source.steps.step_mean_ms is None:
+        notes = self.doubts
+        is_fragment = any(note.code == FRAGMENT for note in notes)
+        if self.tells_too_little or is_fragment or "high" in about or self.source.steps.step_mean_ms is None:
             return "low"
-        return "medium" if about or notes & DOUBTS or self.source.part else "high"
+        about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low"]
+        return "medium" if about or notes else "high"
+
+    @property
+    def doubts(self) -> list[Reason]:
+        """The notes that make numbers doubtful, as steps do that were only inferred."""
+        notes = (*self.source.salvaged, *self.source.notes)
+        return [note for note in notes if note.code in DOUBTS or note.facts.get("confidence", "high") != "high"]
 
     @property
     def _code(self) -> OutcomeCode:

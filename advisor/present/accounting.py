@@ -7,8 +7,7 @@ from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
-from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
+from advisor.vocabulary.parts import UNMARKED, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
@@ -22,7 +21,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     known = run.accounting
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
-    parts = (doc.Segment(p.part, p.share, p.ms, _label(p), percent(p.share), ms(p.ms)) for p in known.parts)
+    parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
     bar = doc.Bar("step" if run.source.steps.marked else "used", doc.in_a_row(parts))
     return doc.Bars((bar,)), doc.Text(_in_brief(run, known))
 
@@ -35,12 +34,6 @@ def parts(run: Run) -> tuple[doc.Block, ...]:
     of = "step" if run.source.steps.marked else UNMARKED.removeprefix("the ")
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
     return (doc.Table(heads, tuple(map(_row, known.parts))),)
-
-
-def _label(part: Part) -> str:
-    is_open = not (part.is_useful or part.is_explained) and part.share >= 1 - HEALTHY_SHARE
-    has_name = part.part == _UNKNOWN or (part.part in PARTS and bool(PARTS[part.part].remedy))
-    return f"{part_short(part.part)}{' (cause unknown)' if is_open and not has_name else ''}"
 
 
 def _unrecorded(run: Run, known: Accounting) -> float:

@@ -1,6 +1,5 @@
 """What to do, in words: each action with what it changes the step to, alone and after those before it."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -9,25 +8,23 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.stacks import source_lines
-from advisor.present.verdict import at_stake, headline, is_open, says_nothing, until
+from advisor.present.verdict import at_stake, headline, says_nothing, until
 from advisor.text import (
+    DASH,
     WIDE,
     count,
     first_sentence,
     interval,
     listing,
-    ms,
-    percent,
     percents,
     precise_ms,
     same_scale,
     sentences_of,
 )
-from advisor.vocabulary.parts import PARTS, pool_short
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
-_ONE_PART: Final = 0.9  # of a saving: the rest needs no name, unless the bar shows less of that part than is saved
-_LITTLE: Final = 0.02  # of a saving: a part that needs no name
+_UNKNOWN: Final = "This recording does not show how much that saves: `advisor compare BEFORE AFTER` does."
+_VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
 def actions(run: Run) -> doc.Actions | None:
@@ -43,8 +40,10 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
     return doc.Action(
         number=number,
         do=first_sentence(action.do),
-        becomes=" ".join(filter(None, (becomes(action, run), _parts(findings, run)))),
+        becomes=becomes(action, run),
         says=" ".join(_evidence(findings, run)),
+        more=tuple(_completing(findings, action, run)),
+        code=findings[0].fixes_for(run.source.framework)[0].code or "",
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,
@@ -56,55 +55,58 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
 def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
     """What was measured, unless the headline says it; its line; what else that mends."""
     first, *others = findings
-    yield from [_short(sentence) for sentence in sentences_of(first.says) if sentence not in headline(run)][:1]
+    yield from (_cut(sentence)[0] for sentence in _unsaid(first, run)[:1])
     if lines := source_lines(first)[:1]:
         yield f"Line: `{lines[0].path}:{lines[0].line}`."
-    yield from (_short(first_sentence(finding.says)) for finding in others[: MOST - 1])
+    yield from (_cut(first_sentence(finding.says))[0] for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
 
 
-def _parts(findings: Sequence[Finding], run: Run) -> str:
-    """The parts of the step that the savings come out of; empty where it is nearly one, or another recording."""
-    savings = [finding.saving for finding in findings if finding.saving and not findings[0].fixes[0].records]
-    most: Counter[str] = sum((Counter(dict(saving.parts)) for saving in savings), Counter())
-    largest = [(pool, ends) for pool, ends in most.most_common(MOST) if ends > _LITTLE * most.total()]
-    if len(largest) < 2 or (largest[0][1] >= _ONE_PART * most.total() <= _ONE_PART * _in_bar(largest[0][0], run)):  # noqa: PLR2004
-        return ""
-    return f"It shortens {listing([f'{pool_short(pool)} (up to {ms(ends)})' for pool, ends in largest])}."
+def _completing(findings: Sequence[Finding], action: Action, run: Run) -> Iterator[str]:
+    """What stands where there is room: the rest of the evidence and of the fix, and why the saving is that wide."""
+    first, *others = findings
+    evidence, *proof = _unsaid(first, run) or [""]
+    if names := _cut(evidence)[1]:
+        yield f"Also: {names}"
+    yield from proof
+    yield from sentences_of(action.do)[1:]
+    if first.saving and first.saving.low_ms * _VAGUE < first.saving.high_ms:
+        yield from (sentence for sentence in sentences_of(first.saving.method) if sentence.startswith("Low end:"))
+    yield from (sentence for other in others[: MOST - 1] for sentence in sentences_of(other.says)[1:])
 
 
-def _in_bar(pool: str, run: Run) -> float:
-    """How much of the step the bar shows of that part, in ms."""
-    parts = run.accounting.parts if run.accounting else ()
-    return sum(part.ms for part in parts if part.part in PARTS and pool in PARTS[part.part].pools)
+def _unsaid(finding: Finding, run: Run) -> list[str]:
+    """The sentences of a finding that the headline has not."""
+    verdict = headline(run)
+    return [sentence for sentence in sentences_of(finding.says) if sentence not in verdict]
 
 
-def _short(sentence: str) -> str:
-    """A long sentence without all but the first entry of the list at its end."""
+def _cut(sentence: str) -> tuple[str, str]:
+    """A long sentence with the first entry of the list at its end, and the others; of another all, and nothing."""
     head, _, names = sentence.partition(": ")
-    is_list = "), " in names and len(sentence) > _LONG and head.count("(") == head.count(")")
-    return f"{head}: {names.partition('), ')[0]})." if is_list else sentence
+    if "), " not in names or len(sentence) <= _LONG or head.count("(") != head.count(")"):
+        return sentence, ""
+    first, _, rest = names.partition("), ")
+    return f"{head}: {first}).", rest
 
 
 def becomes(action: Action, run: Run) -> str:
-    """`176 → 117-140 ms a step (20-34 % shorter).`; empty where nobody knows."""
+    """`176 → 117-140 ms a step (20-34 % shorter).`, or why there is no such number."""
     if action.records:
         ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
-        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else ""
+        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
-        return ""
+        return _UNKNOWN
     if action.high_ms <= 0:
-        return "Alone this saves nothing: another rank or part of the job takes as long."
+        return "Alone this saves nothing: something else takes as long."
     if says_nothing(action.low_ms, action.high_ms, action.step_ms):
-        return ""
+        return _UNKNOWN
     ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
     if action.after:
         return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."
-    low, high = action.shares
-    shorter = f"at least {percent(low)}" if is_open(*ends) else percents(low, high)
-    return f"{_change(action.step_ms, *ends, run)} ({shorter} shorter)."
+    return f"{_change(action.step_ms, *ends, run)} ({percents(*action.shares)} shorter)."
 
 
 def _then(so_far: Sequence[Action], run: Run) -> str:
@@ -133,13 +135,9 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
 
 
 def _change(before: float, least: float, most: float, run: Run) -> str:
-    """`71 → 35-42 ms a step`; with one end where the other says nothing: nearly no change, or nearly no time left."""
+    """`71 → 35-42 ms a step`; `71 → 35 ms a step at best, 71 at worst` where it may hardly change."""
     per = " a step" if run.source.steps.marked else ""
     (was, low, high), unit = same_scale(before, least, most)
     if (before - most) * WIDE <= before - least:
-        after, end = low, " at best"
-    elif is_open(least, most):
-        after, end = f"at most {high}", ""
-    else:
-        after, end = low if low == high else f"{low}\N{EN DASH}{high}", ""
-    return f"{was} → {after} {unit}{per}{end}"
+        return f"{was} → {low} {unit}{per} at best, {high} at worst"
+    return f"{was} → {low if low == high else f'{low}{DASH}{high}'} {unit}{per}"

@@ -12,7 +12,6 @@ from advisor.vocabulary.parts import part_short
 
 _KINDS: Final = {"kernel": "compute", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
 _PIXEL: Final = 1 / 800  # of the step: what is closer together is one thing in a picture
-_NEAR: Final = 0.01  # of the step: gaps of one cause that are closer together are one
 _WORTH_A_LABEL: Final = 0.02  # of the step
 _MOST_LABELS: Final = 5
 
@@ -23,14 +22,14 @@ Stretch = tuple[float, float, str]
 def annotated_step(run: Run) -> Mapping[str, Any] | None:
     """What the picture is drawn from; None where no device's work was recorded.
 
-    `bars` are what runs and what does not, `gaps` the longest gaps with their labels.
+    `bars` are what runs and what does not, `gaps` the longest gap of each cause with its label.
     """
     line = run.timeline
     streams = {at for at, track in enumerate(line.tracks) if track.kind == "stream"} if line else set()
     if line is None or not streams or not line.dur_ns:
         return None
-    busy = _joined(_events(line, streams), _PIXEL)
-    idle = _joined(_idle(line), _PIXEL)
+    busy = _joined(_events(line, streams))
+    idle = _joined(_idle(line))
     if not busy:
         return None
     rows = [{"start": start, "end": end, "part": part} for start, end, part in (*idle, *busy)]
@@ -53,13 +52,13 @@ def _stretch(line: Timeline, start_ns: int, dur_ns: int, part: str) -> Stretch:
     return start_ns / line.dur_ns, (start_ns + dur_ns) / line.dur_ns, part
 
 
-def _joined(stretches: Iterable[Stretch], near: float) -> list[Stretch]:
-    """Stretches of one part that are no farther apart than that as one, in the order in which they begin."""
+def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Stretches of one part that are no farther apart than a pixel as one, in the order in which they begin."""
     joined: list[Stretch] = []
     last: dict[str, int] = {}
     for start, end, part in sorted(stretches):
         at = last.get(part)
-        if at is not None and start - joined[at][1] <= near:
+        if at is not None and start - joined[at][1] <= _PIXEL:
             joined[at] = (joined[at][0], max(joined[at][1], end), part)
         else:
             last[part] = len(joined)
@@ -68,19 +67,20 @@ def _joined(stretches: Iterable[Stretch], near: float) -> list[Stretch]:
 
 
 def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
-    """The longest gaps, each with its cause, how long the device idles in it, and the action that shortens it."""
-    every = [*_idle(line)]
+    """The longest gap of each cause, with how long the device idles because of it and the action that shortens that."""
+    gaps: dict[str, list[Stretch]] = {}
+    for gap in _idle(line):
+        gaps.setdefault(gap[2], []).append(gap)
     numbers = _actions(run)
-    gaps: list[tuple[float, dict[str, Any]]] = []
-    for first, last, part in _joined(every, _NEAR):
-        inside = [(a, b) for a, b, of in every if of == part and first <= a and b <= last]
-        idle, (start, end) = sum(b - a for a, b in inside), max(inside, key=lambda ends: ends[1] - ends[0])
-        if idle >= _WORTH_A_LABEL:
-            action = f", action {numbers[part]}" if part in numbers else ""
-            label = f"{part_short(part)} {ns(idle * line.dur_ns)}{action}"
-            gaps.append((idle, {"start": start, "end": end, "label": label}))
-    longest = sorted(gaps, key=lambda gap: -gap[0])[:_MOST_LABELS]
-    return sorted((gap for _, gap in longest), key=lambda gap: gap["start"])
+    labels: list[tuple[float, dict[str, Any]]] = []
+    for part, each in gaps.items():
+        idle, (start, end, _) = sum(b - a for a, b, _ in each), max(each, key=lambda gap: gap[1] - gap[0])
+        action = f", action {numbers[part]}" if part in numbers else ""
+        many = f" in {len(each):,} gaps" if len(each) > 1 else ""
+        label = f"{part_short(part)} {ns(idle * line.dur_ns)}{many}{action}"
+        labels.append((idle, {"start": start, "end": end, "label": label}))
+    most = sorted((of for of in labels if of[0] >= _WORTH_A_LABEL), key=lambda of: -of[0])[:_MOST_LABELS]
+    return sorted((gap for _, gap in most), key=lambda gap: gap["start"])
 
 
 def _actions(run: Run) -> dict[str, int]:

@@ -13,12 +13,11 @@ from advisor.present.actions import sequence
 from advisor.present.annotated_step import annotated_step
 from advisor.present.ranks import most_awaited, slowest_link
 from advisor.present.source import owner, place_name, rank_name, whose
-from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, us
+from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_short
 
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
 _MOST_ROWS: Final = 64  # ranks of a heat map: of more, their nodes are shown
-_SLOW_NODES: Final = 4
 _LONGEST: Final = 40  # characters of a rank's name
 _WHY: Final = 200  # characters of a reason
 _CROSS: Final = "\N{MULTIPLICATION X}"
@@ -50,7 +49,8 @@ def _step(run: Run) -> Chart | None:
     if data is None or line is None:
         return None
     what = f"The longest step used, {ns(line.dur_ns)}" if run.source.steps.marked else f"All {ns(line.dur_ns)} used"
-    gaps = "Each long gap has its cause, its length, and the action that shortens it" if data["gaps"] else "No long gap"
+    says = "Each cause of waiting has its time and the action that shortens it, at its longest gap"
+    gaps = says if data["gaps"] else "The device hardly waits"
     return Chart("step", "What the device runs, and why it waits", f"{what}. {gaps}.", data)
 
 
@@ -163,19 +163,6 @@ def _heat(run: Run) -> Chart | None:
         " pace and the one that the others wait for most are marked: pace, awaited."
     )
     return Chart("heat", f"{capital(many)}s over the steps", says, {"cells": _by_rank(run, rows, column), "unit": unit})
-
-
-def _slow_nodes(run: Run) -> Chart | None:
-    """The ranks of the nodes that take longest, where the heat map shows nodes."""
-    if not (heat := _heat(run)) or not (nodes := _nodes(run.metrics["pace"])):
-        return None
-    column = heat.data["unit"].replace(" ms", "_ms")
-    longest = sorted(nodes, key=lambda node: -sum(number(row, column) for row in nodes[node]) / len(nodes[node]))
-    slow = sorted(longest[:_SLOW_NODES], key=[*nodes].index)
-    cells = _by_rank(run, [row for node in slow for row in nodes[node]], column)
-    names = listing([*map(str, slow)])
-    says = f"The same of each {whose(run.source)} of the nodes that take longest on average: {names}."
-    return Chart("slow_nodes", "The slowest nodes, rank by rank", says, {"cells": cells, "unit": heat.data["unit"]})
 
 
 def _nodes(rows: Sequence[Row]) -> dict[Value, list[Row]]:
@@ -400,7 +387,6 @@ _CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (
     _steps,
     _ranks,
     _heat,
-    _slow_nodes,
     _waits,
     _bandwidth,
     _loading,

@@ -217,10 +217,10 @@ def _is_symptom(change: FindingChange) -> bool:
 def _findings(comparison: Comparison) -> doc.Section:
     changes = listed_findings(comparison)
     blame = to_blame(changes)
-    apart = [change for change in changes if not (change.head and change.head.under)]
-    fixes = [fix for change in blame[:1] if change.head for fix in change.head.fixes[:1]]
+    is_certain = comparison.verdict != "inconclusive"
+    fixes = [fix for change in blame[:1] if change.head and is_certain for fix in change.head.fixes[:1]]
     blocks: list[doc.Block] = [
-        _finding_table(apart, _FEW_ON_SCREEN, _SCREEN),
+        _finding_table(changes, _FEW_ON_SCREEN, _SCREEN),
         _finding_table(changes, _FEW_FINDINGS, _BEHIND),
         *(block for change in blame for block in _advice(change)),
         *(doc.Text(first_sentence(fix.do), label="Fix the first:", level=_SCREEN) for fix in fixes),

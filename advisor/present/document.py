@@ -295,7 +295,8 @@ class Findings(Struct, frozen=True):
 class Action(Struct, frozen=True):
     """What to do: what the step becomes, what was measured, how results change, and the rules that found it.
 
-    `then` is what the step becomes with it and all before it.
+    `then` is what the step becomes with it and all before it. `more` are sentences for where there is room, the first
+    first, and `code` is the fix's.
     """
 
     number: int
@@ -307,6 +308,8 @@ class Action(Struct, frozen=True):
     severity: Severity
     is_new: bool = False
     then: str = ""
+    more: tuple[str, ...] = ()
+    code: str = ""
 
 
 class Actions(Struct, frozen=True):

@@ -15,7 +15,7 @@ from advisor.present.ranks import reach
 from advisor.present.source import members
 from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import saved_time, saving, title
-from advisor.text import WIDE, listing, ms, ns, one_line, quantity, sentences_of
+from advisor.text import listing, ms, ns, one_line, quantity, sentences_of
 from advisor.vocabulary.parts import POOLS, UNMARKED
 from advisor.vocabulary.rules import SIDES
 from advisor.vocabulary.severities import GRADES
@@ -107,7 +107,7 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
     """Why we think so: what the saving comes out of, the evidence, where to look; sources are on the rule's page."""
     yield doc.Text(finding.why, label="Why")
     if finding.saving:
-        yield doc.Text(" ".join(_method(finding, finding.saving)), label="The saving")
+        yield doc.Text(" ".join(_method(finding.saving)), label="The saving")
     if evidence := tuple(_evidence(item, source.steps) for item in finding.evidence if item.value != ""):
         yield doc.Pairs(evidence, title="Evidence")
     yield from _places(finding.where, source)
@@ -115,17 +115,13 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
     yield doc.Text(page, label="The rule, its thresholds and their sources")
 
 
-def _method(finding: Fact, won: Saving) -> Iterator[str]:
+def _method(won: Saving) -> Iterator[str]:
     """What the saving comes out of, how its ends are computed, and what would narrow it."""
     yield f"comes out of {_sources(won)}. {won.method}"
     if won.shared_ms > _WORTH_A_WORD * won.high_ms:
         yield f"The saving leaves out {ms(won.shared_ms)} that other findings count."
-    if won.high_ms <= 0:
-        return
-    if won.low_ms == won.high_ms:
+    if 0 < won.low_ms == won.high_ms:
         yield "Both ends are the same, because nothing in this recording varies: record more steps to see what varies."
-    elif won.low_ms * WIDE <= won.high_ms:
-        yield f"The recording does not show how much of it a fix saves. {_measuring(finding)}"
 
 
 def _sources(won: Saving) -> str:
@@ -141,13 +137,6 @@ def _pools(won: Saving) -> list[tuple[str, float]]:
     """The pools that clearly count in a saving, the largest first, and the milliseconds out of each at most."""
     largest = sorted(won.parts.items(), key=lambda part: -part[1])
     return [(pool, most_ms) for pool, most_ms in largest if most_ms >= _WORTH_A_WORD * won.high_ms]
-
-
-def _measuring(finding: Fact) -> str:
-    """How to know what a fix saves."""
-    if any(fix.patch for fix in finding.fixes):
-        return f"Measure it on the job: `advisor try --fix {finding.key} -- COMMAND`."
-    return "Make the change, record again and compare: `advisor compare BEFORE AFTER`."
 
 
 def _evidence(item: Evidence, steps: Steps) -> doc.Pair:

@@ -62,15 +62,9 @@ def overview(report: Report) -> str:
 
 
 def tally(run: Run) -> str:
-    """How the other rules came out, so that silence is not taken for health: `Of the other rules, 30 ...`."""
-    outcomes = {
-        "found nothing wrong": len(run.passed),
-        "could not be judged": len(run.not_evaluable),
-        "suppressed": len(run.suppressed),
-    }
-    parts = [f"{amount:,} {outcome}" for outcome, amount in outcomes.items() if amount]
-    other = "other " if run.findings else ""
-    return f"Of the {other}rules, {listing(parts)}." if parts else f"No {other}rule applies here."
+    """How the other rules came out, so that silence is not taken for health."""
+    other = "other rule" if run.findings else "rule"
+    return f"{count(len(run.passed), other)} found nothing wrong; {len(run.not_evaluable):,} could not be judged."
 
 
 def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
@@ -235,7 +229,7 @@ def track_label(track: Track) -> str:
 def _charts(run: Run) -> Iterator[doc.Section]:
     """The charts of ranks, communication and memory, with what memory was in use for."""
     many = f"{whose(run.source)}s"
-    about = {"ranks": many, "heat": many, "slow_nodes": many, "waits": "communication", "bandwidth": "communication"}
+    about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication"}
     about |= {"roof": "kernels", "use": "use over time", "memory": "memory"}
     widgets = _widgets(run, about)
     if not widgets:

@@ -14,7 +14,7 @@ from advisor.rules.judge import Judgement, judge, unmet
 from advisor.rules.measured_run import MeasuredRun, measured_run
 from advisor.rules.python import used_metrics
 from advisor.rules.rule_file import Rule
-from advisor.text import UNKNOWN, count, interval, listing, ms, number, one_line, percent, quantity
+from advisor.text import UNKNOWN, count, interval, listing, ms, one_line, percent, quantity
 from advisor.vocabulary.severities import GRADES
 
 _WIDEST: Final = 400  # characters of a value: names of kernels are long
@@ -124,17 +124,9 @@ def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
 
 
 def distinct(values: list[Value], unit: str) -> list[str]:
-    """Values that are compared: shares with three digits, and with as many more as they differ by."""
-    numbers = [value for value in values if isinstance(value, float)]
+    """Values that are compared, with six digits: so close may they be to a limit."""
     factor, sign = _SIGNS.get(unit, (1, ""))
-    texts = [
-        f"{number(factor * value)}{sign}" if unit == "share" and isinstance(value, float) else quantity(value, unit)
-        for value in values
-    ]
-    if len({*texts}) == len({*values}) or len(numbers) < len(values):
-        return texts
-    more = ([f"{factor * value:.{digits}g}{sign}" for value in numbers] for digits in range(4, 18))
-    return next((sides for sides in more if len({*sides}) > 1), texts)
+    return [f"{factor * x:.6g}{sign}" if isinstance(x, float) else quantity(x, unit) for x in values]
 
 
 def _value(rule: Rule, text: str, row: Mapping[str, Value]) -> Value:

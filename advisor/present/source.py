@@ -168,11 +168,11 @@ def _paced(run: Run) -> str:
     """Whose step the numbers are of, where there are several processes, or devices of one."""
     source, pace = run.source, run.source.steps.worker
     if len(source.workers) > 1 and pace is not None and source.steps.step_ms is not None:
-        return f"; numbers are those of {members(source, [pace])}, the slowest{' recorded' if source.part else ''}"
+        return f"; numbers of {members(source, [pace])}, which works longest{' of those' if source.part else ''}"
     device = next((row.get("device") for row in run.metrics.get("worker", ())), None)
     if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:
         return ""
-    return f"; numbers are those of {whose(source)} {device}"
+    return f"; numbers of {whose(source)} {device}"
 
 
 def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:

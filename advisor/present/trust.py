@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from typing import Final
 
-from advisor.model.notes import DOUBTS, FRAGMENT
+from advisor.model.notes import FRAGMENT
 from advisor.model.report import Run
-from advisor.present.next_recording import command, missing_options
+from advisor.present.next_recording import answered, command, missing_options
 from advisor.present.source import count_devices
 from advisor.present.verdict import headline
 from advisor.text import capital, count, first_sentence, listing, ms
 
-_FEW: Final = 2  # doubts, and reasons
+_FEW: Final = 2  # doubts
+_ENTRIES: Final = 4  # topics and rules
+_UNSURE: Final = "The first finding has low confidence."
 
 
 def trust(run: Run) -> str:
@@ -32,8 +34,10 @@ def is_about_recording(run: Run) -> bool:
 def doubts(run: Run) -> list[str]:
     """What is wrong with the recording, a sentence each; that it is a fragment the headline says."""
     findings = [first_sentence(finding.says) for finding in run.findings if finding.of_recording]
-    notes = [note for note in (*run.source.salvaged, *run.source.notes) if note.code in DOUBTS - {FRAGMENT}]
-    return [*(says for says in findings if says not in headline(run)), *(f"{capital(note.words)}." for note in notes)]
+    notes = [note for note in run.doubts if note.code != FRAGMENT]
+    sentences = [says for says in findings if says not in headline(run)]
+    sentences += [_UNSURE for finding in run.findings[:1] if finding.confidence == "low"]
+    return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in notes)]
 
 
 def not_judged(run: Run) -> list[str]:
@@ -44,8 +48,6 @@ def not_judged(run: Run) -> list[str]:
 
 def _basis(run: Run) -> Iterator[str]:
     source, steps = run.source, run.source.steps
-    if source.part:
-        yield f"only {source.part}"
     if steps.marked:
         has_all = steps.used == steps.count or steps.whole_mean_ms is not None
         yield count(steps.count, "step") if has_all else f"{steps.used:,} of {steps.count:,} steps"
@@ -56,8 +58,11 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """What was not judged: what options would add; where none would add anything, how many rules lack something."""
-    lacking = len(run.not_evaluable)
-    topics = not_judged(run) or ([f"{lacking} of {count(run.judged + lacking, 'rule')}"] if lacking else [])
-    if topics:
-        yield f"Not judged: {listing(topics)}."
+    """What was not judged: the topics that options would add, and the rules that lack something else."""
+    topics, known = not_judged(run), {*answered(run)}
+    rules = [rule.rule for rule in run.not_evaluable if rule.rule not in known]
+    few = max(1, _ENTRIES - len(topics))
+    names = [f"`{rule}`" for rule in rules[:few]]
+    rest = [count(len(rules) - few, "more rule")] if len(rules) > few else []
+    if topics or names:
+        yield f"Not judged: {listing([*topics, *names, *rest])}."

@@ -12,7 +12,7 @@ from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
-from advisor.text import WIDE, capital, count, first_sentence, interval, listing, ms, one_line, percent, quantity
+from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_words, pool_short
 
@@ -20,7 +20,6 @@ _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
-_MOST: Final = 0.5  # of a recording without steps: what leaves out more says so first
 _TELLING: Final = 0.5  # of the time of unknown cause: what ran in less of it is no cause
 _LITTLE: Final = 0.01  # of the step: nobody waits for less
 _DEVICE: Final = "compute"  # the work of a device
@@ -34,18 +33,11 @@ def verdict(run: Run) -> str:
 
 def beside(run: Run) -> tuple[str, str]:
     """What qualifies the headline: what is known of a cause, and what of the recording is left out."""
-    return qualified(run), "" if _is_mostly_unused(run) else _unused_time(run)
+    return qualified(run), _unused_time(run)
 
 
 def headline(run: Run) -> str:
-    """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means.
-
-    Where most of a recording without steps is left out, that stands before it.
-    """
-    return f"{_unused_time(run)} {_headline(run)}" if _is_mostly_unused(run) else _headline(run)
-
-
-def _headline(run: Run) -> str:
+    """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
     known = run.outcome
     if known.code == "too_little":
         return _too_little(run)
@@ -57,7 +49,8 @@ def _headline(run: Run) -> str:
             return " ".join(filter(None, (first_sentence(first.says), _of_work(run))))
         loss_of = first_sentence(first.says) if first.lacks_work or first.where else largest_loss(run)
         worth = saving(_led(first, run), run.source.steps, _fix(first, run)) or loss_of
-        return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
+        no_device = "" if first.saving else _no_device(run)
+        return " ".join(filter(None, (no_device, f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return loss(run)
     unknown = [option.topic for option in missing_options(run)]
@@ -107,14 +100,13 @@ def _too_little(run: Run) -> str:
 
 
 def _more_elsewhere(run: Run) -> str:
-    """`Action 2 may save more, but less of it is sure.`: why it is not the first; empty where none may."""
+    """`Action 2 may save up to 595 ms, but only 3 ms of it is sure.`: why it is not the first; empty where none may."""
     actions = [(at, a) for at, a in enumerate(run.worthwhile[:MOST], 1) if a.high_ms is not None and not a.after]
     if not actions or actions[0][0] > 1:
         return ""
-    more = [f"{at}" for at, action in actions if (action.high_ms or 0.0) > (actions[0][1].high_ms or 0.0)]
-    return (
-        f"Action{'s' if len(more) > 1 else ''} {listing(more)} may save more, but less of it is sure." if more else ""
-    )
+    more = [(at, a) for at, a in actions if (a.high_ms or 0.0) > (actions[0][1].high_ms or 0.0)]
+    wide = [f"Action {at} may save up to {ms(a.high_ms)}, but only {ms(a.low_ms)} of it is sure." for at, a in more]
+    return " ".join(wide)
 
 
 def _led(first: Finding, run: Run) -> Finding:
@@ -212,25 +204,23 @@ def each_step(run: Run) -> str:
     return "each step" if steps.marked or steps.step_mean_ms is None else f"the {ms(steps.step_mean_ms)} used"
 
 
-def _is_mostly_unused(run: Run) -> bool:
-    """Whether less than half of a recording without steps is judged, and the first finding is about that part."""
-    share = run.of_pace.get("left_out_share")
-    of_rest = any(finding.loss == "once" or finding.of_recording for finding in run.findings[:1])
-    is_most = isinstance(share, float) and share >= _MOST and not run.source.steps.marked
-    return is_most and not of_rest and bool(_unused_time(run))
-
-
 def _unused_time(run: Run) -> str:
     """`91 % of the recording is left out: start-up (34 s).`; empty where that is little.
 
-    Where the headline says so, what the bar is of in its place.
+    Where the headline is about start-up, also what the bar is of.
     """
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
     if not isinstance(share, float) or share < _WORTH_SAYING or not parts or _fragment(run):
         return ""
     if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
-        return f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}."
+        return f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}; left out: {parts}."
     return f"{percent(share)} of the recording is left out: {parts}."
+
+
+def _no_device(run: Run) -> str:
+    """`No GPU was recorded.` of a program that may have one: why, as far as is known; empty where one was."""
+    why = run.source.lacks.get("device_ops")
+    return f"{capital(why.words)}." if why and why.code == "no_gpu_activity" else ""
 
 
 def _fragment(run: Run) -> str:
@@ -303,8 +293,7 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     whole_ms = high_ms / finding.saving.high_share if finding.saving.high_share else math.inf
     if says_nothing(low_ms, high_ms, whole_ms):
         return "How much a fix saves could not be told."
-    ends = f"at least {ms(low_ms)}" if is_open(whole_ms - high_ms, whole_ms - low_ms) else interval(low_ms, high_ms)
-    saved = f"{ends}{_of(finding, steps)}"
+    saved = f"{interval(low_ms, high_ms)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
         return f"{capital(saved)} may be saved; this recording does not show how."
     if finding.saving.after:
@@ -314,12 +303,7 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
 
 def says_nothing(low_ms: float, high_ms: float, whole_ms: float) -> bool:
     """Whether a saving may be next to nothing and next to all of the step."""
-    return high_ms >= low_ms * WIDE and is_open(whole_ms - high_ms, whole_ms - low_ms)
-
-
-def is_open(least: float, most: float) -> bool:
-    """Whether next to nothing may be left of a step: then that end says nothing."""
-    return least * WIDE <= most
+    return high_ms >= low_ms * WIDE and (whole_ms - high_ms) * WIDE <= whole_ms - low_ms
 
 
 def until(part: str) -> str:

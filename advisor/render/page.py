@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from rich.console import Console
 from rich.padding import Padding
@@ -27,19 +27,24 @@ Part: TypeAlias = str | tuple[str, str]
 """A piece of a line: text, or text with its style."""
 
 
-class Page:
-    """A growing text; `width` is that of its lines, in columns.
+class Room(NamedTuple):
+    """How many entries of a list there is room for, None for everything; which sentences on each, by entry and place.
 
-    `room` is how many entries of a list there is room for, and how many sentences on each, unless all is to be shown
-    (`verbose`); `is_tight` leaves out empty lines.
+    `is_tight` leaves out empty lines.
     """
 
-    room: tuple[int, ...] = ()
-    verbose = False
+    entries: int | None = None
+    is_tight: bool = False
+    sentences: frozenset[tuple[int, int]] = frozenset()
 
-    def __init__(self, width: int, *, color: bool, unicode: bool, is_tight: bool = False) -> None:
+
+class Page:
+    """A growing text; `width` is that of its lines, in columns."""
+
+    def __init__(self, width: int, room: Room, *, color: bool, unicode: bool) -> None:
         self.width = width
-        self._is_tight = is_tight
+        self.room = room
+        self.verbose = room.entries is None
         self._unicode = unicode
         self._out = io.StringIO()
         self._console = Console(
@@ -89,10 +94,14 @@ class Page:
         for line in plain(text).rstrip().split("\n"):
             self._console.print(Text(" " * margin + self._printable(line), "cyan"), soft_wrap=True)
 
+    def has_room(self, code: str, margin: int) -> bool:
+        """Whether no line of it would be too long; not of no code."""
+        return bool(code) and all(margin + len(line) <= self.width for line in code.split("\n"))
+
     def gap(self) -> None:
         """An empty line, one even where two are asked for."""
         self._out.seek(max(0, self._out.tell() - 2))
-        if self._out.read() not in {"", "\n\n"} and not self._is_tight:
+        if self._out.read() not in {"", "\n\n"} and not self.room.is_tight:
             self._console.print()
 
     def text(self) -> str:

@@ -18,7 +18,7 @@ from advisor.vocabulary.parts import PARTS, variable
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
-_KINDS: Final = {"named ": {"ranks", "heat", "slow_nodes", "waits", "use"}, "plain ": {"step", "sequence"}}
+_KINDS: Final = {"named ": {"ranks", "heat", "waits", "use"}, "plain ": {"step", "sequence"}}
 """Styles of drawings: with names at their left, or without any axis."""
 _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
 _MOST_LABELS: Final = 12
@@ -421,7 +421,6 @@ _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]
     "steps": _steps,
     "ranks": _ranks,
     "heat": _heat,
-    "slow_nodes": _heat,
     "waits": _waits,
     "bandwidth": _bandwidth,
     "loading": _loading,

@@ -5,11 +5,11 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from functools import partial
 from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
-from advisor.render.page import Page, Part
+from advisor.render.page import Page, Part, Room
 from advisor.text import DASH, percent, sentences_of
 from advisor.vocabulary import parts
 from advisor.vocabulary.severities import GRADES
@@ -17,9 +17,7 @@ from advisor.vocabulary.severities import GRADES
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
-_ALL: Final = 99  # sentences
-_ROOM: Final = ((_ALL, _ALL, _ALL), (_ALL, 1, 1), (1, 1, 1), (1, 1, 0), (1, 0, 0), (_ALL, 1), (1, 0), (_ALL,), (1,))
-"""How many sentences on each action there may be room for, the most first."""
+_MOST_ACTIONS: Final = 3
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
@@ -57,19 +55,48 @@ def render(
     document: doc.Document, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True
 ) -> str:
     """The document as lines of text of that width; with `verbose` also what is behind the one screen."""
-    for room, is_tight in product(_ROOM, (False, True)):
-        page = Page(max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode, is_tight=is_tight)
-        page.room, page.verbose = room, verbose
-        if document.is_several:
-            page.add((document.overview, "bold"))
-        for section in document.front:
-            _section(page, section)
-        for article in document.articles:
-            if verbose or document.first in {"", article.id}:
-                _article(page, article)
-        if verbose or page.text().count("\n") <= _SCREEN_LINES:
+    draw = partial(_text_of, document, max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
+    if verbose:
+        return draw(Room())
+    actions = _listed(document)
+    measured = frozenset((of.number, at) for of in actions for at in range(len(sentences_of(of.says))))
+    rooms = [Room(_MOST_ACTIONS, is_tight, measured) for is_tight in (False, True)]
+    for room in rooms + [Room(few, is_tight=True) for few in range(_MOST_ACTIONS, 0, -1)]:
+        if _fits(screen := draw(room)):
             break
+    every = {(of.number, at) for of in actions for at in range(len(_sentences(of)) + 1)} - room.sentences
+    for sentence in sorted(every, key=lambda each: (each[1] > 0, sum(each), each)):
+        fuller = room._replace(sentences=room.sentences | {sentence})
+        if _fits(longer := draw(fuller)):
+            screen, room = longer, fuller
+    return screen
+
+
+def _text_of(document: doc.Document, width: int, room: Room, *, color: bool, unicode: bool) -> str:
+    page = Page(width, room, color=color, unicode=unicode)
+    if document.is_several:
+        page.add((document.overview, "bold"))
+    for section in document.front:
+        _section(page, section)
+    for article in document.articles:
+        if page.verbose or document.first in {"", article.id}:
+            _article(page, article)
     return page.text()
+
+
+def _fits(screen: str) -> bool:
+    return screen.count("\n") <= _SCREEN_LINES
+
+
+def _listed(document: doc.Document) -> list[doc.Action]:
+    """The actions on the one screen."""
+    sections = (section for of in document.articles if document.first in {"", of.id} for section in of.sections)
+    blocks = (block for section in sections for block in section.blocks if isinstance(block, doc.Actions))
+    return [action for block in blocks for action in block.actions]
+
+
+def _sentences(action: doc.Action) -> list[str]:
+    return [*sentences_of(action.says), *action.more]
 
 
 def _article(page: Page, article: doc.Article) -> None:
@@ -292,20 +319,24 @@ def _behind(page: Page, finding: doc.Finding) -> None:
 
 
 def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
-    """Each action in one paragraph; as many as there is room for on the one screen."""
+    """Each action in one paragraph, and the code of its fix; as many as there is room for on the one screen."""
     page.gap()
-    room = (_ALL,) * len(block.actions) if page.verbose else page.room
-    actions = block.actions[: len(room)]
-    for action, sentences in zip(actions, room, strict=False):
+    chosen = page.room.sentences
+    actions = block.actions[: page.room.entries]
+    for action in actions:
         grade = GRADES[action.severity]
         new = ("NEW ", "bold red") if action.is_new else ""
-        says = " ".join(filter(None, (action.changes, *sentences_of(action.says)[:sentences])))
+        texts = sentences_of(action.says) if page.verbose else _sentences(action)
+        texts = [sentence for at, sentence in enumerate(texts) if page.verbose or (action.number, at) in chosen]
         rules = (f" [{', '.join(action.rules)}]", "cyan")
         mark = (f"{grade.mark} ", grade.style)
-        becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, says))
+        evidence = " ".join(filter(None, [action.changes, *texts]))
+        becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, evidence))
         page.add(
             f"{action.number} ", mark, new, (action.do, "bold"), (becomes, "green"), evidence, rules, hang=_MARGIN + 1
         )
+        if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
+            page.code(action.code, margin=2 * _MARGIN)
     if more := len(block.actions) - len(actions):
         page.add(f"and {more} more to do (`-v`)", margin=_MARGIN + 1)
     if together := block.together(len(actions)):

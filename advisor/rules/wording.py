@@ -36,6 +36,7 @@ DEVICE: Final = "device"
 
 _PLAIN: Final = re.compile(r"\{\{ ([a-z_]\w*)(?: \| (\w+))? \}\}")
 """What most sentences have: a number and its filter. They need no parser to tell which names they use."""
+_ROUNDING: Final = 0.005  # of a number: what is counted is whole
 _NUMBER: Final = re.compile(r"\{\{\s*\(?(\w+).*?\}\}")
 _DETAIL: Final = re.compile(r"\{\{[^|}]*\| detail.*?\}\}", re.DOTALL)
 _UP_TO_ELSE: Final = re.compile(r"\{% if (?:(?!\{% (?:end)?if).)*?\{% else %\}", re.DOTALL)
@@ -93,6 +94,8 @@ def is_tpu(name: str | None) -> bool:
 
 
 def _count(amount: float | None, noun: str) -> str:
+    if amount is not None and math.isclose(amount, round(amount), rel_tol=_ROUNDING):  # 0.999 calls per step
+        amount = round(amount)
     return f"{text.number(amount)} {noun if amount == 1 else text.plural(noun)}"
 
 

@@ -192,7 +192,7 @@ def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
 def _left_out_words(view: DeviceView) -> str:
     least = _WORTH_NAMING * view.recorded_ns
     parts = {what: ns for what, ns in view.once(left_out).parts.items() if ns >= least}
-    once = {_START_UP: ", only once"}
+    once = {_START_UP: ", before what the bar shows"}
     return ", ".join(f"{what} ({ms(ns / 1e6)}{once.get(what, '')})" for what, ns in parts.items())
 
 

@@ -82,14 +82,14 @@ def test_of_several_workers_one_gives_the_numbers(used: int):
     steps = Steps(**MARKED | {"used": used, "worker": 5})
     part = changed(EIGHT, source=changed(EIGHT.source, steps=steps, world_size=16))
     paced = changed(part, source=changed(part.source, world_size=len(part.source.workers)))
-    assert facts(paced)[-1].endswith("; numbers are those of rank 5, the slowest")
-    assert facts(part)[-1].endswith("; numbers are those of rank 5, the slowest recorded")
+    assert facts(paced)[-1].endswith("; numbers of rank 5, which works longest")
+    assert facts(part)[-1].endswith("; numbers of rank 5, which works longest of those")
 
 
 def test_of_several_devices_of_a_process_one_gives_the_numbers():
     source = changed(RESNET.source, devices=RESNET.source.devices * 2)
     several = changed(RESNET, source=source, metrics={"worker": ({"worker": 0, "device": 1},)})
-    assert facts(several)[-1].endswith("; numbers are those of GPU 1")
+    assert facts(several)[-1].endswith("; numbers of GPU 1")
 
 
 def test_what_shares_are_of():

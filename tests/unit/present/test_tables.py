@@ -41,7 +41,7 @@ def test_a_large_loss_that_no_finding_explains_is_marked_so():
     loss = changed(ACCOUNTING, parts=(part("compute", 0.4), part("sync", 0.3), part("unknown", 0.3)))
     assert [of.label for of in accounting(changed(RESNET, accounting=loss))[0].bars[0].segments] == [
         "kernels",
-        "synchronising (cause unknown)",
+        "synchronising",
         "cause not recorded",
     ]
 

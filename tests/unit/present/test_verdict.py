@@ -275,21 +275,23 @@ def test_the_verdict_on_a_fragment_says_how_little_was_recorded():
     assert headline(run) == "Kernels were recorded in only 21 ms of 705 ms: all numbers are of those."
 
 
-def test_where_most_of_a_recording_without_steps_is_left_out_that_comes_first():
+def test_what_is_left_out_stands_behind_the_finding_about_the_rest():
     rest = {"left_out_share": 0.94, "left_out_parts": "the host alone after the last work (3.77 s)", "worker": 0}
     of_rest = changed(RESNET, metrics=RESNET.metrics | {"worker": (rest,)})
-    said = "94 % of the recording is left out: the host alone after the last work (3.77 s)."
-    assert headline(of_rest) == headline(RESNET)  # its steps are marked: they are what the job is made of
-    assert verdict(of_rest).endswith(said)
-    unmarked = changed(of_rest, source=changed(RESNET.source, steps=changed(STEPS, marked=False)))
-    assert headline(unmarked).startswith(said)
-    assert verdict(unmarked).count(said) == 1
-    half = changed(unmarked, metrics=RESNET.metrics | {"worker": (rest | {"left_out_share": 0.49},)})
-    assert not headline(half).startswith("49 %")
+    assert headline(of_rest) == headline(RESNET)
+    assert verdict(of_rest).endswith("94 % of the recording is left out: the host alone after the last work (3.77 s).")
+
+
+def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
+    lacks = {"device_ops": Reason.of(Missing("no_gpu_activity"))}
+    run = changed(RESNET, source=changed(RESNET.source, lacks=lacks))
+    first = "No GPU activity was recorded, because the job ran on the CPU or ProfilerActivity.CUDA was not given."
+    assert headline(run) == headline(RESNET)
+    assert headline(changed(run, findings=(changed(INPUT_BOUND, saving=None),))).startswith(first)
 
 
 def test_a_saving_from_nothing_to_all_of_the_step_is_no_estimate():
     all_of_it = changed(INPUT_BOUND, saving=changed(won(0, 178, "input", ""), low_share=0.0, high_share=1.0))
     assert saving(all_of_it, STEPS) == "How much a fix saves could not be told."
     most = changed(INPUT_BOUND, saving=changed(won(40, 178, "input", ""), low_share=0.225, high_share=1.0))
-    assert saving(most, STEPS) == "Fixing this saves at least 40 ms of each 178 ms step."
+    assert saving(most, STEPS) == "Fixing this saves 40\N{EN DASH}178 ms of each 178 ms step."

@@ -144,7 +144,7 @@ def test_a_part_has_a_sign_that_no_other_has_beside_it(on_device):
     codes = [c for c in PARTS if c not in on_cpu] if on_device else ["collective", "input", "compile", *on_cpu]
     each = tuple(part(code, 1 / len(codes)) for code in codes)
     legend = screen_of(report(changed(RESNET, accounting=changed(ACCOUNTING, parts=each))))
-    signs = [re.search(rf"(\S) {PARTS[code].short}(?: \(cause unknown\))? [\d.]+ %", legend)[1] for code in codes]
+    signs = [re.search(rf"(\S) {PARTS[code].short} [\d.]+ %", legend)[1] for code in codes]
     assert signs[codes.index("input")] == "─"
     assert len(set(signs)) == len(signs)
 
@@ -160,7 +160,7 @@ def test_as_many_actions_as_there_is_room_for():
     says = "Words that fill a line of the screen and more of it, so that it is long. "
     many = [
         changed(
-            RESNET.findings[0], key=f"f{n}", fixes=(Fix(framework="any", do=f"Do {n} {'and more ' * 30}."),), says=says
+            RESNET.findings[0], key=f"f{n}", fixes=(Fix(framework="any", do=f"Do {n} {'and more ' * 40}."),), says=says
         )
         for n in range(3)
     ]
@@ -168,6 +168,22 @@ def test_as_many_actions_as_there_is_room_for():
     assert screen.count("\n") <= ONE_SCREEN
     assert "and 1 more to do (`-v`)" in screen
     assert "Do 2" in screen_of(report(changed(RESNET, findings=tuple(many))), verbose=True)
+
+
+def test_free_lines_have_what_completes_an_action_the_first_action_first():
+    """Evidence, then the rest of it, of the fix, and its code: as much as 25 lines hold."""
+    long = " ".join(
+        f"Sentence {n} fills nearly one whole line of a screen that is eighty columns wide." for n in range(9)
+    )
+    fix = Fix(framework="any", do="Do it. Then look.", code="do(it=True)")
+    first = changed(RESNET.findings[0], fixes=(fix,), says="It waits. It waits for a file.")
+    screen = " ".join(screen_of(report(changed(RESNET, findings=(first,)))).split())
+    for words in ("It waits. It waits for a file. Then look.", "do(it=True)"):
+        assert words in screen
+    full = screen_of(report(changed(RESNET, findings=(changed(first, says=f"It waits. {long}"),))))
+    assert ONE_SCREEN - 1 <= full.count("\n") <= ONE_SCREEN
+    assert "Sentence 0" in full
+    assert full.count("Sentence") < 14
 
 
 def test_places_of_one_name_stand_together_three_at_most():
@@ -200,7 +216,7 @@ def test_several_runs_are_a_table_and_the_worst_stands_in_full():
 
 def test_verbose_says_what_could_not_be_judged():
     screen = " ".join(lines("cpu-only", verbose=True))
-    assert "Of the rules, 2 found nothing wrong and 4 could not be judged." in screen
+    assert "2 rules found nothing wrong; 4 could not be judged." in screen
     assert "launch-bound, pageable-copies, low-gpu-utilisation, amp-unused: this worker" in " ".join(screen.split())
 
 
