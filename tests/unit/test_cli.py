@@ -243,6 +243,14 @@ cases:
 """
 
 
+@pytest.mark.parametrize("command", [("check", FIXTURE), ("compare", FIXTURE, FIXTURE)])
+def test_ranks_to_read_are_a_sample(advisor, command):
+    done = advisor(*command, "--ranks", "first:3")
+    assert done.returncode == 2
+    assert "--ranks first:3: give how many to read, such as sample:64" in done.stderr
+    assert advisor(*command, "--ranks", "sample:3").returncode == 0
+
+
 def test_a_users_rule_is_judged_with_the_others(advisor, tmp_path):
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "mostly-memcpy.yaml").write_text(OWN_RULE)

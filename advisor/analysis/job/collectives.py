@@ -91,9 +91,8 @@ def traffic(job: Job) -> pl.DataFrame:
     )
     devices = devices_of(job)
     placed = network.placement(calls["ranks"], calls["group_size"], devices).rename({"ranks": "peers"})
-    workers = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int32).gather(calls["rank"])
-    pair = pl.when(pl.col("op").is_in(POINT_TO_POINT)).then(pl.concat_list(pl.lit(workers), "peer").list.sort())
-    calls = calls.hstack(placed).with_columns(ends=pl.coalesce(pair, "peers")).drop("ranks", "group", "peer")
+    pair = pl.when(pl.col("op").is_in(POINT_TO_POINT)).then(pl.concat_list("worker", "peer").list.sort())
+    calls = calls.hstack(placed).with_columns(ends=pl.coalesce(pair, "peers")).drop("ranks", "group", "worker", "peer")
     expected = network.expected(calls, gpu_of(job), devices)
     calls = calls.hstack(expected).with_columns(
         bus_factor=network.bus_factor(pl.col("op"), pl.col("group_size").cast(pl.Int64))
@@ -142,7 +141,7 @@ def _with_transfer(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
     moves = pl.when(pl.col("op") == "barrier").then(0)  # a barrier is nothing but waiting
     transfer = moves.otherwise(pl.when("exact").then("matched").otherwise(bound))
     return bounded.with_columns(transfer_ns=transfer).select(
-        *("rank", "peer", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers"),
+        *("rank", "worker", "peer", "step", "op", "group", "ranks", "group_size", "bytes", "dtype", "of_buffers"),
         "instance",
         *("start_ns", "end_ns", "dur_ns", "transfer_ns", "exact", "mostly"),
         met_ns="matched",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from advisor import text
+from advisor.analysis.job.messages import RECEIVER, SENDER, between_stages, islands
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.arrays import Ints
@@ -136,12 +137,14 @@ class Job:
     def calls(self) -> pl.DataFrame:
         """Every rank's collectives on the common clock, a row per rank and call.
 
-        Columns: those of CALLS but `sequence`, `rank` (position in `ranks`), `instance`; `met` (recorded ranks that
-        took part), `trusted` (the match passes the self-check), and where it does `last` (rank that arrived last),
-        `wait_ns` (until the last arrival) and `transfer_ns` (from then to the end).
+        Columns: those of CALLS but `sequence`, `rank` (position in `ranks`), `worker` (its number), `instance`; `met`
+        (recorded ranks that took part), `trusted` (the match passes the self-check), and where it does `last` (rank
+        that arrived last), `wait_ns` (until the last arrival) and `transfer_ns` (from then to the end); `staged` (a
+        send or receive that goes around no ring).
         """
         ahead = pl.Series(self.offsets_ns[self._matches["rank"].to_numpy()], dtype=pl.Int64)
-        return _judged(self._matches.with_columns(pl.col("start_ns", "end_ns") - ahead))
+        calls = _judged(self._matches.with_columns(pl.col("start_ns", "end_ns") - ahead))
+        return calls.with_columns(staged=between_stages(calls))
 
     @cached_property
     def matched_share(self) -> float | None:
@@ -254,7 +257,7 @@ class Job:
         Columns: rank, step, dur_ns, wait_ns (waiting for a later rank that no kernel of its own covers), transfer_ns
         (the rest of the time in collectives that none covers), own_ns = dur_ns - wait_ns, work_ns, ops_ns, input_ns,
         kernels;
-        paired_ns is the part of wait_ns in sends and receives.
+        paired_ns is the part of wait_ns in sends and receives between stages.
         """
         return self.whole_pace.filter(pl.col("step").is_in(self.steps))
 
@@ -281,15 +284,6 @@ class Job:
         return pl.Series(np.concatenate(covered))
 
 
-def islands(members: Iterable[int], meetings: Iterable[Iterable[int]]) -> list[list[int]]:
-    """The members by whom they meet, directly or through others, ascending."""
-    home = {member: {member} for member in members}
-    for met in meetings:
-        joined = set[int]().union(*(home[member] for member in met))
-        home |= dict.fromkeys(joined, joined)
-    return [list(island) for island in sorted({tuple(sorted(island)) for island in home.values()})]
-
-
 def job_of(ranks: Sequence[Rank]) -> Job:
     """The job of these ranks."""
     return Job(sorted(ranks, key=lambda rank: (rank.worker, -1 if rank.device is None else rank.device)))
@@ -301,15 +295,13 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
     Every rank counts its sends and receives by itself, so that those are matched by their order between two ranks.
     """
     pair = pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False)
-    sender = pl.when(pl.col("op") == "send").then("worker").otherwise("peer")
-    receiver = pl.when(pl.col("op") == "send").then("peer").otherwise("worker")
     keyed = calls.with_columns(
         family=pl.struct(
             "group",
             "ranks",
             op=pl.when(pair).then(pl.lit(POINT_TO_POINT[0])).otherwise("op"),
-            sender=pl.when(pair).then(sender),
-            receiver=pl.when(pair).then(receiver),
+            sender=pl.when(pair).then(SENDER),
+            receiver=pl.when(pair).then(RECEIVER),
         ).rank("dense")
     )
     numbered = (
@@ -325,9 +317,7 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
     )
     instance = pl.struct("family", "in_step", "number").rank("dense")
     unknown = (~numbered & pl.col("step").is_null()) | (pair & pl.col("peer").is_null())
-    return keyed.with_columns(instance=pl.when(~unknown).then(instance)).drop(
-        "worker", "sequence", "family", "number", "in_step"
-    )
+    return keyed.with_columns(instance=pl.when(~unknown).then(instance)).drop("sequence", "family", "number", "in_step")
 
 
 def _offsets(calls: pl.DataFrame, ranks: int) -> Ints:
@@ -404,7 +394,7 @@ def _pace(position: int, rank: Rank, calls: pl.DataFrame, job: Job) -> pl.DataFr
     work = rank.work.shifted(-int(job.offsets_ns[position]))
     inside = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     matched = calls.filter("trusted")
-    paired = matched.filter(pl.col("op").is_in(POINT_TO_POINT))
+    paired = matched.filter("staged")
     exposed = (inside - work).within(start, end)
     among_calls = (_waiting(matched) - work).within(start, end)
     for_peers = rank.peer_waits.shifted(-int(job.offsets_ns[position])) if job.peers else EMPTY

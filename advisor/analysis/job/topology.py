@@ -12,10 +12,10 @@ from typing import Final, NamedTuple, TypeAlias
 import polars as pl
 
 from advisor.analysis.job.collectives import devices_of
-from advisor.analysis.job.job import Job, islands
+from advisor.analysis.job.job import Job
+from advisor.analysis.job.messages import islands
 from advisor.analysis.job.network import placement
 from advisor.text import listed_ranks, listing, plural, runs_of
-from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _Of: TypeAlias = dict[int, Hashable]
 Coordinates: TypeAlias = dict[str, _Of]
@@ -195,13 +195,10 @@ def _kind(description: str | None, *, exchanges: bool) -> str | None:
 
 
 def pipelines(job: Job) -> list[list[int]]:
-    """The numbers of ranks that messages join in the common steps, those that were not recorded too, in order."""
-    messages = job.calls.filter(
-        pl.col("op").is_in(POINT_TO_POINT), pl.col("peer").is_not_null(), pl.col("step").is_in(job.steps)
-    )
-    workers = pl.Series([rank.worker for rank in job.ranks], dtype=pl.Int64)
-    pairs = pl.DataFrame({"here": workers.gather(messages["rank"]), "there": messages["peer"].cast(pl.Int64)}).unique()
-    return islands({rank for pair in pairs.rows() for rank in pair}, pairs.rows())
+    """The numbers of ranks that messages between stages join in the common steps, of unrecorded ones too, in order."""
+    messages = job.calls.filter("staged", pl.col("peer").is_not_null(), pl.col("step").is_in(job.steps))
+    pairs = messages.select("worker", "peer").unique().rows()
+    return islands({rank for pair in pairs for rank in pair}, pairs)
 
 
 def places_of_groups(job: Job, groups: Sequence[Sequence[int]]) -> Places:

@@ -6,12 +6,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.job.job import Job, by_rank
+from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import outstanding, typical
 from advisor.analysis.job.topology import node_names, pipelines, words
 from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.missing import Missing
-from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _GUEST: Final = Missing("guest_device")
@@ -58,12 +57,8 @@ def _awaited_ms(job: Job, position: int) -> Value:
     if job.missing or position not in job.members or not job.whole_steps:
         return 0.0
     used = job.ranks[position].steps.filter("used")["step"]
-    outliers = job.once(_whole_paces)[position].filter(~pl.col("step").is_in(used.implode()))
+    outliers = job.whole_pace.filter(pl.col("rank") == position, ~pl.col("step").is_in(used.implode()))
     return float(outliers["wait_ns"].sum()) / 1e6 / len(job.whole_steps)
-
-
-def _whole_paces(job: Job) -> list[pl.DataFrame]:
-    return by_rank(job.whole_pace, len(job.ranks))
 
 
 rank = of_ranks(__name__)
@@ -119,15 +114,12 @@ def paces(job: Job) -> pl.DataFrame:
 @tabulates_jobs("wait")
 def who_waits(job: Job) -> pl.DataFrame:
     """A row per pair of ranks: waiting, awaited (positions), waiting_name, awaited_name, wait_ms per step."""
-    if job.missing:
-        schema = {"waiting": pl.Int64, "awaited": pl.Int64, "waiting_name": pl.String, "awaited_name": pl.String}
-        return pl.DataFrame(schema=schema | {"wait_ms": pl.Float64})
-    names = pl.Series(job.names)
-    return job.waits.select(
+    waits, names = job.waits.clear() if job.missing else job.waits, pl.Series(job.names)
+    return waits.select(
         waiting="rank",
         awaited="last",
-        waiting_name=names.gather(job.waits["rank"]),
-        awaited_name=names.gather(job.waits["last"]),
+        waiting_name=names.gather(waits["rank"]),
+        awaited_name=names.gather(waits["last"]),
         wait_ms=pl.col("wait_ns") / 1e6 / len(job.steps),
     )
 
@@ -145,7 +137,7 @@ def _by_rank(job: Job) -> pl.DataFrame:
 def _pipeline_wait_share(job: Job) -> Value:
     if not job.missing:
         return _share_of_all("paired_ns")(job)
-    sends = job.calls.filter(pl.col("op").is_in(POINT_TO_POINT) | pl.col("op").is_null()).height
+    sends = job.calls.filter(pl.col("staged") | pl.col("op").is_null()).height
     return job.missing if sends else 0.0
 
 
@@ -178,7 +170,7 @@ measure("waiting_most_share", lambda job: _ratio(*job.once(_by_rank).select("wai
 )
 of_jobs(__name__)("pipeline_wait_share", _pipeline_wait_share).says(
     "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
-    "the same of exposed waiting in sends and receives; 0 where there are none",
+    "the same of exposed waiting in sends and receives that go around no ring; 0 where there are none",
 )
 measure.rank("awaited_most", lambda job: job.once(_awaited)[0]).says(
     "The rank that the others mostly wait for.",
@@ -194,7 +186,7 @@ _SCHEDULES: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of 
 
 
 def _messages_of(job: Job) -> pl.DataFrame:
-    return job.calls.filter(pl.col("op").is_in(POINT_TO_POINT), pl.col("step").is_in(job.steps))
+    return job.calls.filter("staged", pl.col("step").is_in(job.steps))
 
 
 def _unknown(job: Job) -> Missing | None:
@@ -221,9 +213,10 @@ class _Schedule(NamedTuple):
 
 
 def _schedule(job: Job) -> _Schedule:
-    calls = job.once(_messages_of).filter(pl.col("peer").is_not_null())
+    calls = job.once(_messages_of).drop_nulls("peer").group_by("rank", "peer", "op").len()["len"]
     stages = int(np.median([len(chain) for chain in job.once(pipelines)]))
-    return _Schedule(_pace_ms(job, "dur_ns"), _pace_ms(job, "paired_ns"), stages, _messages(job, calls))
+    messages = float(np.median(calls.to_numpy())) / len(job.steps)
+    return _Schedule(_pace_ms(job, "dur_ns"), _pace_ms(job, "paired_ns"), stages, messages)
 
 
 def _busiest(job: Job) -> str:
@@ -238,11 +231,6 @@ def _busiest(job: Job) -> str:
 
 def _pace_ms(job: Job, column: str) -> float:
     return float(job.pace[column].to_numpy().mean()) / 1e6
-
-
-def _messages(job: Job, calls: pl.DataFrame) -> float:
-    counts = calls.group_by("rank", "peer", "op").len()["len"].to_numpy()
-    return float(np.median(counts)) / len(job.steps)
 
 
 of_jobs(__name__, unknown=_unknown)("pipeline_wait_ms", lambda job: _pace_ms(job, "paired_ns")).says(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from advisor.analysis.job.topology import pipelines
 from advisor.model.missing import Missing
 from tests.ranks import call, job, rank, spent
 from tests.tables import metrics_of
@@ -259,6 +260,22 @@ def test_a_device_that_a_process_uses_beside_its_own_is_a_guests():
 )  # the last: not told of each other
 def test_the_size_of_the_job_is_what_the_ranks_were_told_at_least_what_is_there(told, found):
     assert job(*(rank(i, facts={"world_size": size}) for i, size in enumerate(told))).world_size == found
+
+
+def passing(ranks: int, *ways: int):
+    """Ranks of one group that each send to the neighbour so many places on, and receive what comes from there."""
+    made = []
+    for r in range(ranks):
+        peers = [(op, (r + sign * way) % ranks) for way in ways for op, sign in (("send", 1), ("recv", -1))]
+        calls = [call(10 * n, 10 * n + 5, op=op, peer=peer, group="cp") for n, (op, peer) in enumerate(peers)]
+        made.append(rank(r, calls, [spent(1, 0, 100)]))
+    return job(*made)
+
+
+@pytest.mark.parametrize(("made", "staged"), [((4, 1), False), ((3, 1), False), ((4, 1, -1), True), ((2, 1), True)])
+def test_messages_that_go_around_a_ring_are_between_no_stages(made: tuple[int, ...], staged: bool):  # noqa: FBT001
+    assert passing(*made).calls["staged"].unique().to_list() == [staged]
+    assert bool(pipelines(passing(*made))) is staged
 
 
 def test_matched_share_is_by_time():
