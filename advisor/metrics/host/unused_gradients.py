@@ -23,7 +23,6 @@ _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+
 _SHAPE: Final = r"\[[\d, ]*\]"
 _OF_WEIGHTS_TOO: Final = r"^aten::(?:t|transpose|detach)$"  # what layers do to their weights
 _NEVER: Final = np.iinfo(np.int64).max
-_ADDS: Final = r"^aten::add_$"
 _CLEARED: Final = 2  # steps: what they store anew was cleared in between
 _UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
 _OF_WEIGHTS: Final = 0.75  # own choice: a layer computes two gradients, of its weight and of its input
@@ -50,10 +49,9 @@ def _unknown(view: DeviceView) -> Missing | None:
 def _unneeded(view: DeviceView) -> Change:
     clear = view.once(_gradients).filter(~pl.col("is_unclear"))
     most = _after_used(clear)
-    before = clear.filter(~inside(most, clear))
     layers = view.used_like(LAYER, "op")
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
-    part = float(before["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    part = float(clear.filter(~inside(most, clear))["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
     return between(without_work(view, view.once(_needless)), without_work(view, most).beyond(part * layers_ns))
 
 
@@ -61,19 +59,21 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     """The gradients that used steps store: window, update, start_ns, end_ns, and `is_unused`, `_cleared`, `_unclear`.
 
     `update` counts the calls of optimizers before it. A gradient is unused where no optimizer updates such a shape, or
-    none before it is cleared. None where optimizers update nothing of any, and in jobs of several ranks.
+    none before it is cleared. None where optimizers update nothing of any, or long lists, and in jobs of several ranks.
     """
     stored = view.used_like(_GRADIENT, "op").with_columns(end_ns=END_NS).sort("end_ns")
-    added, calls = (np.sort(view.host_like(name)["start_ns"].to_numpy()) for name in (_ADDS, OPTIMIZER_STEP))
+    added, calls = (np.sort(view.host_like(name)["start_ns"].to_numpy()) for name in ("^aten::add_$", OPTIMIZER_STEP))
     adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
     update = np.searchsorted(calls, stored["start_ns"])
     rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
     rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))
     updates = view.host_like(_UPDATES, "op")
-    written = _by_shape(updates.filter(inside(view.once(optimizer_work), updates)), _shapes())
+    updates = updates.filter(inside(view.once(optimizer_work), updates))
+    hides = updates.filter(matches("^aten::_f"), matches(r"^\[\[\]", "shapes"))  # lists of more than 30 tensors
+    written = _by_shape(updates, _shapes())
     is_updated = pl.col("shape").is_in(written["shape"].implode())
     rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
-    is_known = not rows["shape"].null_count() and rows["is_updated"].any() and not _has_ranks(view)
+    is_known = rows["is_updated"].any() and not (rows["shape"].null_count() or hides.height or _has_ranks(view))
     is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
     is_unclear = pl.col("shape").is_in(_shared(written, calls).implode()) & pl.col("too_late").any() & ~is_unused
     rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared, is_unclear=is_unclear)
@@ -134,9 +134,8 @@ def _needless(view: DeviceView) -> Intervals:
 
 def _after_used(gradients: pl.DataFrame) -> Intervals:
     """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
-    is_unused = pl.col("is_unused")
     by_update = gradients.group_by("window", "update").agg(
-        start_ns=pl.col("end_ns").filter(~is_unused).max(), end_ns=pl.col("end_ns").filter(is_unused).max()
+        start_ns=pl.col("end_ns").filter(~pl.col("is_unused")).max(), end_ns=pl.col("end_ns").filter("is_unused").max()
     )
     after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Intervals.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
@@ -147,7 +146,8 @@ measure("unused_gradients", lambda view: view.once(_unused).height / view.steps.
     "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
     "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
     "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
-    "and in jobs of several ranks, whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "or lists of more than 30 tensors are updated, whose shapes PyTorch does not record, and in jobs of several ranks, "
+    "whose optimizers update parts; unknown if fewer than two steps store such gradients "
     "anew, because they add up, and fewer than eight steps update anything",
     "Kineto's shapes",
 )

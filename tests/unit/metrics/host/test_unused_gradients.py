@@ -54,6 +54,12 @@ def test_gradients_of_shapes_that_no_optimizer_writes_are_unused():
     )
 
 
+def test_what_a_list_without_shapes_updates_is_unknown():
+    """PyTorch records no shapes of more than 30 tensors: the layers' may be among them."""
+    fused = op(95, 97, "aten::_fused_adamw_", shapes="[[],[],[],[],[],[],[]]")
+    assert gradients(cpu_steps([*training(), fused], 2))["unused_gradients"] == 0
+
+
 def test_unused_gradients_before_a_used_one_are_a_part_of_layers():
     """Up to 76: two of three are unused; of two nodes of 10 us three quarters are for weights; then 12 us follow."""
     values = gradients(cpu_steps(training(updated="[[64]]"), 2))
