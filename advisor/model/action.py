@@ -66,7 +66,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
 
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
     medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth of the
-    step, and above what may save nothing and has low confidence. Another
+    step, or than half of the time that it is about, weighed by its confidence, and above what may save nothing and has
+    low confidence. Another
     recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
     findings about the recording ask for nothing here, nor do small ones without a saving if others do. `step_ms` is the
     step where no saving says what it is of.
@@ -98,10 +99,11 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         )
     )
     grave = {finding.key for finding in findings if finding.severity != "low"}
+    heaviest = max((CERTAINTY[f.confidence] * (f.time_share or 0) / 2 for f in findings if f.key in grave), default=0)
     firm = {finding.key for finding in findings if finding.confidence != "low"}
     plans = _with_grave_ones(
         plans,
-        lambda a: a.expected_share >= _LITTLE and (a.sure_share > 0 or not firm.isdisjoint(a.findings)),
+        lambda a: a.expected_share >= max(_LITTLE, heaviest) and (a.sure_share > 0 or not firm.isdisjoint(a.findings)),
         lambda a: a is leads or not (a.expected_share or grave.isdisjoint(a.findings)),
     )
     parts = {finding.key: finding.saving.of for finding in findings if finding.saving}

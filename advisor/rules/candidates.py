@@ -115,6 +115,11 @@ class Candidate:
         return is_sure and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
 
     @property
+    def time_ms(self) -> float:
+        """The time per step that its rule says it is about."""
+        return self.known(self.rule.about.time or "") or 0.0
+
+    @property
     def pools(self) -> tuple[str, ...]:
         """The parts of the step that its saving comes out of, the first one first."""
         saving, of_ms = self.rule.saving, self.verdict.of_ms
@@ -243,15 +248,11 @@ def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
     if not parts or any(part.worker != head.worker for part in parts):
         return head
-    if most := [part for part in parts if _time_ms(part) >= _MOST * _time_ms(head)]:
-        rest_ms, high_ms = _time_ms(head) - max(map(_time_ms, most)), head.high_ms or 0.0
+    if most := [part.time_ms for part in parts if part.time_ms >= _MOST * head.time_ms]:
+        rest_ms, high_ms = head.time_ms - max(most), head.high_ms or 0.0
         part = max(0.0, min(1.0, rest_ms / high_ms)) if high_ms else 0.0
         return replace(head, low_ms=part * (head.low_ms or 0.0), high_ms=part * high_ms)
     every = (head, *parts)
     return replace(
         head, low_ms=max(each.low_ms or 0.0 for each in every), high_ms=max(each.high_ms or 0.0 for each in every)
     )
-
-
-def _time_ms(candidate: Candidate) -> float:
-    return candidate.known(candidate.rule.about.time or "") or 0.0

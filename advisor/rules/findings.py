@@ -34,6 +34,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         title=candidate.heading,
         severity=candidate.severity_of((saving.low_share + saving.high_share) / 2 if saving else 0.0),
         loss=rule.about.loss,
+        time_share=None if saving or not candidate.step_ms else candidate.time_ms / candidate.step_ms,
         of_recording=rule.about.recording,
         phase=rule.applies.phase[0] if rule.applies.phase and not rule.about.symptom else None,
         confidence=candidate.confidence,

@@ -47,7 +47,7 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
     That is the first one; of what all ranks lose, the one that evens them out most. Where a cause is about the same
     time, what counts is the share of that time, not what else the symptom may save.
     """
-    causes = [c for c in ordered if symptom.rule.id in c.rule.explains]
+    causes = [c for c in ordered if symptom.rule.id in c.rule.explains and not _is_weaker(c, symptom, shares)]
     if not causes:
         return None
     rest, effects = shares[symptom.rule.id], [_effect(c, symptom, shares) for c in causes]
@@ -58,6 +58,12 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
     if rest_ms > max(effects):
         return None
     return causes[effects.index(max(effects)) if symptom.is_of_ranks else 0].rule.id
+
+
+def _is_weaker(cause: Candidate, symptom: Candidate, shares: Shares) -> bool:
+    """Whether a cause would hide what weighs more, where neither has a number; what is only a symptom hides."""
+    is_open = not (symptom.rule.about.symptom or shares[cause.rule.id] or shares[symptom.rule.id])
+    return is_open and SEVERITIES.index(cause.severity) > SEVERITIES.index(symptom.severity)
 
 
 def _first_pool(symptom: Candidate, causes: Iterable[Candidate], shares: Shares) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.host_samples import runs_in
 from advisor.analysis.device.view import DeviceView, bounds, by_start, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import (
     FRAMEWORK_RANGE,
@@ -24,7 +25,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches, rows_where, unnumbered
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.vocabulary.limits import DISPATCH_NS, SLOW_CALL_NS
+from advisor.vocabulary.limits import DISPATCH_NS, LONG_CALL_NS, SLOW_CALL_NS
 
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
@@ -280,3 +281,33 @@ def own_ranges(view: DeviceView) -> pl.DataFrame:
     if view.process.get("framework") in _XLA:
         ranges = ranges.filter(matches(_PLAIN))
     return ranges.join(marks, on=marks.columns, how="anti").select("start_ns", "dur_ns", label=unnumbered())
+
+
+_MOST_ALONE: Final = 0.8  # of the time: what a sentence may name for all of it
+
+
+def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Intervals:
+    """Long stretches of `before`, which ends with the work, that a program which calls CUDA itself computes in.
+
+    No call of CUDA, no work of the device and nothing of `once` lies in them. Frameworks load libraries and weights
+    between their first calls, which is start-up; so is what precedes all calls, unless samples show the program's own
+    functions.
+    """
+    calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
+    if view.process.get("framework") != "cuda" or calls.is_empty():
+        return EMPTY
+    long = (before - spans(calls) - once - view.busy).of_length(above=LONG_CALL_NS)
+    is_own = (long.starts >= int(calls["start_ns"].to_numpy().min())) | runs_in(view, long.starts, long.ends)
+    return Intervals.of(long.starts[is_own], long.ends[is_own])
+
+
+def place_of(view: DeviceView, stretches: Intervals) -> str:
+    """``, mostly before `cudaMalloc` `` or ``, mostly between `cudaMemcpy` and `cudaLaunchKernel` ``; else empty."""
+    at = int((stretches.ends - stretches.starts).argmax())
+    start, end = int(stretches.starts[at]), int(stretches.ends[at])
+    calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)).with_columns(pl.col("name").cast(pl.String))
+    last, following = calls.filter(start >= END_NS).sort(END_NS), calls.filter(pl.col("start_ns") >= end)
+    if end - start < _MOST_ALONE * stretches.total or following.is_empty():
+        return ""
+    then = following.sort("start_ns")["name"][0]
+    return f", mostly between `{last['name'][-1]}` and `{then}`" if last.height else f", mostly before `{then}`"

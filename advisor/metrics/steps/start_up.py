@@ -1,11 +1,11 @@
 """What the used steps do not hold: start-up and what is done once, time left out, and work that was not recorded."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import own_ranges
+from advisor.analysis.device.host_work import host_alone, own_ranges, place_of
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, launched
 from advisor.analysis.device.places import as_places, places
@@ -56,8 +56,13 @@ def _idle_once(view: DeviceView) -> Intervals:
     return spans(_done_once(view)) - view.busy
 
 
+def _alone(view: DeviceView) -> Intervals:
+    """What the program does before the work without CUDA."""
+    return host_alone(view, view.once(_before), spans(_done_once(view)))
+
+
 def _once(view: DeviceView) -> Intervals:
-    return view.once(_before) | _idle_once(view)
+    return (view.once(_before) - view.once(_alone)) | _idle_once(view)
 
 
 def _work(view: DeviceView) -> str:
@@ -99,8 +104,9 @@ measure_start = of_devices(
 measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
     "Time in the recording before the first step, or work, and that in which the device idles for what is done once.",
     "union of the time up to the first step's first op on the device, or where no steps are marked to the first kernel "
-    "after start-up, where the recording holds the start of the process; and of idle time during start-up and loading "
-    "of kernels, and during compilation that no used step holds",
+    "after start-up, where the recording holds the start of the process, without what a program of no framework does "
+    "there for over 100 ms outside of CUDA calls; and of idle time during start-up and loading of kernels, and during "
+    "compilation that no used step holds",
 )
 measure("once_share", lambda view: _of_recording(view, view.once(_once))).says(
     "Part of the recording that passes with what is done once.", "once_ms / recorded_ms"
@@ -147,18 +153,14 @@ _START_UP: Final = "start-up"
 _ALONE: Final = "the host alone after the last work"
 
 
-class LeftOut(NamedTuple):
-    """Time in no step that counts, in ns, by what it is; the largest first."""
+def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
+    """Time in no step that counts, in ns, and by what it is, the largest first.
 
-    total_ns: int
-    parts: dict[str, int]
-
-
-def left_out(view: DeviceView) -> LeftOut:
-    """The parts add up to the recording without the used steps, but for steps that overlap its edges on the device."""
+    The parts add up to the recording without the used steps, but for steps that overlap its edges on the device.
+    """
     begin, end = view.recorded
     if not view.complete.height:
-        return LeftOut(end - begin, {})
+        return end - begin, {}
     starts, ends = bounds(view.complete)
     first, last = int(starts[0]), int(ends.max())
     is_from_start = view.process.get("work_start_ns") is not None
@@ -171,11 +173,14 @@ def left_out(view: DeviceView) -> LeftOut:
         "after the last step" if view.has_marks else "end" if view.device is None else _ALONE: end - last,
     }
     before, _, _, after = parts
+    if alone_ns := view.once(_alone).total:
+        where = place_of(view, view.once(_alone))
+        parts |= {f"the host alone{where or ' before the work'}": alone_ns, before: parts[before] - alone_ns}
     for zone, since, until in ((before, begin, first), (after, last, end)):
         for loop, ns in _other_loop(view, since, until).items():
             parts[loop], parts[zone] = parts.get(loop, 0) + ns, parts[zone] - ns
     ordered = sorted(((max(0, ns), what) for what, ns in parts.items()), reverse=True)
-    return LeftOut(sum(ns for ns, _ in ordered), {what: ns for ns, what in ordered})
+    return sum(ns for ns, _ in ordered), {what: ns for ns, what in ordered}
 
 
 def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
@@ -191,13 +196,13 @@ def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
 
 def _left_out_words(view: DeviceView) -> str:
     least = _WORTH_NAMING * view.recorded_ns
-    parts = {what: ns for what, ns in view.once(left_out).parts.items() if ns >= least}
+    parts = {what: ns for what, ns in view.once(left_out)[1].items() if ns >= least}
     once = {_START_UP: ", before what the bar shows"}
     return ", ".join(f"{what} ({ms(ns / 1e6)}{once.get(what, '')})" for what, ns in parts.items())
 
 
 of_rest = of_devices(__name__)
-of_rest("left_out_share", lambda view: view.once(left_out).total_ns / max(1, view.recorded_ns)).says(
+of_rest("left_out_share", lambda view: view.once(left_out)[0] / max(1, view.recorded_ns)).says(
     "Part of the recording that is in none of the used steps.", "1 - length of the used steps / recorded_ms"
 )
 of_rest("left_out_parts", _left_out_words, unit="text").says(

@@ -402,6 +402,15 @@ def test_a_symptom_stands_under_its_cause_only():
     assert [s.rule for s in findings[0].symptoms] == ["symptom"]
 
 
+def test_a_weak_finding_does_not_hide_a_graver_one():
+    """Neither has a number; a finding that is only a symptom stands under any cause."""
+    weak = rule("weak", explains=["grave"], severity={"low": True, "because": "x"})
+    grave = rule("grave", severity={"medium": True, "because": "x"})
+    assert [f.rule for f in judged(measured({"input_share": 0.5}), weak, grave).findings] == ["grave", "weak"]
+    symptom = rule("grave", severity={"medium": True, "because": "x"}, about={"symptom": True})
+    assert [f.rule for f in judged(measured({"input_share": 0.5}), weak, symptom).findings] == ["weak"]
+
+
 def test_a_symptom_without_a_cause_stands_alone():
     silent = rule("cause", "input_share > 0.9", explains=["symptom"])
     assert [

@@ -104,3 +104,40 @@ def test_another_loop_is_left_out_by_its_name():
     ]
     row = worker_row(profile(kernels, names, steps), "steady")
     assert row["left_out_parts"] == "after the last step (60 ms), 3 `warm #` (60 ms), before the first step (40 ms)"
+
+
+def before_the_work(*samples: Row, framework: str = "cuda", called_at: float = 120, copied_at: float = 450) -> Row:
+    """ms 0 to 120 load the program, 30 are `cuInit`, then a copy of 1 ms, and the kernel is launched at 950."""
+    times = {
+        "cuInit": (called_at, called_at + 30),
+        "cudaMemcpy": (copied_at, copied_at + 1),
+        "cudaLaunchKernel": (950, 951),
+    }
+    calls = [on_host("runtime", start * 1_000, end * 1_000, name=name) for name, (start, end) in times.items()]
+    host = [on_host("annotation", 0, 1, name="main"), *calls]
+    worker = {"worker": 0, "framework": framework, "work_start_ns": 950_500 * US, "work_end_ns": 951_000 * US}
+    made = profile([kernel(950_500, 951_000)], host, workers=[worker], host_samples=samples)
+    return values_of(("once_ms", "left_out_parts"), view(made))
+
+
+FILLS: list[Row] = [
+    {"worker": 0, "thread": 1, "at_ns": ms * 1_000 * US, "functions": ["a: fill"]} for ms in range(5, 950, 10)
+]
+
+
+def test_what_the_program_computes_between_its_first_calls_is_no_start_up():
+    """It computes for 300 and 499 ms, neither of which is four fifths of both; its loading is start-up."""
+    words = "the host alone before the work (799 ms), start-up (152 ms, before what the bar shows)"
+    assert before_the_work() == {"once_ms": 151.5, "left_out_parts": words}
+    assert before_the_work(framework="pytorch")["left_out_parts"] == "start-up (950 ms, before what the bar shows)"
+
+
+def test_the_calls_around_the_longest_stretch_say_where():
+    told = before_the_work(copied_at=150)["left_out_parts"]
+    assert told.startswith("the host alone, mostly between `cudaMemcpy` and `cudaLaunchKernel` (799 ms)")
+
+
+def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
+    assert before_the_work(*FILLS)["left_out_parts"].startswith("the host alone before the work (919 ms)")
+    late = before_the_work(*FILLS, called_at=900, copied_at=930)["left_out_parts"]
+    assert late.startswith("the host alone, mostly before `cuInit` (900 ms)")
