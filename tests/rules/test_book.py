@@ -29,6 +29,13 @@ def test_each_shared_fix_is_advised_by_several_rules():
     assert [name for name in shared if sum(f"\n- {name}\n" in text for text in texts) < 2] == []
 
 
+@pytest.mark.parametrize(
+    "rule", ["communication-exposed", "too-many-collectives", "idle-ranks", "gpu-oversubscribed", "data-imbalance"]
+)
+def test_a_program_of_no_framework_on_several_gpus_gets_no_advice_for_a_framework(rule):
+    assert any(fix.framework == "cuda" and fix.when is None for fix in BOOK[rule].fixes)
+
+
 def test_no_line_of_a_rule_is_longer_than_an_editor_shows():
     lines = (
         (path.name, number, line)

@@ -283,9 +283,6 @@ def own_ranges(view: DeviceView) -> pl.DataFrame:
     return ranges.join(marks, on=marks.columns, how="anti").select("start_ns", "dur_ns", label=unnumbered())
 
 
-_MOST_ALONE: Final = 0.8  # of the time: what a sentence may name for all of it
-
-
 def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Intervals:
     """Long stretches of `before`, which ends with the work, that a program which calls CUDA itself computes in.
 
@@ -303,11 +300,11 @@ def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Interval
 
 def place_of(view: DeviceView, stretches: Intervals) -> str:
     """``, mostly before `cudaMalloc` `` or ``, mostly between `cudaMemcpy` and `cudaLaunchKernel` ``; else empty."""
-    at = int((stretches.ends - stretches.starts).argmax())
-    start, end = int(stretches.starts[at]), int(stretches.ends[at])
-    calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)).with_columns(pl.col("name").cast(pl.String))
-    last, following = calls.filter(start >= END_NS).sort(END_NS), calls.filter(pl.col("start_ns") >= end)
-    if end - start < _MOST_ALONE * stretches.total or following.is_empty():
+    lengths = stretches.ends - stretches.starts
+    if 2 * lengths.max(initial=0) <= stretches.total:
         return ""
-    then = following.sort("start_ns")["name"][0]
-    return f", mostly between `{last['name'][-1]}` and `{then}`" if last.height else f", mostly before `{then}`"
+    calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)).with_columns(pl.col("name").cast(pl.String))
+    last = calls.filter(int(stretches.starts[lengths.argmax()]) >= END_NS).sort(END_NS)["name"]
+    following = calls.filter(pl.col("start_ns") >= int(stretches.ends[lengths.argmax()])).sort("start_ns")["name"]
+    around = [f"`{name}`" for name in (*last[-1:], *following[:1])]
+    return f", mostly {'between' if len(last) else 'before'} {' and '.join(around)}" if len(following) else ""

@@ -103,8 +103,9 @@ def _large(view: DeviceView) -> pl.DataFrame:
 
 
 def _returning(view: DeviceView) -> pl.DataFrame:
-    """Such copies of a size that moves both ways: an array that comes back, changed or not."""
-    return view.once(_large).filter(pl.col("copy_kind").n_unique().over("bytes") > 1)
+    """Such copies of a size that moves both ways: arrays that come back, and no pieces of one on several streams."""
+    ways, streams = (pl.col(name).n_unique().over("bytes") for name in ("copy_kind", "stream"))
+    return view.once(_large).filter(ways > 1, streams == 1)
 
 
 def _full_link_gain_ms(view: DeviceView) -> Value:
@@ -162,8 +163,8 @@ measure(
     where=device_places(_returning),
 ).says(
     "Time per step in which arrays move to the device and back, and no kernel or collective hides it.",
-    "of copies from and to pinned memory of at least 1 MB, those of as many bytes as one the other way: (their union - "
-    "its overlap with kernels and collectives) / steps",
+    "of copies from and to pinned memory of at least 1 MB, those of as many bytes as one the other way, if all are on "
+    "one stream: (their union - its overlap with kernels and collectives) / steps",
 )
 measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
     "Copy time per step, hidden or not.", "union of the copies / steps"

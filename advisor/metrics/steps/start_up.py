@@ -108,6 +108,13 @@ measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
     "there for over 100 ms outside of CUDA calls; and of idle time during start-up and loading of kernels, and during "
     "compilation that no used step holds",
 )
+measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
+    "Time before the work in which a program of no framework does something else than to call CUDA.",
+    "stretches of over 100 ms without CUDA calls or device work; before the first call if samples show its functions",
+)
+measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="text").says(
+    "Between which calls most of it lies.", "the calls around its longest stretch, if that is half of it or more"
+)
 measure("once_share", lambda view: _of_recording(view, view.once(_once))).says(
     "Part of the recording that passes with what is done once.", "once_ms / recorded_ms"
 )
@@ -174,8 +181,7 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     }
     before, _, _, after = parts
     if alone_ns := view.once(_alone).total:
-        where = place_of(view, view.once(_alone))
-        parts |= {f"the host alone{where or ' before the work'}": alone_ns, before: parts[before] - alone_ns}
+        parts |= {"the host alone before the work": alone_ns, before: parts[before] - alone_ns}
     for zone, since, until in ((before, begin, first), (after, last, end)):
         for loop, ns in _other_loop(view, since, until).items():
             parts[loop], parts[zone] = parts.get(loop, 0) + ns, parts[zone] - ns

@@ -113,6 +113,12 @@ def test_a_truncated_gzip_file_is_taken(tmp_path: Path):
         ("notes.txt", b"hello", "not a profile"),
         ("h.xplane.pb", b"", "empty"),
         ("mlflow.sqlite", b"SQLite format 3\0 CREATE TABLE runs", "not a profile"),
+        (
+            "run.db",
+            b"SQLite format 3\0 CREATE TABLE rocpd_event_1",
+            "a database of rocprofv3; this version reads PyTorch",
+        ),
+        ("kernels.csv", b'"Kind","Agent_Id","Queue_Id"', "a table of rocprofv3; this version reads PyTorch"),
         ("w.memory.json", b"[[1], [2]]", "PyTorch memory profile; this version reads PyTorch Profiler traces"),
     ],
 )

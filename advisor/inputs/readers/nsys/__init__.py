@@ -56,6 +56,7 @@ _WHY_ABSENT: Final = {need: Missing(why) for need, why in lacks(FORMAT).items()}
 
 _MOST_PROCESSES: Final = 256
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
+_UPDATE: Final = "it is too old for this driver: update Nsight Systems and record again"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
 _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
@@ -153,8 +154,10 @@ def _why_without(export: Export, host: pl.DataFrame) -> str:
             f": a thread waits in the driver for the last {ns(max(waits))}, until the recording ends. The program "
             "hangs, or its first kernel takes longer; record a smaller problem to its end"
         )
-    says = "".join(f', and Nsight Systems says "{message}"' for message in messages.diagnostics(export)[:1])
-    return f"{says}, so it cannot be judged; {_RECORD}"
+    warnings = messages.diagnostics(export)
+    says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
+    remedy = _UPDATE if any(messages.OLDER.search(message) for message in warnings) else _RECORD
+    return f"{says}, so it cannot be judged; {remedy}"
 
 
 # ------------------------------------------------------------------------------------------------ processes

@@ -789,6 +789,18 @@ def test_without_gpu_work_there_is_nothing_to_tell(read_):
         read_({"DIAGNOSTIC_EVENT": says})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Installed CUDA driver version (13.1) is not supported by this build of Nsight Systems.",
+        "ActivityFlushAll returned 2: CUPTI_ERROR_INVALID_DEVICE",
+    ],
+)
+def test_a_profiler_older_than_the_driver_has_to_be_updated(read_, text):
+    with pytest.raises(ReadError, match="update Nsight Systems and record again"):
+        read_({"DIAGNOSTIC_EVENT": [{"severity": 3, "text": text}]})
+
+
 def streams(text: str, file: str = "pid_7_stderr.log") -> Tables:
     return {"ProcessStreams": [{"globalPid": pid(0), "filenameId": string(file), "contentId": string(text)}]}
 

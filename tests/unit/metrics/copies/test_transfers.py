@@ -9,7 +9,7 @@ from advisor.metrics import METRICS
 from advisor.metrics.metric import Value
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import kernel, metrics_of, on_device, pageable, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_device, pageable, profile, step, view
 
 STEP = [step(1, 0, 100)]
 PINNED_NS = 0.88 * 15.75  # bytes in a nanosecond over a V100's PCIe 3
@@ -99,6 +99,23 @@ def test_an_array_returns_where_as_many_bytes_go_the_other_way_from_and_to_pinne
     pageable_too = [copied(80, "HtoD", 3_000_000, "pageable"), copied(90, "DtoH", 3_000_000, "pageable")]
     row = values(profile([*returning, *others, *pageable_too], steps=STEP))
     assert row["returning_copy_ms"] == pytest.approx(0.015)
+
+
+def test_equal_pieces_on_several_streams_are_parts_of_one_array():
+    """Each of two pieces goes in and comes back once, on a stream of its own: nothing of it can stay."""
+    row = values(profile([piece(at, kind, stream) for stream in (1, 2) for at, kind in MOVES], steps=STEP))
+    assert row["returning_copy_ms"] == 0
+    row = values(profile([piece(at, kind, 1) for at, kind in MOVES], steps=STEP))
+    assert row["returning_copy_ms"] > 0
+
+
+MOVES = ((0, "HtoD"), (30, "DtoH"))
+
+
+def piece(start: int, kind: str, stream: int) -> Row:
+    source, target = ("pinned", "device") if kind == "HtoD" else ("device", "pinned")
+    where = {"copy_kind": kind, "source_memory": source, "target_memory": target, "bytes": 1_000_000}
+    return on_device("memcpy", start + stream, start + stream + 10, **(where | {"stream": stream}))
 
 
 def test_a_program_of_its_own_can_do_without_round_trips():

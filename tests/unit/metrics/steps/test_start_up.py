@@ -117,7 +117,7 @@ def before_the_work(*samples: Row, framework: str = "cuda", called_at: float = 1
     host = [on_host("annotation", 0, 1, name="main"), *calls]
     worker = {"worker": 0, "framework": framework, "work_start_ns": 950_500 * US, "work_end_ns": 951_000 * US}
     made = profile([kernel(950_500, 951_000)], host, workers=[worker], host_samples=samples)
-    return values_of(("once_ms", "left_out_parts"), view(made))
+    return values_of(("once_ms", "host_alone_place", "left_out_parts"), view(made))
 
 
 FILLS: list[Row] = [
@@ -126,18 +126,21 @@ FILLS: list[Row] = [
 
 
 def test_what_the_program_computes_between_its_first_calls_is_no_start_up():
-    """It computes for 300 and 499 ms, neither of which is four fifths of both; its loading is start-up."""
+    """It computes for 300 and 499 ms; its loading is start-up."""
     words = "the host alone before the work (799 ms), start-up (152 ms, before what the bar shows)"
-    assert before_the_work() == {"once_ms": 151.5, "left_out_parts": words}
-    assert before_the_work(framework="pytorch")["left_out_parts"] == "start-up (950 ms, before what the bar shows)"
-
-
-def test_the_calls_around_the_longest_stretch_say_where():
-    told = before_the_work(copied_at=150)["left_out_parts"]
-    assert told.startswith("the host alone, mostly between `cudaMemcpy` and `cudaLaunchKernel` (799 ms)")
+    place = ", mostly between `cudaMemcpy` and `cudaLaunchKernel`"
+    assert before_the_work() == {"once_ms": 151.5, "host_alone_place": place, "left_out_parts": words}
+    of_framework = before_the_work(framework="pytorch")
+    assert of_framework["left_out_parts"] == "start-up (950 ms, before what the bar shows)"
+    assert not of_framework["host_alone_place"]
 
 
 def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
     assert before_the_work(*FILLS)["left_out_parts"].startswith("the host alone before the work (919 ms)")
-    late = before_the_work(*FILLS, called_at=900, copied_at=930)["left_out_parts"]
-    assert late.startswith("the host alone, mostly before `cuInit` (900 ms)")
+    late = before_the_work(*FILLS, called_at=900, copied_at=930)
+    assert late["left_out_parts"].startswith("the host alone before the work (900 ms)")
+    assert late["host_alone_place"] == ", mostly before `cuInit`"
+
+
+def test_no_place_is_named_where_no_stretch_is_half():
+    assert not before_the_work(copied_at=549.5)["host_alone_place"]
