@@ -286,15 +286,15 @@ def own_ranges(view: DeviceView) -> pl.DataFrame:
 def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Intervals:
     """Long stretches of `before`, which ends with the work, that a program which calls CUDA itself computes in.
 
-    No call of CUDA, no work of the device and nothing of `once` lies in them. Frameworks load libraries and weights
-    between their first calls, which is start-up; so is what precedes all calls, unless samples show the program's own
-    functions.
+    No call of CUDA, work of the device or `once` lies in them. Frameworks load weights between their first calls, which
+    is start-up; so is what precedes calls that use memory, unless samples show functions of the program.
     """
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
-    if view.process.get("framework") != "cuda" or calls.is_empty():
+    if view.process.get("framework") != "cuda":
         return EMPTY
     long = (before - spans(calls) - once - view.busy).of_length(above=LONG_CALL_NS)
-    is_own = (long.starts >= int(calls["start_ns"].to_numpy().min())) | runs_in(view, long.starts, long.ends)
+    uses_memory = calls.filter(matches("(?i)alloc|memcpy|memset|launch"))["start_ns"].to_numpy()
+    is_own = (long.starts >= uses_memory.min(initial=view.recorded[1])) | runs_in(view, long.starts, long.ends)
     return Intervals.of(long.starts[is_own], long.ends[is_own])
 
 

@@ -110,7 +110,7 @@ measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
 )
 measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
     "Time before the work in which a program of no framework does something else than to call CUDA.",
-    "stretches of over 100 ms without CUDA calls or device work; before the first call if samples show its functions",
+    "stretches of over 100 ms without CUDA calls or device work; before those that use memory if samples show it",
 )
 measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="text").says(
     "Between which calls most of it lies.", "the calls around its longest stretch, if that is half of it or more"

@@ -106,10 +106,12 @@ def test_another_loop_is_left_out_by_its_name():
     assert row["left_out_parts"] == "after the last step (60 ms), 3 `warm #` (60 ms), before the first step (40 ms)"
 
 
-def before_the_work(*samples: Row, framework: str = "cuda", called_at: float = 120, copied_at: float = 450) -> Row:
-    """ms 0 to 120 load the program, 30 are `cuInit`, then a copy of 1 ms, and the kernel is launched at 950."""
+def before_the_work(
+    *samples: Row, framework: str = "cuda", first: str = "cudaMalloc", called_at: float = 120, copied_at: float = 450
+) -> Row:
+    """ms 0 to 120 load the program, 30 are a first call, then a copy of 1 ms, and the kernel is launched at 950."""
     times = {
-        "cuInit": (called_at, called_at + 30),
+        first: (called_at, called_at + 30),
         "cudaMemcpy": (copied_at, copied_at + 1),
         "cudaLaunchKernel": (950, 951),
     }
@@ -135,11 +137,17 @@ def test_what_the_program_computes_between_its_first_calls_is_no_start_up():
     assert not of_framework["host_alone_place"]
 
 
+def test_what_precedes_all_calls_that_use_memory_is_start_up():
+    """The 300 ms between `cuInit` and the copy: a library sets itself up."""
+    told = before_the_work(first="cuInit")["left_out_parts"]
+    assert told == "the host alone before the work (499 ms), start-up (452 ms, before what the bar shows)"
+
+
 def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
     assert before_the_work(*FILLS)["left_out_parts"].startswith("the host alone before the work (919 ms)")
     late = before_the_work(*FILLS, called_at=900, copied_at=930)
     assert late["left_out_parts"].startswith("the host alone before the work (900 ms)")
-    assert late["host_alone_place"] == ", mostly before `cuInit`"
+    assert late["host_alone_place"] == ", mostly before `cudaMalloc`"
 
 
 def test_no_place_is_named_where_no_stretch_is_half():
