@@ -10,6 +10,7 @@ import polars as pl
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.recording_cost import unprofiled_steps_ms
+from advisor.analysis.device.steady_steps import ENOUGH_STEPS
 from advisor.analysis.device.step_lengths import two_lengths
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.errors import contained
@@ -265,6 +266,9 @@ def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
     if row.get("waiting_views"):
         facts = {"ops": "waiting_views", "longest": "longest_waiting_view_ms", "share": "run_delay_share"}
         yield Note("few_cpus", **{fact: row[metric] or 0 for fact, metric in facts.items()})  # waits that nobody noted
+    uncompiled = row.get("uncompiled_steps")
+    if row.get("compiling_steps") and isinstance(uncompiled, int) and uncompiled < ENOUGH_STEPS:
+        yield Note("usual_step_unknown", uncompiled=uncompiled, steps=row["steps"] or 0)
     replayed, used = row.get("replayed_steps"), row.get("steps")
     if isinstance(replayed, int) and isinstance(used, int) and replayed < _HALF * used:
         yield Note("replayed", replayed=replayed, steps=used)

@@ -176,10 +176,13 @@ def _asleep_ms(main: Mapping[str, int]) -> float:
 def limit(of: Batch) -> str:
     """What sets the pace of the loading: ready, transport, storage, sleep, lock, delay, or work.
 
-    `ready`: the step does not wait. `delay`: for a core. `work`: a process that loads runs all the time.
+    `ready`: the step does not wait, or not for what loading takes: a busy machine also delays who takes a ready batch.
+    `delay`: for a core. `work`: a process that loads runs all the time.
     """
-    if of.workers and of.request_ms < _LITTLE * of.period_ms:
-        return "ready"
+    if of.workers:
+        paces_ms = max((of.load_ms + of.send_ms) / of.workers, of.receive_ms)
+        if of.request_ms < _LITTLE * of.period_ms or paces_ms < _PART * of.rest_ms:
+            return "ready"
     if of.locked_ms > _PART * of.request_ms:
         return "lock"
     if of.hand_over_ms > max(of.fetch_ms / max(1, of.workers), _PART * of.request_ms):

@@ -150,8 +150,9 @@ of_batches("loading_stages", _stages, unit="text").says(
 )
 of_batches("loading_limit", limit, unit="text").says(
     "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
-    "ready: workers keep a step waiting for under 5 %. transport: what one process receives, or what workers send / "
-    "workers, is above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of the request "
+    "ready: workers keep a step waiting for under 5 %, or loading and sending / workers and receiving each take under "
+    "a quarter of the step without the wait. transport: what one process receives, or what workers send / workers, is "
+    "above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of the request "
     "or more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
     "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
     "delay: it waits for a core for over a quarter. Else work",

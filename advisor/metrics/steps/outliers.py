@@ -11,11 +11,12 @@ import polars as pl
 from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work, running
 from advisor.analysis.device.places import as_places
+from advisor.analysis.device.steady_steps import ENOUGH_STEPS
 from advisor.analysis.device.time_by_name import times_by_name
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans, started_in
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.arrays import Floats, Ints
+from advisor.model.arrays import Floats, Ints, Mask
 from advisor.model.intervals import Intervals, shared_out
 from advisor.text import ms
 from advisor.vocabulary.left_out import ONCE, START_UP
@@ -118,19 +119,22 @@ def _acts_always(view: DeviceView, cause: str) -> bool:
 
 def _late_compilations(view: DeviceView) -> pl.DataFrame:
     """Steps that compile after the first that did not; before it, compilation is start-up, which does not take long."""
-    compiled = _compiled(view, view.complete).to_numpy()
-    if compiled.all() and view.complete.height > _FIRST_STEPS:
-        return view.complete[1:]
-    return view.complete.filter(pl.Series(compiled & (np.cumsum(~compiled) > 0), dtype=pl.Boolean))
+    steps, compiled = view.complete, _compiled(view, view.complete).to_numpy()
+    is_late = np.arange(len(compiled)) > 0 if _goes_on(compiled) else np.cumsum(~compiled) > 0
+    return steps.filter(pl.Series(compiled & is_late, dtype=pl.Boolean))
+
+
+def _goes_on(compiled: Mask) -> bool:
+    """Whether so many steps compile that what one takes without is unknown, and too many for the start of a job."""
+    return int(compiled.sum()) > _FIRST_STEPS and int((~compiled).sum()) < ENOUGH_STEPS
 
 
 def _compiling_ns(view: DeviceView) -> tuple[float, float]:
     """What the steps that compile again take beyond the others, and at most."""
-    steps, late = view.complete, _late_compilations(view)
-    compiled = _compiled(view, steps).to_numpy()
-    if compiled.all() and steps.height > _FIRST_STEPS:
-        return float(_compilation(view, late).sum()), float(_most_compilation(view, steps).sum())
-    typical, short = _usual(steps.filter(pl.Series(~compiled, dtype=pl.Boolean))) if late.height else (0.0, 0.0)
+    steps, late, compiled = view.complete, _late_compilations(view), _compiled(view, view.complete)
+    if _goes_on(compiled.to_numpy()):
+        return float(_compilation(view, late).sum()), float(_most_compilation(view, steps.filter(compiled)).sum())
+    typical, short = _usual(steps.filter(~compiled)) if late.height else (0.0, 0.0)
     return float(_excess(late, typical).sum()), float(_excess(late, short).sum())
 
 
@@ -337,8 +341,8 @@ measure("outlier_python_ms", lambda view: _cause_ms(view, "python")).says(
 )
 of_compilation("compiling_steps", lambda view: _late_compilations(view).height, unit="count").says(
     "Steps in which code was compiled although a step without compilation had come before.",
-    "steps with a compilation range after the first complete step without one; where there is none and the "
-    "complete steps are more than three, those after the first",
+    "steps with a compilation range after the first complete step without one; where fewer than three have none and "
+    "more than three have one, all with one after the first step",
 )
 of_compilation("uncompiled_steps", lambda view: int((~_compiled(view, view.complete)).sum()), unit="count").says(
     "Complete steps in which nothing was compiled.", "complete steps without a compilation range"
@@ -349,12 +353,12 @@ of_compilation(
     where=as_places(_late_compilations, "steps", name=_LABEL),
 ).says(
     "What the steps that compile again add to the mean step.",
-    "sum over them of max(0, step - median of the steps without compilation) / complete steps; without such, the sum "
-    "over them of compilation with the device idle",
+    "sum over them of max(0, step - median of the steps without compilation) / complete steps; with fewer than three "
+    "such, the sum over them of compilation with the device idle",
 )
 of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1])).says(
     "What the steps that compile again add to the mean step at most: had each got as short as the others get.",
     "sum over them of max(0, step - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
-    "without steps that do not compile, compilation with the device idle in all steps (without a device: the mean step "
-    "less communication, waits for input and half of the ops, whose first run takes longer)",
+    "with fewer than three steps that do not compile, compilation with the device idle in all others (without a "
+    "device: those steps less communication, waits for input and half of the ops, whose first run takes longer)",
 )

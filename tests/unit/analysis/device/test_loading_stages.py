@@ -120,6 +120,15 @@ def test_what_sets_the_pace_is_what_a_process_sleeps_or_waits_for(
     assert limit(of) == code
 
 
+@pytest.mark.parametrize(("fetch_ns", "code"), [(199, "ready"), (201, "work")])
+def test_a_wait_for_a_worker_that_loads_in_a_quarter_of_the_step_is_not_for_its_loading(fetch_ns: int, code: str):
+    """Ten steps of 100 ms, each with a wait of 20: the rest takes 80."""
+    worker = counted(of_loader=True, batches=10, fetch_ns=fetch_ns, run_ns=fetch_ns)
+    of = batch(recorded([stack(10, call="crunch")], counted(of_loader=False, requests=10, request_ns=200), worker))
+    assert of is not None
+    assert limit(of) == code
+
+
 def test_a_lock_is_seen_around_a_batch_that_the_process_of_the_steps_loads():
     """Ten requests of 100 ms: 20 run, 40 wait for a core, 40 sleep; fetch takes 60 of that and waits for a core."""
     sums = {"batches": 10, "fetch_ns": 600, "run_ns": 200, "wait_ns": 400, "awake_ns": 200, "threads_ns": 900}

@@ -157,6 +157,14 @@ def test_where_every_step_compiles_all_but_the_first_count_for_what_compilation_
     assert values["compiling_most_ms"] == pytest.approx(0.020)  # the first step may compile again too
 
 
+def test_one_step_without_compilation_is_no_usual_step():
+    host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(6) if i != 3]
+    values = found(host, steps=[*STEPS[:5], step(5, 500, 600)])
+    assert (values["compiling_steps"], values["uncompiled_steps"]) == (4, 1)  # of five the first one is start-up
+    assert values["compiling_excess_ms"] == pytest.approx(4 * 0.020 / 6)
+    assert values["compiling_most_ms"] == pytest.approx(5 * 0.020 / 6)
+
+
 def test_on_a_cpu_half_of_what_new_code_runs_may_be_saved_too():
     # of 100 us 10 wait for input, and ops take 30
     host = [on_host(kind, 100 * i + at, 100 * i + end) for i in range(5) for kind, at, end in CPU_STEP]
