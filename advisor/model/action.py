@@ -12,6 +12,7 @@ MOST: Final = 3
 SMALL: Final = 0.01
 """Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
 _LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more
+_MOST_TIME: Final = 0.5  # of the step: a cause without a number that it is about weighs half of it
 
 
 class Action(Frozen):
@@ -66,7 +67,7 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
 
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
     medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth of the
-    step, or than half of the time that it is about, weighed by its confidence, and above what may save nothing and has
+    step, or of most of the step than half of that, weighed by its confidence, and above what may save nothing and has
     low confidence. Another
     recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
     findings about the recording ask for nothing here, nor do small ones without a saving if others do. `step_ms` is the
@@ -99,7 +100,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         )
     )
     grave = {finding.key for finding in findings if finding.severity != "low"}
-    heaviest = max((CERTAINTY[f.confidence] * (f.time_share or 0) / 2 for f in findings if f.key in grave), default=0)
+    shares = {f.key: f.time_share for f in findings if f.key in grave and (f.time_share or 0) > _MOST_TIME}
+    heaviest = max((CERTAINTY[f.confidence] * share / 2 for f in findings if (share := shares.get(f.key))), default=0)
     firm = {finding.key for finding in findings if finding.confidence != "low"}
     plans = _with_grave_ones(
         plans,

@@ -69,6 +69,9 @@ def test_a_cause_without_a_number_weighs_half_of_the_time_that_it_is_about():
     assert names(copies, kernel) == [("kernel",), ("copies",)]
     assert names(copies, changed(kernel, time_share=0.69)) == [("copies",), ("kernel",)]
     assert names(copies, changed(kernel, severity="low")) == [("copies",)]
+    trifle = found("trifle", 5.1, 5.2)  # kernels of less than half of the step weigh as other causes do
+    assert names(trifle, changed(kernel, time_share=0.5)) == [("trifle",), ("kernel",)]
+    assert names(trifle, changed(kernel, time_share=0.51)) == [("kernel",), ("trifle",)]
 
 
 def test_of_equally_sure_ones_the_confident_one_comes_first():

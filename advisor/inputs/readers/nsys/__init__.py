@@ -156,8 +156,7 @@ def _why_without(export: Export, host: pl.DataFrame) -> str:
         )
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
-    remedy = _UPDATE if any(messages.OLDER.search(message) for message in warnings) else _RECORD
-    return f"{says}, so it cannot be judged; {remedy}"
+    return f"{says}, so it cannot be judged; {_UPDATE if messages.OLDER.search(' '.join(warnings)) else _RECORD}"
 
 
 # ------------------------------------------------------------------------------------------------ processes

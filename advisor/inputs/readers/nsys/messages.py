@@ -15,7 +15,6 @@ _WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
 _OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission"
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
 OLDER: Final = re.compile(r"INVALID_DEVICE|not supported by this build|CUDA injection initialization failed")
-"""The profiler is older than the driver, and records nothing however it is called."""
 _LAST_LINES: Final = 5  # of what the program printed: what stands before did not end it
 _LONGEST: Final = 160
 # An exception of Python, what a runtime or the loader says before it gives up, or what a shell says of a signal.
