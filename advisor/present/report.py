@@ -145,6 +145,9 @@ def _trust(run: Run) -> doc.Section:
     blocks = [doc.Text(trust(run), label="Trust:")]
     if (code := record(run)) and not is_about_recording(run):
         blocks.append(doc.Text(f"`{code}`", label="Record what is missing:"))
+    if run.worthwhile:
+        after = _measures(run) or "After a change record again: `advisor compare BEFORE AFTER` shows what it saved"
+        blocks.append(doc.Text(f"{after}.", label="Next:", level=_BEHIND))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
 
 
@@ -317,16 +320,20 @@ def _token(fix: Fix) -> str:
     return f" (`{code}`)" if code else ""
 
 
-def _hint(run: Run) -> doc.Section:
-    """The next command."""
+def _measures(run: Run) -> str:
+    """The command that measures a fix of the first action; empty where nothing can apply one."""
     first = next(iter(run.worthwhile), None)
     fixes = [fix for finding in run.findings if first and finding.key == first.findings[0] for fix in finding.fixes]
+    if not first or not (patched := next((fix for fix in fixes if fix.patch), None)):
+        return ""
+    what = "action 1" if patched is fixes[0] else f"another fix{_token(patched)}"
+    return f"`advisor try --fix {first.findings[0]} -- COMMAND` measures {what}"
+
+
+def _hint(run: Run) -> doc.Section:
+    """The next command."""
     keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
     rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
-    measures = ""
-    if first and (patched := next((fix for fix in fixes if fix.patch), None)):
-        what = "action 1" if patched is fixes[0] else f"another fix{_token(patched)}"
-        measures = f"`advisor try --fix {first.findings[0]} -- COMMAND` measures {what}; "
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
-    words = f"{measures}`-v` shows {shows}."
+    words = "; ".join(filter(None, (_measures(run), f"`-v` shows {shows}.")))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -29,7 +29,9 @@ _ASSETS: Final[dict[DocumentKind, tuple[str, ...]]] = {
 """What a page has beside the style and the script of all pages."""
 _LONGEST, _LONGEST_PROSE, _LONGEST_CODE = 400, 1500, 4000  # characters of one text: the whole of it is in the JSON
 _FEW_RUNS: Final = 5  # in a cell of a notebook
-_INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*|GPU-(?:h|min|s)\b")
+_INTERVAL: Final = re.compile(r"\d[\d.]*\N{EN DASH}\d[\d.]*|GPU-(?:h|min|s)\b|--[a-z][a-z-]{0,30}")
+_LONG_NAME: Final = re.compile(r"[\w/:.]{20,}")
+_PART_OF_NAME: Final = re.compile(r"(?<=[_/:.])(?=[A-Za-z]{2})")
 _ICON: Final = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect y='6' width='16' "
     "height='5' rx='2' fill='%23b9bfd0'/%3E%3Crect y='6' width='10' height='5' rx='2' fill='%233b4fd8'/%3E%3C/svg%3E"
@@ -145,13 +147,15 @@ def _together(words: str) -> str:
 def _prose(value: str) -> Markup:
     """Escaped text; its `code` spans as such."""
     spans = code_spans(_together(text.one_line(value, _LONGEST_PROSE)))
-    return Markup().join(Markup("<code>{}</code>").format(part) if code else _unbroken(part) for code, part in spans)
+    words = ((code, _unbroken(part)) for code, part in spans)
+    return Markup().join(Markup("<code>{}</code>").format(part) if code else part for code, part in words)
 
 
 def _unbroken(words: str) -> Markup:
-    """Escaped text whose intervals and units stay on one line."""
+    """Escaped text whose intervals, units and options stay on one line, and whose long names break behind a part."""
     # a plain string: `sub` joins with the type of its subject, and Markup would escape the spans
-    return Markup(_INTERVAL.sub(r'<span class="interval">\g<0></span>', str(escape(words))))  # noqa: S704 - digits and units alone
+    broken = _LONG_NAME.sub(lambda name: _PART_OF_NAME.sub("<wbr>", name[0]), str(escape(words)))
+    return Markup(_INTERVAL.sub(r'<span class="interval">\g<0></span>', broken))  # noqa: S704 - digits and options alone
 
 
 def _code(value: str) -> Markup:
@@ -162,7 +166,8 @@ def _code(value: str) -> Markup:
 
 def _lines(value: str) -> Markup:
     """Escaped lines that keep their breaks and indentation; not a string, which `_printable` would cut short."""
-    return escape(text.shortened(text.plain(value).rstrip(), _LONGEST_CODE))
+    lines = text.shortened(text.plain(value).rstrip(), _LONGEST_CODE).splitlines(keepends=True)
+    return Markup().join(Markup('<span class="line">{}</span>').format(line) for line in lines)
 
 
 def _points(share: float) -> str:

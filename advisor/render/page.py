@@ -16,7 +16,7 @@ _LONGEST: Final = 2000  # characters of one text
 _BOUND: Final = "\ue000"  # in the place of a blank where no line may break
 _ASCII: Final = str.maketrans(
     {
-        **dict(zip("█▓▒░═─┄·└µ×–", "#=+-%*~|`ux-", strict=True)),  # noqa: RUF001 - what is drawn
+        **dict(zip("█▓▒░═─┊·└µ×–", "#=&-_*:|`ux-", strict=True)),  # noqa: RUF001 - what is drawn
         **{grade.mark: grade.ascii_mark for grade in GRADES.values()},
         "→": "->",
         "…": "...",

@@ -22,6 +22,7 @@ _KINDS: Final = {"named ": {"ranks", "heat", "waits", "use"}, "plain ": {"step",
 """Styles of drawings: with names at their left, or without any axis."""
 _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
 _MOST_LABELS: Final = 12
+_NARROW: Final = 3  # of so many labels, a narrow page has room for one
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
 _STEP: Final = 44  # pixels of the annotated step
 _LINE: Final = 18  # pixels of a label
@@ -125,8 +126,9 @@ def _upwards(most: float, title: str) -> Iterator[str]:
 def _below(labels: Sequence[object], y: float, title: str = "") -> Iterator[str]:
     """Names below columns of one width, as many as there is room for."""
     every = -(-len(labels) // _MOST_LABELS)
-    for at in range(0, len(labels), every):
-        yield _text(_percent((at + 0.5) / len(labels)), y + 16, labels[at], "middle")
+    for nth, at in enumerate(range(0, len(labels), every)):
+        style = "middle between" if nth % _NARROW else "middle"
+        yield _text(_percent((at + 0.5) / len(labels)), y + 16, labels[at], style)
     yield _text("100%", y + 34, title, "left")
 
 
@@ -267,7 +269,7 @@ def _cells(
             if cell["ms"] is not None and float(cell["ms"]) >= _WORTH_A_NUMBER * high:
                 style = "middle light" if shade(float(cell["ms"])) >= 0.7 * _SHADES else "middle dark"
                 at_x, at_y = (column[cell[x[1]]] + 0.5) / len(across), (line[cell[y[1]]] + 0.5) * row + 4
-                yield _text(_percent(at_x), at_y, f"{float(cell['ms']):.2g}", style)
+                yield _text(_percent(at_x), at_y, number(float(cell["ms"])), style)
         yield from _names([name for _, name in down], row)
         yield from _below([name for _, name in across], height, axes[0])
         yield _text("-8", -10, axes[1], "left")

@@ -186,10 +186,11 @@ def _bars(page: Page, block: doc.Bars, _margin: int) -> None:
 
 
 def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
+    """The segments as glyphs; blank are those that the legend sums up as others."""
     start = 0
     for segment in bar.segments:
         end = round(width * min(max(segment.start + segment.share, 0.0), 1.0))
-        glyph, style = look(segment.part)
+        glyph, style = look(segment.part) if segment.share >= _VISIBLE else (" ", "")
         yield (glyph * (end - start), style)
         start = max(start, end)
 

@@ -1,7 +1,7 @@
 // The longest step on a canvas: ten thousand events are too many for elements. Times in ns from the step's start.
 "use strict";
 
-const ROW = 14, LABEL = 18, AXIS = 22, PAD = 6, DEEPEST = 10, HARDLY = 0.05, SHORTEST_NS = 200;
+const ROW = 14, LABEL = 18, TICKS = 22, AXIS = 38, PAD = 6, DEEPEST = 10, HARDLY = 0.05, SHORTEST_NS = 200;
 const COLOR_OF = {
   kernel: "--part-compute", memcpy: "--part-memcpy", memset: "--part-memset", collective: "--part-collective",
   op: "--op", runtime: "--call", annotation: "--range", module: "--range", step: "--range",
@@ -110,10 +110,11 @@ const drawTimeline = section => {
       pen.fillRect(left, AXIS, right - left, plan.height - AXIS);
       pen.globalAlpha = 1;
       pen.fillRect(left, AXIS - 4, right - left, 4);
-      if (left - labelled < 16) continue;
-      labelled = left;
+      const words = String(number + 1), from = Math.max(0, left), to = from + pen.measureText(words).width + 4;
+      if (from < labelled || to > width) continue;
+      labelled = to;
       pen.textAlign = "left";
-      pen.fillText(number + 1, Math.max(0, left) + 2, AXIS + 8);
+      pen.fillText(words, from, AXIS - 12);
     }
     if (held.hit) {
       const [start, dur, top] = held.hit;
@@ -138,7 +139,7 @@ const drawTimeline = section => {
       pen.fillRect(x(mark), AXIS, 1, plan.height - AXIS);
       pen.fillStyle = color("--quiet");
       pen.textAlign = x(mark) > width - 40 ? "right" : x(mark) < 20 ? "left" : "center";
-      pen.fillText(mark ? length(mark) : "0", x(mark) + (x(mark) < 20 ? 4 : x(mark) > width - 40 ? -4 : 0), AXIS / 2);
+      pen.fillText(mark ? length(mark) : "0", x(mark) + (x(mark) < 20 ? 4 : x(mark) > width - 40 ? -4 : 0), TICKS / 2);
     }
     pen.textAlign = "left";
     for (const row of [plan.idle, ...plan.tracks].filter(Boolean)) {

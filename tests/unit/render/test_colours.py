@@ -1,4 +1,4 @@
-"""The colours of the parts of a step, as people see them who lack one kind of cone."""
+"""The colours of the parts of a step, as people see them who lack one kind of cone, and their marks in text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from advisor.vocabulary.parts import PARTS
+from advisor.render.page import Page, Room
+from advisor.vocabulary.parts import LOOKS, PARTS
 
 APART = 10  # CIELAB's distance: 2 is just noticed side by side
 SIGHT = {  # linear RGB to what is seen: Machado, Oliveira and Fernandes 2009, severity 1
@@ -40,3 +41,13 @@ def test_no_two_parts_look_alike(theme, sight):
     assert len(colours_of) > 12
     apart = {(a, b): np.linalg.norm(colours_of[a] - colours_of[b]) for a, b in combinations(colours_of, 2)}
     assert min(apart.values()) > APART, min(apart, key=apart.get)
+
+
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_two_parts_of_a_bar_have_one_mark(unicode):
+    """Work of a device and of the host, and stages of loading, are in bars of their own."""
+    host = {"callback", "between", "operators"}
+    for codes in ({*PARTS} - host, host | {"no_cpu", "other_programs", "own_processes"}, {*LOOKS} - {*PARTS}):
+        page = Page(80, Room(), color=False, unicode=unicode)
+        page.add("".join(LOOKS[code].glyph for code in sorted(codes)))
+        assert len(set(page.text().strip())) == len(codes)
