@@ -213,6 +213,8 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
     (row,) = found.frames["worker"].to_dicts()
     known = {name for name, value in row.items() if value is not None}
     once = {
+        "host_alone_ms",
+        "host_alone_place",
         "once_share",
         "once_idle_share",
         "once_ms",
