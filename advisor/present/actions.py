@@ -96,7 +96,7 @@ def becomes(action: Action, run: Run) -> str:
     if action.records:
         ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
-        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else "By itself this saves nothing."
+        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else "What that saves is not known yet."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return _UNKNOWN
     if action.high_ms <= 0:

@@ -146,9 +146,8 @@ def _together(words: str) -> str:
 
 def _prose(value: str) -> Markup:
     """Escaped text; its `code` spans as such."""
-    spans = code_spans(_together(text.one_line(value, _LONGEST_PROSE)))
-    words = ((code, _unbroken(part)) for code, part in spans)
-    return Markup().join(Markup("<code>{}</code>").format(part) if code else part for code, part in words)
+    spans = ((code, _unbroken(part)) for code, part in code_spans(_together(text.one_line(value, _LONGEST_PROSE))))
+    return Markup().join(Markup("<code>{}</code>").format(part) if code else part for code, part in spans)
 
 
 def _unbroken(words: str) -> Markup:

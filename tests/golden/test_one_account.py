@@ -19,12 +19,14 @@ from advisor.present import document_of, shifts
 from advisor.present.actions import becomes
 from advisor.present.comparison import headline
 from advisor.present.hours import gpu_hours
+from advisor.present.next_recording import answered, missing_options
+from advisor.present.trust import trust
 from advisor.present.week import headline as title_of
 from advisor.render import markdown
 from advisor.render.json import load_as
 from advisor.render.registry import Request, draw
 from advisor.text import percent
-from advisor.vocabulary.parts import part_short
+from advisor.vocabulary.parts import LOOKS, part_short
 from tests import profiles
 from tests.fleet import finding_row, run_row, stored
 from tests.golden.figures import path_of
@@ -102,6 +104,29 @@ def test_findings_and_symptoms_have_the_shares_of_the_bar(recording):
         for part in run.accounting.parts if run.accounting else ():
             said = run.of_pace.get(SHARES.get(part.part, ""))
             assert said is None or said == pytest.approx(part.share * longer, abs=1e-3), part.part
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_a_first_screen_leaves_nothing_unsaid(recording):
+    """Each action has its saving or why nobody knows it, each mark its legend, and what was not judged its name."""
+    report = checked(recording)
+    for run in report.runs:
+        for action in run.worthwhile[:MOST]:
+            assert re.search(r"\d \S+|does not show|nothing|not known", becomes(action, run)), action.do
+        unjudged = trust(run).partition("Not judged:")[2]
+        more = re.search(r"([\d,]+) more rule", unjudged)
+        rules = len(re.findall(r"`[a-z][a-z0-9-]+`", unjudged)) + (int(more[1]) if more else 0)
+        assert rules == len({rule.rule for rule in run.not_evaluable} - {*answered(run)})
+        assert len(missing_options(run)) <= unjudged.count(",") + 1
+    screen = draw(Request(report), "terminal").decode()
+    lines, marks = screen.splitlines(), {look.glyph for look in LOOKS.values()} | {" "}
+    at, bar = next(
+        ((at, {*line} - {" "}) for at, line in enumerate(lines) if len(line) > 60 and {*line} <= marks), (0, set())
+    )
+    assert all(
+        re.search(rf"(?:^|   ){re.escape(mark)} \S", "\n".join(lines[at + 1 : at + 5]), re.MULTILINE) for mark in bar
+    )
+    assert not re.search(r"\d[eE][+-]\d", plain(draw(Request(report), "html").decode()).partition("What was read")[0])
 
 
 PAIRS = (
