@@ -184,14 +184,18 @@ def _in_sequence(plans: Sequence[Action], parts: Mapping[str, str]) -> Iterator[
     """
     length_ms = max((action.step_ms or 0.0 for action in plans if action.high_ms is not None), default=0.0)
     low = high = 0.0
+    at_worst = length_ms  # of one alone: ranks differ in their steps
     shorter, surely = set[str | None]([None]), set[str | None]([None])
     for action in plans:
         if action.high_ms is None:
             yield action
             continue
-        low += (action.low_ms or 0.0) * (action.after in surely)
+        sure_ms = (action.low_ms or 0.0) * (action.after in surely)
+        low += sure_ms
         high += action.high_ms * (action.after in shorter)
         shorter |= (about := {parts.get(key) for key in action.findings})
         surely |= about if action.low_ms else set()
-        then = {"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": max(length_ms - low, 0.0)}
+        if sure_ms:
+            at_worst = min(at_worst, max(length_ms - low, 0.0), (action.step_ms or length_ms) - sure_ms)
+        then = {"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": at_worst}
         yield action.model_copy(update=then)

@@ -108,6 +108,14 @@ def test_what_waits_for_the_loader_counts_after_it():
     assert (second.then_low_ms, second.then_high_ms) == (10, 25)
 
 
+def test_together_no_step_is_longer_than_after_one_of_them():
+    """The ranks of a job differ: a saving is of the step of 100 ms, another of one of 120 ms."""
+    of_one = found("first", 10, 20)
+    other = found("second", 0, 6)
+    other = changed(other, saving=changed(other.saving, high_share=0.05))  # of 120 ms
+    assert [action.then_high_ms for action in listed(of_one, other)] == [90, 90]
+
+
 def test_what_counts_after_something_that_may_save_nothing_may_save_nothing():
     loading = found("loading", 0, 40)
     loading = changed(loading, saving=changed(loading.saving, of="input"))
