@@ -34,8 +34,9 @@ class TrialProgress:
         self._last, self._at = "", 0.0
 
     def estimate(self, seconds: float, ideas: int) -> None:
-        """What the trials will take."""
-        self._line(f"{count(ideas, 'trial')}: about {ms(1e3 * seconds)}, longer on a busy machine")
+        """What the trials that fit into the time will take."""
+        about = f"about {ms(1e3 * seconds)} more, longer on a busy machine" if ideas else "none fits into the time left"
+        self._line(f"{count(ideas, 'trial')}: {about}")
 
     def tell(self, name: str, gain: Gain | None) -> None:
         """What is tried now, with what is known of it."""

@@ -160,10 +160,10 @@ def _long_steps(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
         return ""
     tail = max(tails, key=lambda tail: float(tail["long_ms"]))
     is_usual = tail["long"] > _OFTEN * tail["steps"]
-    cause = "maybe because steps grow" if is_usual else "maybe for a checkpoint or an evaluation"
+    cause = ", maybe because steps grow" if is_usual else ""
     return (
         f"not in the recording: {tail['long']:,} of the {count(tail['steps'], 'step')} after it took over five times as"
-        f" long ({ms(tail['long_ms'])} of {ms(tail['all_ms'])}), {cause};"
+        f" long ({ms(tail['long_ms'])} of {ms(tail['all_ms'])}){cause};"
         f" `--skip {max(0, tail['first'] - _AHEAD)}` records the first of them"
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from advisor.model.action import MOST
-from advisor.model.finding import Fix, NotEvaluable
+from advisor.model.finding import Fix, NotEvaluable, Patch
 from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Source
 from advisor.model.timeline import Track
@@ -320,14 +320,20 @@ def _token(fix: Fix) -> str:
     return f" (`{code}`)" if code else ""
 
 
+def _switch(patch: Patch, key: str) -> str:
+    """What makes `try` measure the fix with these arguments: another recording may advise other ones."""
+    values = ",".join(f"{name}={str(value).lower()}" for name, value in patch.arguments.items())
+    return f"--patch {patch.name}:{values}" if values else f"--fix {key}"
+
+
 def _measures(run: Run) -> str:
     """The command that measures a fix of the first action; empty where nothing can apply one."""
     first = next(iter(run.worthwhile), None)
     fixes = [fix for finding in run.findings if first and finding.key == first.findings[0] for fix in finding.fixes]
-    if not first or not (patched := next((fix for fix in fixes if fix.patch), None)):
+    if not first or not (patched := next((fix for fix in fixes if fix.patch), None)) or not patched.patch:
         return ""
     what = "action 1" if patched is fixes[0] else f"another fix{_token(patched)}"
-    return f"`advisor try --fix {first.findings[0]} -- COMMAND` measures {what}"
+    return f"`advisor try {_switch(patched.patch, first.findings[0])} -- COMMAND` measures {what}"
 
 
 def _hint(run: Run) -> doc.Section:

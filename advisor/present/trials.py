@@ -78,7 +78,16 @@ def _outcome(trials: Trials) -> str:
         return "No fix made the steps shorter"
     if trials.is_cut and results <= {"not_tried"}:
         return "The session ended before a fix was measured"
-    return _NOT_MEASURED.get(frozenset(results), "No fix could be measured")
+    return _unmeasured(trials)
+
+
+def _unmeasured(trials: Trials) -> str:
+    """What is known where no fix was measured: the ceiling, or why."""
+    ceiling = next((trial for trial in trials.trials if trial.is_ceiling and trial.result == "faster"), None)
+    if ceiling:
+        return f"No fix was measured; perfect input: {_steps(ceiling)} a step, {saved(ceiling.gain)}"
+    results = frozenset(trial.result for trial in trials.trials)
+    return _NOT_MEASURED.get(results, "No fix could be measured")
 
 
 def _undecided(trials: Trials) -> str:

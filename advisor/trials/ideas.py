@@ -17,6 +17,7 @@ from advisor.recording.launcher import Options as Recording
 from advisor.trials.patches import use
 from advisor.trials.processes import Program, run
 
+CEILING: Final = "perfect input"
 _PATIENCE_S: Final = 600.0
 _NEXT: Final = re.compile(r",(?=\w+=)")
 
@@ -77,7 +78,7 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Id
     ideas = {finding.key: _idea(finding) for finding in chosen}
     tried = sorted((idea for idea in ideas.values() if idea.uses), key=_expected)
     if any(finding.saving and finding.saving.of == "input" for finding in chosen):
-        tried.append(Idea("perfect input", (use(PERFECT_INPUT, {}),)))
+        tried.append(Idea(CEILING, (use(PERFECT_INPUT, {}),)))
     return tried, sorted((idea for idea in ideas.values() if not idea.uses), key=_expected)
 
 

@@ -114,11 +114,19 @@ class Session:
             self._time_base(bench)
         if self.base is None or not chosen:
             return
-        self.options.estimate(self.expected_s(chosen, self.base, bench.remaining_s), len(chosen))
+        self.chosen = chosen = self.without_more(chosen, self.base, bench.remaining_s)
+        fit = [idea for idea in chosen if self.base.seconds_for(idea) <= bench.remaining_s]
+        self.options.estimate(self.expected_s(fit, self.base, bench.remaining_s), len(fit))
         for number, idea in enumerate(chosen):
             helped = any(trial.is_recommended for trial in self.trials)
             self.trials.append(self.attempt(bench, idea, self.base, len(chosen) - number + helped))
         self._try_together(bench, chosen, self.base)
+
+    def without_more(self, chosen: list[Idea], base: Base, remaining_s: float) -> list[Idea]:
+        """Without perfect input where `--fix` asks for fixes and the time suffices for none of them."""
+        fixes = [idea for idea in chosen if idea.name != ideas.CEILING]
+        fits = any(base.seconds_for(idea) <= remaining_s for idea in fixes)
+        return chosen if fits or not self.options.fixes else fixes
 
     def expected_s(self, chosen: Sequence[Idea], base: Base, remaining_s: float) -> float:
         """What the trials take if their findings are right; perfect input saves the most that any claims."""

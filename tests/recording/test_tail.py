@@ -43,6 +43,7 @@ def test_long_steps_after_the_recording_are_named_with_how_to_record_them():
     assert line.startswith(
         "not in the recording: 3 of the 1,200 steps after it took over five times as long (3 s of 15 s)"
     )
+    assert "maybe" not in line
     assert "`--skip 82` records the first of them" in line  # 10 + 2 more steps, then the sixth of ten recorded ones
     events[1] |= {"long": 600}
     assert "maybe because steps grow;" in sentences(["python"], events, "log")[1]

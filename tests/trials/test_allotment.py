@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor.cli.progress import TrialProgress
 from advisor.model.trials import Claim, Gain, Trial, Use
 from advisor.trials import load, measurement
-from advisor.trials.ideas import Idea, largest_untried
+from advisor.trials.ideas import CEILING, Idea, largest_untried
 from advisor.trials.measurement import Base, Bench, block_steps
 from advisor.trials.processes import Ended, Program
 from advisor.trials.results import Evidence, trial_of
@@ -96,6 +97,24 @@ def test_what_the_time_does_not_suffice_for_is_not_begun(bench: Bench):
     trial = session().attempt(bench, Idea("x", (FUSED,)), base(1000.0), 2)  # 5 s and 12 blocks of 1 + 2 steps
     assert trial.result == "not_tried"
     assert trial.reasons[0].words == "it needs 41 s at least, and 40 s were left; give more time with `--budget`"
+
+
+@pytest.mark.parametrize(("fixes", "left_s", "more"), [(["x"], 58, False), (["x"], 59, True), ([], 58, True)])
+def test_perfect_input_comes_only_beside_a_fix_that_was_asked_for_and_fits(
+    fixes: list[str], left_s: float, *, more: bool
+):
+    """Four pairs of 7.3 s are 58.4 s."""
+    chosen = [Idea("x", (WORKERS,), "x"), Idea(CEILING, (FUSED,))]
+    of = Session(["python"], Options(fixes=fixes))
+    assert of.without_more(chosen, base(10.0), left_s) == (chosen if more else chosen[:1])
+
+
+def test_what_is_left_of_the_time_is_told_for_the_trials_that_fit(capsys: pytest.CaptureFixture[str]):
+    for seconds, trials in ((94.7, 2), (0.0, 0)):
+        TrialProgress().estimate(seconds, trials)
+    shown = capsys.readouterr().err
+    assert "2 trials: about 94.7 s more" in shown
+    assert "none fits into the time left" in shown
 
 
 def test_the_same_change_is_tried_once(bench: Bench):

@@ -108,7 +108,8 @@ def _stage_gain_ms(view: DeviceView) -> float:
     if of is None or not of.stages or largest(of) == stage_of(TRANSPORT):
         return 0.0
     floor_ms, longest_ms = of.cpu_ms / cores(view), max(of.stages.values())
-    shorter_ms = period_ms(of, of.workers, floor_ms)[0] - period_ms(of, of.workers, floor_ms, longest_ms)[0]
+    now_ms = of.period_ms if of.workers else period_ms(of, 0, floor_ms)[0]  # a busy machine delays ready batches too
+    shorter_ms = now_ms - period_ms(of, of.workers, floor_ms, longest_ms)[0]
     free_ms = unprofiled_ms(view)
     step_ms = view.per_step_ms(view.total_ns) if isinstance(free_ms, Missing) else free_ms
     return max(0.0, min(shorter_ms * of.per_step, step_ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.trials import Claim, Gain, Result, Trial, Trials
+from advisor.model.trials import Claim, Gain, Result, Trial, Trials, Use
 from advisor.present.trials import document, headline
 
 
@@ -36,6 +36,15 @@ def test_what_the_most_promising_fix_came_to_stands_in_the_headline():
     made = Trials(advisor_version="1", program="train.py", step_ms=40.0, within=0.05, trials=trials)
     words = "Could not tell whether workers makes the steps shorter: 40 → 10 ms, but the runs differ too much"
     assert headline(made) == words
+
+
+def test_perfect_input_leads_where_no_fix_was_measured():
+    use = Use(patch="input", arguments={"repeat": "one-batch"}, numerics="changes")
+    gain = Gain(ratio=0.445, low=0.416, high=0.476, pairs=6)
+    ceiling = Trial(name="perfect input", uses=(use,), result="faster", gain=gain, before_ms=40.0, after_ms=18.0)
+    trials = (Trial(name="input-bound", uses=(), result="not_tried"), ceiling)
+    words = headline(Trials(advisor_version="1", program="train.py", step_ms=40.0, within=0.05, trials=trials))
+    assert words.startswith("No fix was measured; perfect input: 40 → 18 ms a step, \N{MINUS SIGN}55.5 %")
 
 
 def test_a_machine_that_is_too_busy_to_compare_anything_gets_no_interval():

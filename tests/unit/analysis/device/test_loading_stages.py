@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import stage_of, stages
 from advisor.metrics.input.stages import period_ms
 from advisor.metrics.metric import METRICS
-from tests.tables import on_host, profile, step, view
+from tests.tables import metrics_of, on_host, profile, step, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
 COUNTS = (
@@ -89,6 +89,21 @@ def test_the_stages_of_a_batch_share_what_a_worker_takes_for_it():
     assert parts(of) == [("read", 20.0), ("decode", 12.0), ("transform", 4.0), ("collate", 4.0), ("transport", 5.0)]
 
 
+def test_a_picture_that_is_opened_lazily_is_decoded_by_convert():
+    """Loading it is 30 of 40; what a library converts on the way is a transform."""
+    convert = "PIL/Image.py: Image.convert"
+    stacks = [
+        stack(20, convert, "PIL/ImageFile.py: ImageFile.load", call="image.convert"),
+        stack(10, convert, "PIL/Image.py: Image.copy", call="image.convert"),
+        stack(10, "torchvision/transforms/x.py: Grayscale.forward", convert, call="self.transform"),
+    ]
+    of = batch(
+        recorded(stacks, counted(of_loader=False, requests=10), counted(of_loader=True, batches=10, fetch_ns=400))
+    )
+    assert of is not None
+    assert of.stages == {"decode": 30.0, "transform": 10.0}
+
+
 def test_more_processes_load_beside_each_other_until_the_step_or_the_cores_hold_them():
     of = of_workers()
     assert period_ms(of, 0, floor_ms=0) == (32 + 36, "loading")
@@ -127,6 +142,15 @@ def test_a_wait_for_a_worker_that_loads_in_a_quarter_of_the_step_is_not_for_its_
     of = batch(recorded([stack(10, call="crunch")], counted(of_loader=False, requests=10, request_ns=200), worker))
     assert of is not None
     assert limit(of) == code
+
+
+def test_a_stage_less_saves_the_wait_that_was_measured_where_the_step_then_sets_the_pace():
+    """Steps of 100 ms wait 60; loading runs 50 on a core, so a model of a calm machine knows of a wait of 10."""
+    main = counted(of_loader=False, requests=10, request_ns=600)
+    worker = counted(of_loader=True, batches=10, fetch_ns=500, run_ns=500)
+    of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100_000, device=None)]))
+    of.process.update({"stacks": [stack(9, call="crunch"), stack(1, call="open")], "loading": [main, worker]})
+    assert metrics_of(of)["stage_gain_ms"] == 60
 
 
 def test_a_lock_is_seen_around_a_batch_that_the_process_of_the_steps_loads():
