@@ -322,7 +322,7 @@ def _token(fix: Fix) -> str:
 
 def _switch(patch: Patch, key: str) -> str:
     """What makes `try` measure the fix with these arguments: another recording may advise other ones."""
-    values = ",".join(f"{name}={str(value).lower()}" for name, value in patch.arguments.items())
+    values = ",".join(f"{name}={value}" for name, value in patch.arguments.items())
     return f"--patch {patch.name}:{values}" if values else f"--fix {key}"
 
 

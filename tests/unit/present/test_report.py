@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from advisor.model.finding import Fix, Patch
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Report, Run, Unreadable
@@ -9,7 +12,10 @@ from advisor.model.source import Workload
 from advisor.present import document as doc
 from advisor.present.charts import charts
 from advisor.present.next_recording import recording
+from advisor.present.report import _measures as measures
 from advisor.present.report import document, overview, tally, unknowns
+from advisor.trials.ideas import of_option
+from advisor.trials.patches import use
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only, report
 
 EIGHT = SAMPLES["many-workers"].runs[0]
@@ -26,6 +32,21 @@ EIGHT = SAMPLES["many-workers"].runs[0]
 )
 def test_silence_does_not_pass_for_health(sample: str, expected: str):
     assert tally(SAMPLES[sample].runs[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("dataloader", {"num_workers": 2, "persistent_workers": True}),
+        ("environment", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    ],
+)
+def test_the_next_command_tries_the_fix_with_the_arguments_that_are_advised(name: str, arguments: dict[str, Any]):
+    fix = Fix(framework="any", do="Change it.", patch=Patch(name=name, arguments=arguments))
+    finding = changed(RESNET.findings[0], fixes=(fix,))
+    run = changed(RESNET, findings=(finding,), worthwhile=(changed(RESNET.worthwhile[0], findings=(finding.key,)),))
+    command = measures(run).partition("--patch ")[2].partition(" --")[0]
+    assert of_option(command).uses == (use(name, arguments),)
 
 
 def test_overview_counts_by_severity():
