@@ -174,6 +174,8 @@ def cause(run: Run) -> str:
         return ""
     if part.part == "unknown":  # its name says that already
         return _calls(run)
+    if part.part == "host_busy" and (ran := _calls(run)):
+        return ran
     if part.reasons:
         known = [reason for reason in part.reasons if reason.code != "no_marks"] or part.reasons  # that names no cause
         return f"Cause unknown: {known[0].words}."

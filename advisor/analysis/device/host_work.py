@@ -18,6 +18,7 @@ from advisor.inputs.names.calls import (
     NODE,
     OPTIMIZER_STEP,
     RESULT_WAIT,
+    SYSTEM_WAIT,
     THREAD_WAIT,
     WAITING_MODULES,
 )
@@ -179,15 +180,20 @@ def between_nodes(view: DeviceView) -> Intervals:
 
 
 def thread_waits(view: DeviceView) -> Intervals:
-    """When a training thread waits, in a function of Python, for another thread or process or for time to pass."""
-    return spans(own_frames(view, THREAD_WAIT))
+    """When a training thread waits for another thread or process, for somebody to type, or for time to pass."""
+    return spans(own_frames(view, THREAD_WAIT)) | spans(system_waits(view))
+
+
+def system_waits(view: DeviceView) -> pl.DataFrame:
+    """Calls of the system in which a training thread waits for somebody to type or for time to pass."""
+    return view.os_calls.filter(of_training(view), matches(SYSTEM_WAIT))
 
 
 def waiting_function(view: DeviceView, when: Intervals) -> str:
-    """The function of Python's library, else the built-in one, that waits longest then: `queue.py(154): get`."""
+    """What waits longest then: a function of Python's library, else a built-in one, else a call of the system."""
     python = view.once(training_ops).filter(pl.col("kind") == "python")
-    for names in (WAITING_MODULES, THREAD_WAIT):
-        calls = python.filter(matches(names)).sort("start_ns")
+    for waits in (*(python.filter(matches(names)) for names in (WAITING_MODULES, THREAD_WAIT)), system_waits(view)):
+        calls = waits.select("name", "start_ns", "dur_ns").sort("start_ns")
         of_name = calls.with_columns(spent_ns(calls, when)).group_by("name", maintain_order=True).agg(pl.sum("ns"))
         if of_name["ns"].sum():
             return str(of_name.sort("ns", descending=True, maintain_order=True)["name"].first())

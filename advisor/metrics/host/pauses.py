@@ -12,6 +12,7 @@ from advisor.analysis.device.host_work import (
     optimizer_work,
     own_frames,
     running,
+    system_waits,
     thread_waits,
     waiting_function,
     waits_for_results,
@@ -159,21 +160,28 @@ def _open(view: DeviceView) -> Intervals:
         known = view.once(running) | view.host_spans("collective", *_WAITS) | spans(view.once(callbacks))
         return view.windows - known
     if not view.once(unknown_idle):
-        return EMPTY
+        return view.once(stalls)
     idle = view.once(gaps)
     return Intervals.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:
-    """What a sentence about such a loss can name."""
-    return top_three(times_by_name(view, view.once(_open)).filter(~pl.col("name").str.contains(_EXECUTORS)))
+    """What a sentence about such a loss can name: ranges and functions, else calls of the system that wait."""
+    when = view.once(_open)
+    ran = times_by_name(view, when).filter(~pl.col("name").str.contains(_EXECUTORS))
+    if 2 * int(ran["self_ns"].sum()) < when.total:
+        waits = view.once(system_waits).select("start_ns", "dur_ns", pl.col("name").cast(pl.String))
+        waited = waits.select("name", spent_ns(waits, when).alias("self_ns")).filter(pl.col("self_ns") > 0)
+        ran = pl.concat([ran, waited]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+    return top_three(ran)
 
 
 of_open("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
     "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
     "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
     "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
-    "cause of 5 % of the step or more is unknown",
+    "cause of 5 % of the step or more is unknown, else in host-bound gaps of over {launch_gap}; where there are none, "
+    "calls of the system that wait for input or for time to pass",
 )
 of_open("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)).says(
     "How much of the time whose cause no rule may know open_calls takes.",

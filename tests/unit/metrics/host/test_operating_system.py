@@ -11,7 +11,7 @@ from tests.tables import Row, kernel, metrics_of, on_host, profile, span, step, 
 
 starving = metrics_of
 
-PID, TRAINING, LOADING = 100, 1, 7
+PID, TRAINING, LAUNCHING, LOADING = 100, 1, 2, 7
 WORKER = [{"worker": 0, "pid": PID}]
 LOADER = {"worker": None, "pid": 200, "thread": LOADING, "name": "pt_data_worker"}
 
@@ -122,3 +122,14 @@ def test_places_say_where_it_went_on():
     away = [absent(20, 40, "Running", next_cpu=9), absent(50, 55, "Running")]
     trace = profile(DEVICE, [*HOST, on_host("step", 0, 100)], STEP, workers=WORKER, off_cpu=away)
     assert where(view(trace))["name"].to_list() == ["off CPU 3, then on CPU 9", "off CPU 3"]
+
+
+def test_a_host_that_waits_for_somebody_to_type_is_told():
+    """20 ms between two kernels, 15 of them in `getc` of the thread that launches; a worker sleeps for longer."""
+    device = [kernel(0, 10, 0, thread=1), kernel(20_010, 20_100, 20_005, thread=1)]
+    calls = [os_call("getc", 3_000, 18_000, pid=PID, thread=LAUNCHING), os_call("nanosleep", 0, 20_000)]
+    host = [on_host("op", start, start + 8, thread=TRAINING) for start in (0, 19_995)]
+    trace = profile(device, host, [step(1, 0, 20_100)], workers=WORKER, threads=[LOADER], os_calls=calls)
+    values = metrics_of(view(trace))
+    assert values["open_calls"] == "getc (15 ms)"
+    assert values["open_calls_part"] == pytest.approx(15 / 20, abs=0.01)
