@@ -231,9 +231,9 @@ def test_what_the_mouse_points_at_is_told(resnet: Visit):
     canvas = resnet.page.locator(".timeline canvas")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
-    resnet.page.mouse.move(box["x"] + 20, box["y"] + 22 + 18 + 6)
+    resnet.page.mouse.move(box["x"] + 20, box["y"] + 38 + 18 + 6)
     assert "Idle: waits for the data loader 59 ms" in resnet.page.locator(".timeline .readout").inner_text()
-    resnet.page.mouse.move(box["x"] + 700, box["y"] + 22 + 18 + 14 + 6 + 18 + 6)
+    resnet.page.mouse.move(box["x"] + 700, box["y"] + 38 + 18 + 14 + 6 + 18 + 6)
     assert "volta_sgemm_128x64_nt kernel, stream 7" in resnet.page.locator(".timeline .readout").inner_text()
 
 
@@ -325,7 +325,7 @@ def test_the_places_of_another_finding_are_marked_instead(resnet: Visit):
       const probe = document.body.appendChild(make("i"));
       probe.style.color = "var(--mark)";
       const [r, g, b] = getComputedStyle(probe).color.match(/\d+/g).map(Number);
-      const at = Math.round((from + to) / 2 * scale), top = Math.round(20 * canvas.width / canvas.clientWidth);
+      const at = Math.round((from + to) / 2 * scale), top = Math.round(36 * canvas.width / canvas.clientWidth);
       const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
       copy.drawImage(canvas, -at, -top);
       const seen = copy.getImageData(0, 0, 1, 1).data;

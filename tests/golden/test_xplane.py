@@ -493,7 +493,7 @@ def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first()
     (run,) = profiles.check(TRACES / "tpu-inference").runs
     assert run.verdict.startswith("Kernels wait for copies to the device")
     assert "Fixing this saves up to 58.6 s of the 97.4 s used." in run.verdict
-    assert run.findings[0].fixes[0].do.startswith("Keep the arrays on the device that the program now fetches")
+    assert run.findings[0].fixes[0].do.startswith("Keep the arrays in device memory")
 
 
 def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(

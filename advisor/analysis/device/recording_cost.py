@@ -41,8 +41,8 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during or not _is_of_recording(view, during):
         return Missing("unsteady_steps", before=before, during=during, after=after)
     # what takes longer than recording can is another change
-    most_ms = 1e-6 * _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
-    if during > _STEADY * before and during - before > most_ms:
+    most_ns = _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
+    if during > _STEADY * before and 1e6 * (during - before) > most_ns:
         return Missing("unsteady_steps", before=before, during=during, after=after)
     return float(min(before if view.device is not None else (before + after) / 2, during))
 
