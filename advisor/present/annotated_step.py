@@ -76,8 +76,7 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     for part, each in gaps.items():
         idle, (start, end, _) = sum(b - a for a, b, _ in each), max(each, key=lambda gap: gap[1] - gap[0])
         action = f", action {numbers[part]}" if part in numbers else ""
-        many = f" in {len(each):,} gaps" if len(each) > 1 else ""
-        label = f"{part_short(part)} {ns(idle * line.dur_ns)}{many}{action}"
+        label = f"{part_short(part)} {ns(idle * line.dur_ns)}{action}"
         labels.append((idle, {"start": start, "end": end, "label": label}))
     most = sorted((of for of in labels if of[0] >= _WORTH_A_LABEL), key=lambda of: -of[0])[:_MOST_LABELS]
     return sorted((gap for _, gap in most), key=lambda gap: gap["start"])

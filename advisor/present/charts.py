@@ -49,7 +49,7 @@ def _step(run: Run) -> Chart | None:
     if data is None or line is None:
         return None
     what = f"The longest step used, {ns(line.dur_ns)}" if run.source.steps.marked else f"All {ns(line.dur_ns)} used"
-    says = "Each cause of waiting has its time and the action that shortens it, at its longest gap"
+    says = "Each cause of waiting has the time of all its gaps, and the action that shortens it, at the longest"
     gaps = says if data["gaps"] else "The device hardly waits"
     return Chart("step", "What the device runs, and why it waits", f"{what}. {gaps}.", data)
 

@@ -56,13 +56,10 @@ def _stages(of: Batch) -> str:
 
 def _limit_words(view: DeviceView) -> str:
     of = view.once(batch)
-    if of and (code := limit(of)) != "delay":
-        return _LIMITS.get(code, "")
-    return (
-        f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
-        if of
-        else ""
-    )
+    code = limit(of) if of else ""
+    if code == "delay":
+        return f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
+    return _LIMITS.get(code, "")
 
 
 def _small_files(of: Batch) -> str:
