@@ -35,6 +35,7 @@ _FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid b
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
 _BUSY_THREADS: Final = 1_024  # that a multiprocessor of every generation runs at once
 _BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: parts of a block meet and wait
+_LANES_LEFT: Final = 0.05  # of the time of less than a warp stays: one thread to 256 of a block took 0.027 to 0.05
 _SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
 _PAGES: Final = 0.01  # of a kernel's time: if pages move to it for longer, it may wait for them
 _USUAL_BLOCK: Final = 256
@@ -81,7 +82,11 @@ def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
 def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
     """Longest and shortest time of a kernel whose work is split over all multiprocessors."""
     threads = pl.col("blocks_per_sm") * pl.col("block") / _BUSY_THREADS
-    shares = (_BLOCK_AGAIN * pl.col("blocks_per_sm"), pl.min_horizontal(threads, "blocks_per_sm"))
+    least = pl.when(pl.col("block") < _WARP).then(_LANES_LEFT)
+    shares = (
+        pl.max_horizontal(_BLOCK_AGAIN * pl.col("blocks_per_sm"), least),
+        pl.min_horizontal(threads, "blocks_per_sm"),
+    )
     now = pl.col("dur_ns")
     slow, fast = (
         pl.min_horizontal(now, pl.max_horizontal(now * part, pl.lit(shortest)))
@@ -97,12 +102,14 @@ def _narrow(view: DeviceView) -> pl.DataFrame:
 
 
 def _in_full_warps(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
-    """Longest and shortest time of a kernel with blocks of usual size: by the lanes in use, by the threads at once."""
+    """Longest and shortest time with blocks of usual size on all multiprocessors: by lanes, by threads at once."""
     capability, threads = (view.chip.capability, view.chip.max_threads_per_sm) if view.chip else (0.0, None)
     resident = pl.min_horizontal(pl.col("blocks_per_sm").ceil(), pl.lit(_LIMITS.get(capability, (0, 16))[1]))
     room = pl.when(pl.col("blocks_per_sm") >= 1).then(threads or _BUSY_THREADS).otherwise(_USUAL_BLOCK)
     slow = pl.min_horizontal(pl.lit(1.0), _WARP_FACTOR * pl.col("block") / _WARP)
-    return slow * pl.col("dur_ns"), pl.min_horizontal(slow, resident * pl.col("block") / room) * pl.col("dur_ns")
+    fast = resident * pl.col("block") / room * pl.min_horizontal("blocks_per_sm", 1) * pl.col("dur_ns")
+    longest_ns = slow * pl.col("dur_ns")
+    return longest_ns, pl.min_horizontal(longest_ns, pl.max_horizontal(fast, _SHORTEST_NS[1]))
 
 
 def _tails(view: DeviceView) -> pl.DataFrame:

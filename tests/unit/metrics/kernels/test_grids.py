@@ -37,8 +37,9 @@ def test_blocks_of_half_a_warp_could_have_the_threads_that_a_multiprocessor_runs
     values = metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 64, "block": 16})))
     assert values["full_warps_least_gain_ms"] == pytest.approx(0.98 * (1 - 1.75 / 2), abs=1e-6)
     assert values["full_warps_gain_ms"] == pytest.approx(0.98 * (1 - 1 / 4), abs=1e-6)
-    alone = metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 1 / 108, "block": 1})))
-    assert alone["full_warps_gain_ms"] == pytest.approx(0.98 * (1 - 1 / 256), abs=1e-6)
+    alone = metrics_of(queued(("mine(int)", 980_000, {"blocks_per_sm": 1 / 108, "block": 1})))
+    assert alone["full_warps_gain_ms"] == pytest.approx(980 * (1 - 1 / 256 / 108), abs=1e-3)  # on all multiprocessors
+    assert alone["more_blocks_least_gain_ms"] == pytest.approx(980 * (1 - 0.05))  # a block of 256, and no more blocks
     assert metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 64, "block": 32})))["full_warps_gain_ms"] == 0
 
 
