@@ -10,6 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.iterators import lasting_of_workers, late_requests
 from advisor.analysis.device.view import DeviceView, bounds, spans
+from advisor.inputs.names.calls import FREES
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches
@@ -234,7 +235,7 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
     """
     start, end = bounds(calls)
     length = end - start
-    frees = (pl.col("kind") == "allocator") & matches("(?i)free|unmap")  # they wait, taking memory does not
+    frees = (pl.col("kind") == "allocator") & matches(FREES)
     copies = matches("(?i)memcpy").fill_null(value=False)
     kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=copies)
     is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.hardware import Gpu, generation, match
+from advisor.inputs.names.calls import FREES
 from advisor.inputs.names.kernels import classify
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals, above
@@ -165,10 +166,11 @@ class DeviceView:
 
     @cached_property
     def blocked(self) -> Intervals:
-        """When a host thread waits for the device: inside a synchronising call, or held up by a full launch queue."""
-        calls = self.host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(["sync", "runtime"]))
+        """When a host thread waits for the device: in a call that synchronises or frees, held up by a full queue."""
+        calls = self.host.select("kind", "name", "start_ns", "dur_ns").filter(pl.col("kind").is_in(DRIVER_CALLS))
         waits = spans(calls.filter(pl.col("kind") == "sync"))
-        slow = spans(calls.filter((pl.col("kind") == "runtime") & (pl.col("dur_ns") > SLOW_CALL_NS)))
+        holds_up = (pl.col("kind") == "runtime") | ((pl.col("kind") == "allocator") & matches(FREES))
+        slow = spans(calls.filter(holds_up, pl.col("dur_ns") > SLOW_CALL_NS))
         return waits | (slow & self.busy)
 
     @cached_property

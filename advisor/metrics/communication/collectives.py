@@ -72,10 +72,6 @@ def _exposed_ms(view: DeviceView) -> float:
     return exposed_ms(view, view.once(device_collectives))
 
 
-def _hidden_ms(view: DeviceView) -> float:
-    return view.once(_total_ms) - view.once(_exposed_ms)
-
-
 def _short(view: DeviceView) -> pl.DataFrame:
     return view.once(device_collectives).filter(pl.col("dur_ns") < _SHORT_NS, ~matches(_ONE_SHOT))
 
@@ -164,10 +160,11 @@ of_device(
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
 )
 of_device(
-    "overlap_share", lambda view: _hidden_ms(view) / view.once(_total_ms) if view.once(_total_ms) else _NONE
+    "overlap_share",
+    lambda view: 1 - view.once(_exposed_ms) / view.once(_total_ms) if view.once(_total_ms) else _NONE,
 ).says(
     "How much of the communication kernels hide.",
-    "hidden_communication_ms / communication_ms",
+    "1 - exposed_communication_ms / communication_ms",
     "Holistic Trace Analysis, communication computation overlap",
 )
 of_device("short_collectives_per_step", lambda view: _short(view).height / view.steps.height).says(

@@ -35,7 +35,7 @@ _FIXED: Final = 0.5  # of the multiprocessors: small inputs share a small grid b
 _LAST_WAVE: Final = 1.2  # waves rounded up over waves: less costs too little to be worth a change
 _BUSY_THREADS: Final = 1_024  # that a multiprocessor of every generation runs at once
 _BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: parts of a block meet and wait
-_LANES_LEFT: Final = 0.05  # of the time of less than a warp stays: one thread to 256 of a block took 0.027 to 0.05
+_NARROW_PART: Final = 0.05  # of the time of less than a warp stays: one thread to 256 of a block took 0.027 to 0.05
 _SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
 _PAGES: Final = 0.01  # of a kernel's time: if pages move to it for longer, it may wait for them
 _USUAL_BLOCK: Final = 256
@@ -82,7 +82,7 @@ def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
 def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
     """Longest and shortest time of a kernel whose work is split over all multiprocessors."""
     threads = pl.col("blocks_per_sm") * pl.col("block") / _BUSY_THREADS
-    least = pl.when(pl.col("block") < _WARP).then(_LANES_LEFT)
+    least = pl.when(pl.col("block") < _WARP).then(_NARROW_PART)
     shares = (
         pl.max_horizontal(_BLOCK_AGAIN * pl.col("blocks_per_sm"), least),
         pl.min_horizontal(threads, "blocks_per_sm"),

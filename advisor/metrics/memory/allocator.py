@@ -9,6 +9,7 @@ from advisor.analysis.device.call_tree import ENGINE
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.calls import FREES
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.intervals import above, nearest, nest
 from advisor.model.missing import Missing
@@ -203,7 +204,6 @@ def memory_curve(view: DeviceView) -> pl.DataFrame:
 
 _MOST_NAMES: Final = 3
 _NAME: Final = pl.col("name").cast(pl.String)
-_FREES: Final = r"(?i)free|unmap"
 _HOST_MEMORY: Final = r"(?i)host"
 _REMAINDER: Final = 0.3  # of the calls' cost: memory that grows with the shapes is still taken (own choice)
 
@@ -214,7 +214,7 @@ def _calls(view: DeviceView) -> pl.DataFrame:
 
 
 def _frees(view: DeviceView) -> pl.DataFrame:
-    return view.once(_calls).filter(_NAME.str.contains(_FREES))
+    return view.once(_calls).filter(_NAME.str.contains(FREES))
 
 
 def _in_ops_part(view: DeviceView) -> float:

@@ -514,15 +514,21 @@ def test_host_ops_belong_to_the_host_s_own_range():
     assert view(made).used_host.collect()["id"].to_list() == [1, 2]
 
 
-def test_the_host_is_blocked_in_waits_and_in_launches_that_a_busy_device_holds_up():
+def test_the_host_is_blocked_in_waits_and_in_launches_and_frees_that_a_busy_device_holds_up():
     # us        0        100       200       300
     # device    ==========          =====
     # sync         ===                              10 to 20
     # launch         ==========                     60 to 120: 60 us, of which the device is busy for 40
     # launch                     ==                 200 to 210: quick
+    # free                        ========          205 to 285: waits while the device is busy; to allocate does not
     host = [on_host("sync", 10, 20), on_host("runtime", 60, 120), on_host("runtime", 200, 210)]
+    host += [on_host("allocator", 205, 285, name="cudaFree"), on_host("allocator", 0, 90, name="cudaMalloc")]
     made = profile([kernel(0, 100), kernel(190, 240)], host, [step(1, 0, 300)])
-    assert view(made).blocked.within([0, 60_000, 100_000], [60_000, 100_000, 300_000]).tolist() == [10_000, 40_000, 0]
+    assert view(made).blocked.within([0, 60_000, 100_000], [60_000, 100_000, 300_000]).tolist() == [
+        10_000,
+        40_000,
+        35_000,
+    ]
 
 
 def test_what_is_computed_once_is_kept():
