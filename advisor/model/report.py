@@ -241,7 +241,8 @@ class Run(Frozen):
 
     @property
     def _least_ms(self) -> float:
-        return SMALL * number(self.of_pace, "recorded_ms") if self.is_mostly_once else 0.0
+        steps = max(1, self.source.steps.used) if self.source.steps.marked else 1
+        return SMALL * number(self.of_pace, "recorded_ms") / steps if self.is_mostly_once else 0.0
 
     def _known_share(self, known: Accounting) -> float:
         """Of the step: what the first finding saves, or the largest loss that findings explain."""

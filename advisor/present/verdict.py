@@ -49,7 +49,7 @@ def headline(run: Run) -> str:
             return " ".join(filter(None, (first_sentence(first.says), _of_work(run))))
         loss_of = first_sentence(first.says) if first.lacks_work or first.where else largest_loss(run)
         worth = saving(_led(first, run), run.source.steps, _fix(first, run)) or loss_of
-        no_device = "" if first.saving else _no_device(run)
+        no_device = "" if first.saving or first.lacks_work else _no_device(run)
         return " ".join(filter(None, (no_device, f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return loss(run)
@@ -184,11 +184,11 @@ def cause(run: Run) -> str:
 
 
 def _calls(run: Run) -> str:
-    """What the host ran in time of unknown cause, where it was recorded; empty where that is less than half of it."""
-    ran, share = run.of_job.get("open_calls"), run.of_job.get("open_calls_part")
-    if not ran or not isinstance(share, float) or share < _TELLING:
-        return ""
-    return f"{percent(share)} of it lies in {ran}."
+    """What the host ran in half of the time of unknown cause or more, else which calls are around it."""
+    ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))
+    if ran and isinstance(share, float) and share >= _TELLING:
+        return f"{percent(share)} of it lies in {ran}."
+    return f"It passes {around}." if around else ""
 
 
 def busy(run: Run) -> str:

@@ -104,4 +104,5 @@ def _rank(candidate: Candidate, share: Share | None) -> tuple[object, ...]:
     later = (candidate.rule.about.loss, candidate.severity) not in {("unknown", "high"), ("once", "medium")}
     expected, low_ms = (candidate.expected_ms(share.low_ms, share.high_ms), share.low_ms) if share else (0.0, 0.0)
     size = round(math.log(expected, _ALIKE)) if expected > 0 else -math.inf
-    return later, share is None, -size, -low_ms, -expected, SEVERITIES.index(candidate.severity), candidate.rule.id
+    severity = SEVERITIES.index(candidate.severity)
+    return later, share is None, -size, -low_ms, -expected, candidate.rule.about.recording, severity, candidate.rule.id

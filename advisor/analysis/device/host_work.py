@@ -46,6 +46,7 @@ _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipelin
 _LIBRARY: Final = r"::|^(?:Torch-Compiled |Compiled|TorchDynamo|Pregraph|\[pl\])"
 _PLAIN: Final = r"^[a-z_][a-z0-9_ .-]*$"  # XLA and TensorFlow set ranges of all names, but hardly of such
 _XLA: Final = ("jax", "tensorflow")
+_CALL: Final = pl.format("`{}`", pl.col("name").cast(pl.String))
 _MOST: Final = 0.5  # of the time
 _NEARLY_ALL: Final = 0.9  # of the steps: a range around nearly all of a step says nothing of a part of it
 
@@ -305,12 +306,13 @@ def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Interval
 
 
 def place_of(view: DeviceView, stretches: Intervals) -> str:
-    """``, mostly before `cudaMalloc` `` or ``, mostly between `cudaMemcpy` and `cudaLaunchKernel` ``; else empty."""
-    lengths = stretches.ends - stretches.starts
-    if 2 * lengths.max(initial=0) <= stretches.total:
-        return ""
-    calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)).with_columns(pl.col("name").cast(pl.String))
-    last = calls.filter(int(stretches.starts[lengths.argmax()]) >= END_NS).sort(END_NS)["name"]
-    following = calls.filter(pl.col("start_ns") >= int(stretches.ends[lengths.argmax()])).sort("start_ns")["name"]
-    around = [f"`{name}`" for name in (*last[-1:], *following[:1])]
-    return f", mostly {'between' if len(last) else 'before'} {' and '.join(around)}" if len(following) else ""
+    """``mostly between `cudaMemcpy` and `cudaLaunchKernel` ``: the two calls around most of this time; else empty."""
+    calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)).sort("start_ns")
+    free, pairs = stretches - spans(calls), calls.select("start_ns", following=_CALL, last=_CALL.shift())
+    lengths = pl.DataFrame({"start_ns": free.ends, "ns": free.ends - free.starts})
+    around = lengths.join_asof(pairs, on="start_ns", strategy="forward").drop_nulls("following")
+    longest = around.group_by("last", "following").agg(pl.sum("ns")).sort("ns").tail(1)
+    for before, behind, ns in longest.rows():
+        if 2 * ns > free.total:
+            return f"mostly between {before} and {behind}" if before else f"mostly before {behind}"
+    return ""

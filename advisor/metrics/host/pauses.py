@@ -11,6 +11,7 @@ from advisor.analysis.device.host_work import (
     off_cpu,
     optimizer_work,
     own_frames,
+    place_of,
     running,
     system_waits,
     thread_waits,
@@ -186,6 +187,10 @@ of_open("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text
 of_open("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)).says(
     "How much of the time whose cause no rule may know open_calls takes.",
     "time of open_calls / that time; 0 without any",
+)
+of_open("open_place", lambda view: "" if view.device is None else place_of(view, view.once(_open)), unit="text").says(
+    "Between which calls most of the time lies whose cause no rule may know.",
+    "the two calls with most of it between them, if that is over half of it; empty without a device",
 )
 
 

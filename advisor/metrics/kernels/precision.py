@@ -259,18 +259,11 @@ of_doubles.faster("double", _in_64_bits, lambda view: (_in_fp32(view, 0), _in_fp
 
 _SIXTEEN: Final = ["fp16", "bf16"]
 _LEAST_KNOWN: Final = 0.5
+_TYPE_OF_OP: Final = pl.coalesce("op_dtype", pl.when(pl.col("family").is_in(PRODUCTS)).then("element_type"))
 
 
-def _sixteen_bit_kernels_ns(view: DeviceView) -> int:
-    return int(view.once(kernels).filter(_type_of_op().is_in(_SIXTEEN))["dur_ns"].sum())
-
-
-def _typed_ns(view: DeviceView) -> int:
-    return int(view.once(kernels).filter(_type_of_op().is_not_null())["dur_ns"].sum())
-
-
-def _type_of_op() -> pl.Expr:
-    return pl.coalesce("op_dtype", pl.when(pl.col("family").is_in(PRODUCTS)).then("element_type"))
+def _part_of(view: DeviceView, chosen: pl.Expr) -> float:
+    return float(view.once(kernels).filter(chosen)["dur_ns"].sum()) / view.once(kernels_ns)
 
 
 of_sixteen_bits = of_devices(
@@ -278,11 +271,11 @@ of_sixteen_bits = of_devices(
     needs=("device_ops",),
     unknown=lacking(
         nothing_to_compute_from=lambda view: not view.once(kernels_ns),
-        value_types_unknown=lambda view: _typed_ns(view) < _LEAST_KNOWN * view.once(kernels_ns),
+        value_types_unknown=lambda view: _part_of(view, _TYPE_OF_OP.is_not_null()) < _LEAST_KNOWN,
     ),
 )
 
-of_sixteen_bits("sixteen_bit_kernel_share", lambda view: _sixteen_bit_kernels_ns(view) / view.once(kernels_ns)).says(
+of_sixteen_bits("sixteen_bit_kernel_share", lambda view: _part_of(view, _TYPE_OF_OP.is_in(_SIXTEEN))).says(
     "Part of the kernel time on 16-bit floating point, bfloat16 included.",
     "time of kernels whose op's first floating-point input, or else, of products, whose name is of 16 bits / time of "
     "kernels; unknown where the type is known of less than half of that time",

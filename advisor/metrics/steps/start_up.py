@@ -13,7 +13,7 @@ from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, lau
 from advisor.analysis.device.view import DeviceView, bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import lacking, of_devices
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -77,10 +77,9 @@ def _work(view: DeviceView) -> str:
     rows = rows.with_columns(pl.col("name").cast(pl.String))
     spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
-    parts, owned = [((once - spans(rows)).total, _NO_CALL)], EMPTY
-    for name in known.sort("ns", "name")["name"]:  # the shorter lie in the longer
-        own = (spans(rows.filter(pl.col("name") == name)) & once) - owned
-        parts, owned = [*parts, (own.total, str(name))], owned | own
+    longest = {str(name): spans(rows.filter(pl.col("name") == name)) for name in known.sort("ns", "name")["name"]}
+    own = shared_out(longest, once.starts, once.ends)  # the shorter lie in the longer
+    parts = [((once - spans(rows)).total, _NO_CALL), *((int(ns.sum()), name) for name, ns in own.items())]
     top = sorted(parts, key=lambda part: (-part[0], part[1]))[:_MOST_NAMES]
     top = [*top, (once.total - sum(ns for ns, _ in top), "the rest")]
     return ", ".join(f"{name} ({ms(ns / 1e6)})" for ns, name in top if ns > 0 and ns >= _LITTLE * top[0][0])
@@ -88,10 +87,6 @@ def _work(view: DeviceView) -> str:
 
 def _copies(view: DeviceView) -> pl.DataFrame:
     return view.ops.filter(pl.col("kind") == "memcpy", inside(view.once(_before), view.ops))
-
-
-def _of_recording(view: DeviceView, when: Intervals) -> float:
-    return when.total / max(1, view.recorded_ns)
 
 
 measure = of_devices(__name__, needs=("device_ops",), needs_steps=False, source=_SOURCE)
@@ -113,14 +108,17 @@ measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
     "stretches of over 100 ms without CUDA calls or device work; before those that use memory if samples show it",
 )
 measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="text").says(
-    "Between which calls most of it lies.", "the calls around its longest stretch, if that is half of it or more"
+    "Between which calls most of it lies.", "the two calls with most of it between them, if that is over half of it"
 )
-measure("once_share", lambda view: _of_recording(view, view.once(_once))).says(
+measure("once_share", lambda view: view.once(_once).total / max(1, view.recorded_ns)).says(
     "Part of the recording that passes with what is done once.", "once_ms / recorded_ms"
 )
-measure("once_idle_share", lambda view: _of_recording(view, _idle_once(view))).says(
+measure("once_idle_share", lambda view: _idle_once(view).total / max(1, view.recorded_ns)).says(
     "Part of the recording in which the device idles for start-up, loading of kernels and compilation.",
     "that idle time / recorded_ms",
+)
+measure("used_ms", lambda view: view.total_ns / 1e6).says(
+    "Time that the used steps take in all; 0 without one.", "sum of their windows on the device"
 )
 measure("recorded_ms", lambda view: view.recorded_ns / 1e6).says(
     "Time from the worker's first event in the recording to the end of its last.",
@@ -219,7 +217,6 @@ of_rest("left_out_parts", _left_out_words, unit="text").says(
 )
 
 
-_MOST_ERRORS: Final = 3
 _ERRORS: Final[Mapping[str, str]] = table(__file__, "cuda_errors")
 
 
@@ -240,7 +237,7 @@ def _failed_share(view: DeviceView) -> float:
 
 def _errors(view: DeviceView) -> str:
     errors = view.once(_failed).select(error=FAILURE).group_by("error").len()
-    most = errors.sort("len", "error", descending=[True, False])["error"].head(_MOST_ERRORS)
+    most = errors.sort("len", "error", descending=[True, False])["error"].head(_MOST_NAMES)
     return ", ".join(f"{_ERRORS.get(str(error), 'error')} ({error})" for error in most)
 
 

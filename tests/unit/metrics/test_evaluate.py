@@ -220,6 +220,7 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "once_ms",
         "once_work",
         "recorded_ms",
+        "used_ms",
         "worked_share",
         "peers_recorded",
     }  # of the recording, not of its steps

@@ -134,6 +134,13 @@ def test_a_list_of_what_the_host_ran_shows_how_much_of_a_loss_it_covers(code: st
     assert cause(changed(losing(0.62), metrics={"run": (row,)}, accounting=known)) == words or silent
 
 
+def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
+    row = {"open_calls": "", "open_calls_part": 0.0, "open_place": "mostly before `cudaMemcpy`"}
+    known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part("unknown", 0.62)))
+    run = changed(losing(0.62), metrics={"run": (row,)}, accounting=known)
+    assert cause(run) == "It passes mostly before `cudaMemcpy`."
+
+
 def test_a_finding_without_a_saving_is_told_with_the_largest_loss():
     first = changed(INPUT_BOUND, title="The GPU is idle most of the time", saving=None, loss="collective", where=())
     lost = changed(part("collective", 0.62), is_explained=True, findings=(first.rule,))
@@ -198,6 +205,16 @@ def test_what_happens_once_is_told_with_the_largest_loss_of_the_rest():
 def test_next_to_nothing_of_a_recording_is_no_loss_beside_start_up():
     run = mostly_once(INPUT_BOUND, lost=0.62, recorded_ms=20_000)  # 1 % is 200 ms: longer than the work
     assert headline(run) == "9 s of the 10 s recorded (90 %) are start-up."
+
+
+def test_what_is_little_of_a_recording_counts_all_its_steps():
+    """1 % of 20 s is 200 ms, which 5 of 40 steps are and 5 of 39 are not."""
+    of_many, of_fewer = (changed(STEPS, marked=True, used=used, step_mean_ms=177.6) for used in (40, 39))
+    run = mostly_once(changed(INPUT_BOUND, saving=won(3, 5, "input", "")), lost=0.02, recorded_ms=20_000)
+    start = "9 s of the 10 s recorded (90 %) are start-up."
+    saved = f"Of each 178 ms step, 3{DASH}5 ms can be saved: The GPU waits for input data."
+    assert headline(changed(run, source=changed(run.source, steps=of_many))) == f"{start} {saved}"
+    assert headline(changed(run, source=changed(run.source, steps=of_fewer))) == start
 
 
 def test_small_losses_are_the_verdict_only_where_nothing_else_is():
@@ -288,6 +305,8 @@ def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
     first = "No GPU activity was recorded, because the job ran on the CPU or ProfilerActivity.CUDA was not given."
     assert headline(run) == headline(RESNET)
     assert headline(changed(run, findings=(changed(INPUT_BOUND, saving=None),))).startswith(first)
+    lacking = changed(INPUT_BOUND, saving=None, loss="unknown")
+    assert not headline(changed(run, findings=(lacking,))).startswith(first)
 
 
 def test_a_saving_from_nothing_to_all_of_the_step_is_no_estimate():

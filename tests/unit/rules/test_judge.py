@@ -310,6 +310,17 @@ def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(sha
     assert judged(found, between, within).findings[0].rule == first
 
 
+def test_that_a_recording_shows_nothing_stands_behind_what_most_of_it_is_and_before_savings():
+    small = rule("few", about={"loss": "unknown", "recording": True}, severity={"high": True})
+    once, failed = (
+        rule("once", about={"loss": "once"}),
+        rule("zero", about={"loss": "unknown"}, severity={"high": True}),
+    )
+    rows = measured({"input_share": 0.5})
+    found = judged(rows, small, once, failed, rule("gain", **saving(30, 50))).findings
+    assert [finding.rule for finding in found] == ["zero", "once", "few", "gain"]
+
+
 def test_what_others_leave_nothing_of_stands_beneath_the_first_that_took_from_the_same_part():
     taking, left = rule("taking", **saving(10, 40)), rule("left", **saving(1, 5))
     elsewhere = rule("elsewhere", **saving(1, 45, "memcpy"))

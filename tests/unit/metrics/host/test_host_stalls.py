@@ -28,6 +28,18 @@ def test_a_stall_is_named_by_what_ran():
     assert values["stall_causes"] == causes
 
 
+@pytest.mark.parametrize(
+    ("second", "place"),
+    [("cudaMemcpy", "mostly between `cudaEventSynchronize` and `cudaMemcpy`"), ("cudaMalloc", "")],
+)
+def test_a_stall_that_nothing_names_lies_between_two_calls(second: str, place: str):
+    """Each of two lasts from the end of a wait, 20 us into the gap, to a call: half of it is not most."""
+    names = zip(BEGINS, ("cudaMemcpy", second), strict=True)
+    calls = [on_host("runtime", at + 2100, at + 2101, name=name) for at, name in names]
+    waits = [on_host("sync", at + 25, at + 45, name="cudaEventSynchronize") for at in BEGINS]
+    assert metrics_of(view(profile(LATE, [*waits, *calls], LATE_STEPS)))["open_place"] == place
+
+
 def test_a_stall_inside_an_optimizer_s_step_is_an_update():
     # Of the gap of 2,076 us, from 25 to 2,101, the update has the last 1,038.
     names = ("offload", "Optimizer.step#DeepSpeedCPUAdam.step")

@@ -130,7 +130,7 @@ FILLS: list[Row] = [
 def test_what_the_program_computes_between_its_first_calls_is_no_start_up():
     """It computes for 300 and 499 ms; its loading is start-up."""
     words = "the host alone before the work (799 ms), start-up (152 ms, before what the bar shows)"
-    place = ", mostly between `cudaMemcpy` and `cudaLaunchKernel`"
+    place = "mostly between `cudaMemcpy` and `cudaLaunchKernel`"
     assert before_the_work() == {"once_ms": 151.5, "host_alone_place": place, "left_out_parts": words}
     of_framework = before_the_work(framework="pytorch")
     assert of_framework["left_out_parts"] == "start-up (950 ms, before what the bar shows)"
@@ -147,7 +147,7 @@ def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
     assert before_the_work(*FILLS)["left_out_parts"].startswith("the host alone before the work (919 ms)")
     late = before_the_work(*FILLS, called_at=900, copied_at=930)
     assert late["left_out_parts"].startswith("the host alone before the work (900 ms)")
-    assert late["host_alone_place"] == ", mostly before `cudaMalloc`"
+    assert late["host_alone_place"] == "mostly before `cudaMalloc`"
 
 
 def test_no_place_is_named_where_no_stretch_is_half():
