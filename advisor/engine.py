@@ -15,7 +15,7 @@ from advisor.errors import NoRuns, ReadError, UsageError, contained, failure
 from advisor.inputs import ncu
 from advisor.inputs.discover import Recording, Rejected, discover, is_report
 from advisor.inputs.storage import tidy
-from advisor.metrics import Measurements, Metric, Part
+from advisor.metrics import Measurements, Metric
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, join
 from advisor.model.reason import Reason
@@ -103,17 +103,20 @@ def measured(
     Raises:
         UsageError: `steps` or `step_range` is wrong.
     """
-    parts, broken = files.parts(recording, options or Options(), more)
-    choice = options or Options()
+    choice, read = options or Options(), list[Note]()
+    parts, broken = files.parts(recording, choice, more)
     counters = None if choice.ncu is None else ncu.read(choice.ncu)
-
-    def concluded(job: list[Part]) -> Measurements:
-        return metrics.conclude(job).of_kind(choice.workload).of_flops(choice.flops_per_step).of_counters(counters)
-
-    sampled = []
     if choice.sample and choice.sample < (of := len(recording.files)):
-        sampled.append(Note("ranks_sampled", read=len(parts) + len(broken), files=of))
-    return [(name, concluded(job), [*sampled, *notes]) for name, job, notes in files.jobs(recording, parts)], broken
+        read.append(Note("ranks_sampled", read=len(parts) + len(broken), files=of))
+    jobs = [*files.jobs(recording, parts)]
+    logs, others, unread = files.logs(recording, jobs, choice)
+    read += [Note("logs_beside", logs=len(logs))] if logs else []
+    concluded = [(name, metrics.conclude(job, logs), [*read, *notes]) for name, job, notes in jobs]
+    concluded += [(name, metrics.conclude(job), notes) for name, job, notes in others]
+    return [
+        (name, known.of_kind(choice.workload).of_flops(choice.flops_per_step).of_counters(counters), notes)
+        for name, known, notes in concluded
+    ], [*broken, *unread]
 
 
 def measured_runs(

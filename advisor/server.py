@@ -175,7 +175,7 @@ async def _allowed(path: str, client: Client) -> list[Path]:
     if is_url(path):
         raise UsageError(f"{one_line(path, 200)}: only local paths; copy the profile into a folder of the project")
     recordings, _ = await _aside(partial(discover, [path])) if _inside(Path(path), roots) else ([], [])
-    files = [Path(path), *(Path(file) for recording in recordings for file in recording.files)]
+    files = [Path(path), *(Path(file) for run in recordings for of in (run, *run.logs) for file in of.files)]
     for file in files:
         if not _inside(file, roots):
             allowed = ", ".join(map(str, roots)) or "none"

@@ -14,12 +14,15 @@ import polars as pl
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.inputs.hardware import match
 from advisor.model.intervals import Intervals
+from advisor.model.schemas import SCHEMAS
 from tests.ranks import KERNELS, STEPS
 
 sys.path.append(str(Path(__file__).parents[1] / "fixtures" / "make"))
 
 from simulator import CLUSTER_FAULTS
 from simulator.large import GPUS_PER_NODE, Large
+
+LOG = SCHEMAS["collective_log"] | {"op": pl.String()}
 
 
 class Cluster:
@@ -35,6 +38,20 @@ class Cluster:
 
     def rank(self, number: int) -> Rank:
         return _rank(self.large, number, self._ops[number])
+
+    def log(self, number: int) -> pl.DataFrame:
+        """What NCCL's Inspector would have written of a rank, of every collective."""
+        calls = self.rank(number).calls.filter(pl.col("op").cast(pl.String).is_in(["send", "recv"]).not_())
+        known = calls.with_columns(
+            worker=number,
+            group_name="group",
+            called_ns="start_ns",
+            dur_ns=pl.col("end_ns") - pl.col("start_ns"),
+            line=pl.lit(None),
+            completed=pl.lit(None),
+            ranks=pl.lit(None),
+        )
+        return known.select(pl.col(name).cast(dtype) for name, dtype in LOG.items())
 
 
 def cluster(fault: str, seed: int, ranks: int, steps: int = 4, layers: int = 2) -> tuple[Cluster, str]:
@@ -79,7 +96,6 @@ def _rank(large: Large, rank: int, ops: list[tuple[Any, int]]) -> Rank:
         facts={"world_size": large.layout.ranks},
         gpu=match("NVIDIA H100 80GB HBM3"),
         visible=GPUS_PER_NODE,
-        has_marks=True,
         steps=pl.DataFrame(steps, schema=STEPS).with_columns(pl.col("step").cast(pl.Int32)),
         calls=pl.DataFrame(calls, schema=CALLS),
         work=busy,

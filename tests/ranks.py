@@ -62,7 +62,6 @@ def rank(  # noqa: PLR0913 - a rank's tables, each optional
         facts=facts or {},
         gpu=None,
         visible=visible,
-        has_marks=True,
         steps=pl.DataFrame(rows, schema=STEPS).with_columns(
             pl.col("step").cast(pl.Int32), pl.col("start_ns", "first_ns", "called_ns") + shift
         ),

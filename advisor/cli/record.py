@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.output import config_of, rendered, spare_start, write
+from advisor.cli.output import CORES, config_of, rendered, spare_start, write
 from advisor.errors import AdvisorError, UsageError
 from advisor.render.registry import Request, draw
 
@@ -85,7 +85,7 @@ def _check(logdir: Path) -> None:
     from advisor.options import Options
 
     try:
-        report = check([str(logdir)], Options(config=config_of(None)))
+        report = check([str(logdir)], Options(config=config_of(None), processes=CORES))
     except AdvisorError as error:
         typer.echo(f"advisor: not checked: {error}", err=True)
         return

@@ -26,6 +26,7 @@ class Recording:
     files: tuple[str, ...]  # one per worker, in natural order (rank2 before rank10)
     copies: tuple[str, ...] = ()  # where their bytes are read instead, in the same order; empty where at their places
     notes: tuple[Note, ...] = field(default=(), compare=False)  # what else lies where it was found, and how to have it
+    logs: tuple["Recording", ...] = ()  # what was written beside it without a profiler, most likely by the same job
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def discover(
     Nsight Systems' exports, which people name as they like, those whose names differ in numbers alone are one. Folders
     are searched to any depth, without hidden ones; their other files are passed over. A folder of Parquet tables that
     Nsight Systems exported counts as one file. Of the runs that TensorFlow or JAX recorded into
-    one log folder (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run.
+    one log folder (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run. Logs of collectives
+    go with the profiles below the same path, where these are of one run.
 
     Args:
         paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
@@ -137,7 +139,14 @@ def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tu
     rejected = [Rejected(*reason) for reason in closed] + [Rejected(look.path, look.why) for look in looks if look.why]
     if not (good or rejected):
         rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
-    return list(_runs(look for look in looks if not look.why)), rejected
+    return _with_logs([*_runs(look for look in looks if not look.why)]), rejected
+
+
+def _with_logs(runs: Sequence[Recording]) -> list[Recording]:
+    """The runs below a folder; logs of collectives with the profiles, where these are of one run."""
+    logs = [run for run in runs if format_of(run.format).is_log]
+    profiles = [run for run in runs if run not in logs]
+    return [replace(profiles[0], logs=tuple(logs))] if len(profiles) == 1 else [*runs]
 
 
 def _twin(look: _Look, good: Container[str]) -> str:
@@ -274,6 +283,7 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
         yield from (Recording("", files[0], kind, tuple(files)) for (kind, _), files in alone.items())
         others = {key: files for key, files in jobs.items() if key not in alone}
         runs = [(kind, run) for (kind, _), files in others.items() for run in _split(kind, files)]
+        runs.sort(key=lambda run: format_of(run[0]).is_log)  # a number is for profiles beside others
         for number, (kind, run) in enumerate(runs, start=1):
             yield Recording(f"#{number}" if number > 1 else "", folder, kind, run)
 

@@ -47,7 +47,6 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     datacenter: bool = False
     sm_count: int | None = None
     max_threads_per_sm: int | None = None
-    boost_clock_ghz: float | None = None
     memory_gb: int | None = None
     memory_bandwidth_gbs: float | None = None
     peak_tflops: dict[str, float]  # dense peak per dtype; int8 in TOPS. fp32 is the rate of the ordinary cores.
@@ -57,7 +56,6 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     nccl_ring_gbs: float | None = None  # ring bus bandwidth that NCCL expects of the links
     # the same between two GPUs, where links join every pair of a board: n of them make rings over n - 1 links
     nccl_peer_gbs: float | None = None
-    pcie_gen: int | None = None
     pcie_gbs: float | None = None  # GB/s of 16 views in one direction
     nccl_pcie_gbs: float | None = None  # the same, as NCCL expects it
     all_reduce_curves: dict[int, dict[float, float]] = {}  # measured all-reduce: ranks -> MiB -> bus bandwidth in GB/s

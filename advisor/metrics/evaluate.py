@@ -246,11 +246,11 @@ def measure_part(selection: Selection, selected: Sequence[Metric] = ()) -> Part:
     return Part(selection, device, tables, reasons, ranks, tuple(selected))
 
 
-def conclude(parts: Sequence[Part]) -> Measurements:
-    """The measurements of a job from those of its files: adds what only all ranks together tell."""
+def conclude(parts: Sequence[Part], logs: Sequence[Part] = ()) -> Measurements:
+    """The measurements of a job from its files' and from `logs` beside them: adds what only all ranks together tell."""
     selection = _joined([part.selection for part in parts])
     reasons = {name: why for part in parts for name, why in part.reasons.items()}
-    job = job_of([rank for part in parts for rank in part.ranks])
+    job = job_of([rank for part in parts for rank in part.ranks], [rank.log for part in logs for rank in part.ranks])
     of_ranks = [_values(_about("rank"), reasons, selection, job, position) for position in range(len(job.ranks))]
     of_job = _values(_about("job"), reasons, selection, job)
     device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)

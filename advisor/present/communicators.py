@@ -24,7 +24,8 @@ def communicators(run: Run) -> doc.Section | None:
     rows = tuple(doc.Row(tuple(map(doc.Cell, _cells(row)))) for row in logged)
     heads = tuple(doc.Head(head, is_number=head not in _TEXTS) for head in _HEADS)
     table = doc.Table(heads, rows, few=_FEW)
-    return doc.Section("Communicators", (doc.Text(_SAYS, "quiet"), table), id="communicators")
+    level = doc.Level.BEHIND if run.source.steps.marked else doc.Level.BOTH
+    return doc.Section("Communicators", (doc.Text(_SAYS, "quiet"), table), id="communicators", level=level)
 
 
 def _cells(row: Row) -> Iterator[str]:

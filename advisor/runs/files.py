@@ -6,10 +6,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -29,12 +30,14 @@ from advisor.runs.sampling import sample
 from advisor.system.file_size import most_bytes, too_large
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
-from advisor.text import listed_ranks, plain, runs_of
+from advisor.text import listed_ranks, listing, plain, runs_of
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
+_LEAST_BYTES: Final = 256 << 10  # that a file counts for: to measure one takes 0.2 s, however short it is
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: below, one process is as quick as several
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
+_OneJob: TypeAlias = tuple[str, list[Part], list[Note]]
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
@@ -67,15 +70,15 @@ def _ranks_of(outcome: Part | Unreadable) -> Sequence[Rank]:
 
 def are_small(files: Iterable[str]) -> bool:
     """Whether one thread reads and measures these files as quickly as several would."""
-    bytes_so_far = accumulate(size(file) or _WORTH_BYTES for file in files)  # no more sizes than it takes to tell
-    return all(total <= _WORTH_BYTES for total in bytes_so_far)
+    counted = (max(_LEAST_BYTES, size(file) or _WORTH_BYTES) for file in files)
+    return all(total <= _WORTH_BYTES for total in accumulate(counted))  # no more sizes than it takes to tell
 
 
 def _outcomes(files: Sequence[_File], options: Options, selected: Sequence[Metric]) -> Sequence[Part | Unreadable]:
-    keep = len(files) == 1 or are_small(file.at for file in files)
-    how = _How(options.steps, tuple(selected), keep)
     elsewhere = options.engine != LOCAL
-    if len(files) > 1 and (elsewhere or (options.processes > 1 and not keep)):
+    keep = not elsewhere and (len(files) == 1 or are_small(file.at for file in files))
+    how = _How(options.steps, tuple(selected), keep)
+    if elsewhere or (options.processes > 1 and not keep):
         outcomes = _side_by_side(files, how, options)
         broken = [file for file in files if isinstance(outcomes[file], Unreadable)]
         if broken and elsewhere:  # another worker may see what one does not
@@ -124,7 +127,7 @@ def _files(recording: Recording, options: Options) -> list[_File]:
     return [_File(recording.format, *row, options.step_range, options.max_bytes, each) for row in rows]
 
 
-def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, list[Part], list[Note]]]:
+def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[_OneJob]:
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
     Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
@@ -152,6 +155,29 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[tuple[str, 
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
         name = recording.name + (alone if number > 1 else "")
         yield name, job, [*notes, *_numbered_by(recording, job), *_mixed(job), *_left_out_processes(helpers)]
+
+
+def logs(
+    recording: Recording, of: Sequence[_OneJob], options: Options
+) -> tuple[list[Part], list[_OneJob], list[Unreadable]]:
+    """What logs beside a run are of its one job; those of other ranks, as jobs of their own; the unreadable ones."""
+    beside, others, bad = list[Part](), list[_OneJob](), list[Unreadable]()
+    for log in recording.logs:
+        parts_of_log, unread = parts(log, options)
+        bad += unread
+        if len(of) == 1 and _may_be_of(of[0][1], parts_of_log):
+            beside += parts_of_log
+        else:
+            note = Note("several_formats", formats=listing(sorted({recording.format, log.format})))
+            alone = replace(log, name=f"{recording.name}/{log.format}")
+            others += [(name, job, [*notes, note]) for name, job, notes in jobs(alone, parts_of_log)]
+    return beside, others, bad
+
+
+def _may_be_of(job: Sequence[Part], log: Sequence[Part]) -> bool:
+    """Whether a job says how many ranks it has, and a log says no other number, nor a rank beyond."""
+    sizes, logged = ({rank.world_size or 0 for part in of for rank in part.ranks} for of in (job, log))
+    return logged <= {*sizes, 0} and max(_claimed(log), default=0) < min(sizes, default=0)
 
 
 def _helpers(measured: Sequence[Part]) -> list[Part]:

@@ -44,7 +44,27 @@ def test_ranks_that_arrive_together_are_no_finding(tmp_path):
     assert run.verdict == "No problem found."
 
 
-def test_a_log_beside_traces_is_a_run_of_its_own(tmp_path):
+def test_logs_beside_the_traces_of_their_job_are_told_with_it(tmp_path):
+    shutil.copytree(FIXTURES / "simulated-ranks-slow-rank-a100", tmp_path / "job")
+    shutil.copytree(FIXTURES / "nccl-inspector", tmp_path / "job/inspector")
+    (run,) = advisor.check(tmp_path / "job").runs
+    finding = run.findings[0]
+    assert (finding.rule, run.source.format) == ("throttled-gpu", "kineto")
+    assert "Over the 1.95 hours of the logs, 100 % of the waiting in their groups is for rank 3." in finding.says
+    assert {symptom.rule for symptom in finding.symptoms} >= {"straggler-rank", "late-rank-in-log"}
+    assert len(run.metrics["communicator"]) == 3
+    (note,) = (note for note in run.source.notes if note.code == "logs_beside")
+    assert note.facts["logs"] == 4
+
+
+def test_a_hang_in_dumps_beside_traces_stands_first(tmp_path):
+    shutil.copytree(FIXTURES / "simulated-ranks-slow-rank-a100", tmp_path / "job")
+    shutil.copytree(FIXTURES / "flight-recorder/pickle", tmp_path / "job/dumps")
+    (run,) = advisor.check(tmp_path / "job").runs
+    assert [finding.rule for finding in run.findings][:2] == ["ranks-missing-in-collective", "throttled-gpu"]
+
+
+def test_a_log_of_another_job_beside_traces_is_a_run_of_its_own(tmp_path):
     for path in [*(FIXTURES / "nccl-inspector").iterdir(), *(FIXTURES / "simulated-healthy-a100").glob("*.json*")]:
         shutil.copy(path, tmp_path)
     runs = {run.source.format: run for run in advisor.check(tmp_path).runs}

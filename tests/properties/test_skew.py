@@ -72,7 +72,7 @@ def verdict(found: Measurements) -> tuple[list[str], object, object]:
     findings = judge(measured_run(found), {rule: BOOK[rule] for rule in RULES}, {}).findings
     fired = [rule for f in findings for rule in (f.rule, *sorted(s.rule for s in f.symptoms))]
     row = found.frames["run"].row(0, named=True)
-    late = row["late_rank"] if "straggler-rank" in fired else None
+    late = row["late_rank_alone"] if "straggler-rank" in fired else None
     return fired, late, row["slow_kernels_rank"] if "throttled-gpu" in fired else None
 
 

@@ -10,7 +10,7 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import placement
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
-_LEAST_SHARE: Final = 0.02  # of the steps: ranks that are all right differ by as much
+_LEAST_SHARE: Final = 0.05  # of the steps, as for a late rank: ranks that are all right differ by up to half of it
 _SUSPECT: Final = 0.5  # of the longest wait that no read rank explains: below, another rank is the reason
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 

@@ -36,8 +36,10 @@ def devices_of(job: Job) -> int | None:
     return known.pop() if len(known) == 1 else None
 
 
-def why_none(job: Job) -> Missing:
-    """Why the job has no collectives to measure, where it has none."""
+def why_none(job: Job) -> Missing | None:
+    """Why the job has no collectives to measure; None where it has any."""
+    if job.once(traffic).height:
+        return None
     return Missing("no_collective_on_device" if job.steps else "no_common_step")
 
 
@@ -117,6 +119,14 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
     )
     paces = saved.group_by("step").agg(now=pl.max("own_ns"), then=(pl.col("own_ns") - pl.col("saved_ns")).max())
     return float((paces["now"] - paces["then"]).sum()) / 1e6 / len(job.examined)
+
+
+def queue_costs(longer: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
+    """Per rank and step, what transfers that are `longer_ns` too long cost at most: a hidden one holds up the next."""
+    queued, sums = (
+        calls.group_by("rank", "step").agg(pl.sum(of)) for calls, of in ((longer, "longer_ns"), (exposed, "exposed_ns"))
+    )
+    return queued.join(sums, on=["rank", "step"]).with_columns(saved_ns=pl.min_horizontal("longer_ns", "exposed_ns"))
 
 
 def _with_transfer(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:

@@ -48,9 +48,10 @@ _NO_CALLS: Final = {"rank": pl.Int64, "worker": pl.Int32, **CALLS}
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The ranks of one job, in order of worker and device."""
+    """The ranks of one job, in order of worker and device; `logs` of its collectives lay beside the profiles."""
 
     ranks: Sequence[Rank]
+    logs: Sequence[pl.DataFrame] = ()
     _computed: dict[Callable[[Job], Any], Any] = field(default_factory=dict, repr=False)
 
     def once(self, compute: Callable[[Job], T]) -> T:
@@ -284,9 +285,9 @@ class Job:
         return pl.Series(np.concatenate(covered))
 
 
-def job_of(ranks: Sequence[Rank]) -> Job:
-    """The job of these ranks."""
-    return Job(sorted(ranks, key=lambda rank: (rank.worker, -1 if rank.device is None else rank.device)))
+def job_of(ranks: Sequence[Rank], logs: Sequence[pl.DataFrame] = ()) -> Job:
+    """The job of these ranks, with logs from elsewhere."""
+    return Job(sorted(ranks, key=lambda rank: (rank.worker, -1 if rank.device is None else rank.device)), logs)
 
 
 def _matched(calls: pl.DataFrame) -> pl.DataFrame:

@@ -55,7 +55,6 @@ class Rank:
     facts: Mapping[str, Any]  # the worker's row
     gpu: Gpu | None
     visible: int | None
-    has_marks: bool
     steps: pl.DataFrame
     calls: pl.DataFrame
     work: Intervals
@@ -84,7 +83,6 @@ def rank_of(view: DeviceView) -> Rank:
         gpu=view.gpu,
         visible=view.visible,
         used=view.used,
-        has_marks=view.has_marks,
         steps=_steps(view, work),
         calls=_calls(view),
         work=work,

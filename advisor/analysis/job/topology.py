@@ -15,6 +15,7 @@ from advisor.analysis.job.collectives import devices_of
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.messages import islands
 from advisor.analysis.job.network import placement
+from advisor.model.missing import Missing
 from advisor.text import listed_ranks, listing, plural, runs_of
 
 _Of: TypeAlias = dict[int, Hashable]
@@ -93,6 +94,11 @@ def words(job: Job, positions: Sequence[int]) -> str:
     listed = listed_ranks(numbers)
     listed = listed if len(listed) <= _LISTED else f"{len(numbers)} ranks"
     return f"{listed} ({common})" if common else listed
+
+
+def lone(job: Job, positions: Sequence[int]) -> int | Missing:
+    """The number of the one rank that stands out."""
+    return job.ranks[positions[0]].worker if len(positions) == 1 else Missing("several_late_ranks")
 
 
 def in_common(job: Job, positions: Sequence[int]) -> list[Place]:

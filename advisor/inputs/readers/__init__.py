@@ -34,6 +34,8 @@ class Format(NamedTuple):
     file_per_host: bool = False  # whether each host writes one file, which is named after it
     # whether the profiler records programs of any kind, whose users know no ranks; else it is that of the framework
     any_program: bool = False
+    # whether it is written without a profiler, while a job runs: of a job that was profiled too it is evidence
+    is_log: bool = False
 
 
 _XPLANE: Final = Format(
@@ -84,6 +86,7 @@ _FLIGHT_RECORDER: Final = Format(
     sign=rb'\A(?:\x80.\}(?s:.){1,9}(?:version|entries|pg_config)|\s*\{(?s:.)*"(?:comm_lib_version|collective_seq_id)"\s*:)',
     reads="dumps of PyTorch's Flight Recorder (nccl_trace_rank_*, as pickle or JSON)",
     memory_per_byte=80.0,  # an empty list is one byte of a pickle
+    is_log=True,
 )
 _NCCL_INSPECTOR: Final = Format(
     "nccl_inspector",
@@ -93,6 +96,7 @@ _NCCL_INSPECTOR: Final = Format(
     reads="logs of NCCL's Inspector (HOST-pid*.log)",
     memory_per_byte=6.0,
     any_program=True,
+    is_log=True,
 )
 _MEMORY: Final = Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"))
 _ROCPD: Final = Format("rocpd", "a database of rocprofv3", shared=(".db",), sign=rb"^SQLite(?s:.)*rocpd_")

@@ -23,8 +23,8 @@ _TRANSFER: Final = (
     "transfer: from the last arrival to the end, of the member for which that is shortest; where not all members were"
     " recorded, the shortest of the calls that are alike, which is an upper bound"
 )
-_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waiting in it, the link is not slow
+_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _BANDWIDTH: Final = "nccl-tests, doc/PERFORMANCE.md"
 
 
@@ -43,12 +43,8 @@ def _known(job: Job) -> pl.DataFrame:
     return job.once(_large).filter(pl.col("expected_ns").is_not_null())
 
 
-def _no_call(job: Job) -> Missing | None:
-    return None if job.once(traffic).height else why_none(job)
-
-
 def _no_size(job: Job) -> Missing | None:
-    return job.once(_no_call) or (None if job.once(_sized).height else why_unexpected(job.once(traffic)))
+    return why_none(job) or (None if job.once(_sized).height else why_unexpected(job.once(traffic)))
 
 
 def _no_link(job: Job) -> Missing | None:
@@ -136,7 +132,7 @@ def collective_table(job: Job) -> pl.DataFrame:
     )
 
 
-measure = of_jobs(__name__, unknown=_no_call)
+measure = of_jobs(__name__, unknown=why_none)
 of_links = of_jobs(__name__, unknown=_no_link)
 of_jobs(__name__, unknown=_no_size)("bus_bandwidth_gbs", _bus_bandwidth_gbs).says(
     "Bus bandwidth of the collectives in GB/s; at least that where not all ranks are recorded.",

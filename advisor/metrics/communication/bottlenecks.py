@@ -11,6 +11,7 @@ from advisor.analysis.job.collectives import (
     devices_of,
     gain_ms,
     gpu_of,
+    queue_costs,
     share_of,
     traffic,
     why_none,
@@ -35,7 +36,7 @@ _GAIN: Final = "in every step: longest own_step of all ranks, less the longest t
 
 
 def _no_call(job: Job) -> Missing | None:
-    return None if job.once(traffic).height or job.steps else why_none(job)
+    return None if job.steps else why_none(job)
 
 
 def _of_calls(value: Callable[[Job], Value]) -> Callable[[Job], Value]:
@@ -54,7 +55,8 @@ def _large(job: Job) -> pl.DataFrame:
 def _slow_ms(job: Job) -> Value:
     if not _large(job).height:
         return why_unexpected(job.once(traffic))
-    return gain_ms(job, _shorter(_exposed(job), _large(job), 1.0))
+    longer = _large(job).with_columns(longer_ns=_longer(1.0).clip(0).cast(pl.Int64))
+    return gain_ms(job, queue_costs(longer, job.once(traffic)))
 
 
 def _slow_least_ms(job: Job) -> Value:
@@ -71,14 +73,6 @@ def _longer(part: float) -> pl.Expr:
 def _at_most(column: str, longer: pl.Expr) -> pl.Expr:
     """What is saved of the time in this column where a transfer is that much longer than it need be."""
     return pl.min_horizontal(pl.col(column), longer.clip(0).cast(pl.Int64))
-
-
-def _shorter(exposed: pl.DataFrame, large: pl.DataFrame, part: float) -> pl.DataFrame:
-    """Per rank and step, what shorter transfers save at most: one that is hidden holds up those queued after it."""
-    key = ["rank", "step"]
-    queued = large.group_by(key).agg(longer_ns=_longer(part).clip(0).cast(pl.Int64).sum())
-    sums = exposed.group_by(key).agg(pl.sum("exposed_ns"))
-    return queued.join(sums, on=key).select(*key, saved_ns=pl.min_horizontal("longer_ns", "exposed_ns"))
 
 
 def _hideable(job: Job, exposed: pl.DataFrame) -> pl.DataFrame:

@@ -125,11 +125,6 @@ def _idle_ms(view: DeviceView) -> float:
     return per_step_ms(view, waiting - view.device_spans("kernel", "collective"))
 
 
-def _copied(view: DeviceView) -> float | None:
-    copied = view.once(_copies)["bytes"]
-    return None if copied.null_count() else float(copied.sum()) / view.steps.height
-
-
 def _exposed(view: DeviceView) -> Intervals:
     """Host collectives that no computation of the host hides."""
     return host_exposed(view, view.once(host_collectives))
@@ -195,10 +190,6 @@ measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host
 measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
     "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
     "(union of those ranges and copies - kernels and collectives of the device) inside the steps / steps",
-)
-measure("host_collective_copy_bytes_per_step", _copied, needs=("device_ops",)).says(
-    "Bytes per step that are copied between device and host for collectives of the host.",
-    "bytes of copies launched in c10d calls or by the threads that run such collectives / steps",
 )
 measure(
     "host_collective_exposed_ms",

@@ -4,11 +4,12 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.job.collectives import LARGE_BYTES, gain_ms, traffic, why_none
+from advisor.analysis.job.collectives import LARGE_BYTES, gain_ms, queue_costs, traffic, why_none
 from advisor.analysis.job.job import Job
+from advisor.analysis.job.logs import timed, untimed
 from advisor.analysis.job.own_steps import outstanding
 from advisor.analysis.job.topology import Place, common_places, nodes_of, places_of_groups
-from advisor.metrics.metric import of_jobs
+from advisor.metrics.metric import Value, of_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, runs_of
 
@@ -25,23 +26,25 @@ class _Slow(NamedTuple):
 
 
 def _compared(job: Job) -> pl.DataFrame:
+    """`_ratios` of the recorded transfers."""
+    calls = job.once(traffic)
+    return _ratios(job, calls.filter("told", pl.col("ends").is_not_null())) if calls.height else calls
+
+
+def _ratios(job: Job, calls: pl.DataFrame) -> pl.DataFrame:
     """A row per group of ranks that others do the same as: its ranks' numbers, and its time over the typical group's.
 
     Groups do the same where their operation, size, type and bytes are equal and their ranks are on as many nodes. Where
     nobody knows on how many, none is compared: a link within a node is faster than one between nodes.
     """
-    calls = job.once(traffic)
-    if not calls.height:
-        return calls
-    calls = calls.filter(
-        "told", pl.col("ends").is_not_null(), pl.col("bytes") >= LARGE_BYTES, pl.col("transfer_ns") > 0
-    )
+    calls = calls.select("op", "bytes", "dtype", "ends", "transfer_ns", "instance")
+    calls = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("transfer_ns") > 0)
     nodes = calls.select("ends").unique()
     nodes = nodes.with_columns(
         nodes=pl.Series([nodes_of(job, ends) for ends in nodes["ends"].to_list()], dtype=pl.Int64)
     )
     alike = ["op", "bytes", "dtype", "size", "nodes"]
-    calls = calls.drop("nodes").join(nodes.drop_nulls(), on="ends").with_columns(size=pl.col("ends").list.len())
+    calls = calls.join(nodes.drop_nulls(), on="ends").with_columns(size=pl.col("ends").list.len())
     groups = calls.group_by(*alike, "ends").agg(pl.median("transfer_ns"), calls=pl.col("instance").n_unique())
     groups = groups.filter(pl.col("calls") >= _ENOUGH_CALLS, pl.len().over(alike) >= _ENOUGH_GROUPS)
     usual = pl.col("transfer_ns").sort().get((pl.len() - 1) // 2).over(alike)
@@ -76,16 +79,22 @@ def _saved(job: Job) -> pl.DataFrame:
 
 def _most_ms(job: Job) -> float:
     """Also of transfers that kernels hide: those that are queued after one wait for it."""
-    queued = _saved(job).group_by("rank", "step").agg(pl.sum("longer_ns"))
-    exposed = job.once(traffic).group_by("rank", "step").agg(pl.sum("exposed_ns"))
-    saved = queued.join(exposed, on=["rank", "step"])
-    return gain_ms(job, saved.with_columns(saved_ns=pl.min_horizontal("longer_ns", "exposed_ns")))
+    return gain_ms(job, queue_costs(_saved(job), job.once(traffic)))
+
+
+def _logged_ratio(job: Job) -> Value:
+    """How many times as long the slow groups take in the logs: those all of whose ranks have a log."""
+    if why := untimed(job):
+        return why
+    ends = pl.col("worker").unique().sort().over("group", "ranks", mapping_strategy="join")
+    calls = job.once(timed).with_columns(ends=ends, dtype=None, instance=pl.struct("group", "ranks", "op", "sequence"))
+    logged = _ratios(job, calls.filter(pl.col("ends").list.len() == pl.col("group_size")))
+    ratios = logged.join(job.once(_slow).groups.select("ends"), on="ends")["ratio"].to_numpy()
+    return float(ratios.mean()) if len(ratios) else Missing("no_groups_alike")
 
 
 def _incomparable(job: Job) -> Missing | None:
-    if not job.once(traffic).height:
-        return why_none(job)
-    return None if job.once(_compared).height else Missing("no_groups_alike")
+    return why_none(job) or (None if job.once(_compared).height else Missing("no_groups_alike"))
 
 
 measure = of_jobs(__name__, unknown=_incomparable)
@@ -99,6 +108,11 @@ measure("slow_place_ratio", lambda job: max(1.0, job.once(_slow).groups["ratio"]
     "of groups of ranks whose transfers have the same operation, bytes, type, number of ranks and of nodes, from 4 MiB"
     " and three calls on: sum of (median transfer x calls) / the same with the lower median over groups; the largest",
     "transfer = from the last arrival to the end, so that no late rank counts",
+)
+measure("slow_place_logged_ratio", _logged_ratio, unit="ratio").says(
+    "How many times as long transfers take there in logged collectives, over hours.",
+    "slow_place_ratio of the logged transfers, the shortest member's time each; mean over the groups that slow_place"
+    " counts, where all ranks of a group have a log",
 )
 measure("slow_place_groups", lambda job: job.once(_slow).groups.height, unit="count").says(
     "Groups of ranks whose transfers are slow there.", "those that slow_place counts"

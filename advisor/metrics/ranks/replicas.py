@@ -6,7 +6,7 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import outstanding
-from advisor.analysis.job.topology import words
+from advisor.analysis.job.topology import lone, words
 from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.missing import Missing
 from advisor.text import count, listing
@@ -87,14 +87,9 @@ def _gains(job: Job, slow: pl.DataFrame) -> tuple[float, float]:
     return low_ms, high_ms
 
 
-def _alone(job: Job) -> int | Missing:
-    ranks = job.once(_slowest).ranks
-    return job.ranks[ranks[0]].worker if len(ranks) == 1 else Missing("several_late_ranks")
-
-
 of_slow = of_jobs(__name__, unknown=_incomparable)
 slow = of_slow.parts_of(_slowest)
-of_slow("slow_kernels_rank", _alone, unit="rank").says(
+of_slow("slow_kernels_rank", lambda job: lone(job, job.once(_slowest).ranks), unit="rank").says(
     "The rank on which the same kernels take longer; unknown where they do on several.", "slow_kernels_ranks, if one"
 )
 of_slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text").says(

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from advisor.analysis.job.job import Job
+from advisor.analysis.job.logs import waited_for
 from advisor.analysis.job.own_steps import (
     ALONE,
     SOURCE,
@@ -21,7 +22,7 @@ from advisor.analysis.job.own_steps import (
     unknown_loss,
     unknown_split,
 )
-from advisor.analysis.job.topology import in_common, words
+from advisor.analysis.job.topology import in_common, lone, words
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.arrays import Floats
 from advisor.model.missing import Missing
@@ -29,6 +30,7 @@ from advisor.whatif.job_replay import JobReplay
 from advisor.whatif.replay import TRUSTED_ERROR
 from advisor.whatif.segments import replayed
 
+_SPANS: Final = (own_steps, all_own_steps)  # the common steps, and all complete ones
 _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
 
 
@@ -45,11 +47,6 @@ def _evened_out(values: Floats) -> float:
     others = values.sum(axis=1, keepdims=True) - values
     lasting = np.take_along_axis(values, others.argmax(axis=0)[None, :], axis=0)
     return float(max(values.mean(), lasting.mean()))
-
-
-def _spans(job: Job) -> tuple[OwnSteps, OwnSteps]:
-    """The common steps, and all complete ones."""
-    return job.once(own_steps), job.once(all_own_steps)
 
 
 def _pauses_least(steps: OwnSteps) -> float:
@@ -110,7 +107,8 @@ split("moving_least_ms", lambda steps: min(moving(steps.alone), moving(steps.own
     "moving_skew_ms",
 )
 of_split(
-    "moving_most_ms", lambda job: max(float(s.alone.max(axis=0).mean()) - _evened_out(s.alone) for s in _spans(job))
+    "moving_most_ms",
+    lambda job: max(float(s.alone.max(axis=0).mean()) - _evened_out(s.alone) for s in map(job.once, _SPANS)),
 ).says(
     "What evening that out saves at most.",
     "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
@@ -128,7 +126,8 @@ split("pauses_least_ms", _pauses_least).says(
     " nor waiting for input, no more than its lower quartile over steps",
 )
 of_split(
-    "pauses_most_ms", lambda job: max(s.step_ms - float((s.alone - _paused(s)).mean(axis=1).max()) for s in _spans(job))
+    "pauses_most_ms",
+    lambda job: max(s.step_ms - float((s.alone - _paused(s)).mean(axis=1).max()) for s in map(job.once, _SPANS)),
 ).says(
     "What the job's step gets shorter by at most if no rank's host paused.",
     "mean step - largest mean over steps of a rank's alone time, of the rest no more than its lower quartile; over"
@@ -198,21 +197,16 @@ def _late_of(job: Job) -> list[int]:
     return [job.members[row] for row in _late(job.once(own_steps))]
 
 
-def _late_alone(job: Job) -> int | Missing:
-    """The number of the late rank."""
-    late = _late_of(job)
-    return job.ranks[late[0]].worker if len(late) == 1 else Missing("several_late_ranks")
-
-
-of_split("late_rank", lambda job: job.ranks[job.members[job.once(own_steps).latest]].worker, unit="rank").says(
-    "The rank that does most by itself.", f"largest mean alone time; {ALONE}"
-)
-of_split("late_rank_alone", _late_alone, unit="rank").says(
-    "The late rank; unknown where several are late together.", "late_rank, if late_ranks is one"
+of_split("late_rank_alone", lambda job: lone(job, _late_of(job)), unit="rank").says(
+    "The late rank; unknown where several are late together.", "late_ranks, if one"
 )
 of_split("late_ranks", lambda job: words(job, _late_of(job)), unit="text").says(
     "The ranks that are late together, and the host or process group that they alone have.",
     "ranks whose mean alone time is nearer to the largest than to the typical one, if at most half of all",
+)
+of_split("late_ranks_logged_share", lambda job: waited_for(job, {job.ranks[i].worker for i in _late_of(job)})).says(
+    "Part of the waiting in the logged collectives of their groups that is for the ranks late in the recorded steps.",
+    "waiting in the collectives that one of late_ranks enters last / all waiting in their groups",
 )
 of_split(
     "late_ranks_dimension",

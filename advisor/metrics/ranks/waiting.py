@@ -13,12 +13,9 @@ from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.missing import Missing
 
 _SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
-_GUEST: Final = Missing("guest_device")
-_APART: Final = Missing("other_steps")
 _AWAITED_LEAST: Final = 0.5  # of all waiting
 _OUTLIER: Final = 1.1  # times the typical rank's work
 _RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
-_WAIT: Final = pl.col("wait_ns")
 _TRANSFER: Final = pl.col("transfer_ns")
 _OWN: Final = pl.col("own_ns")
 
@@ -34,7 +31,8 @@ def _mean_ms(column: pl.Expr, *, all_steps: bool = False) -> Callable[[Job, int]
 
 
 def _apart(job: Job, position: int) -> Missing | None:
-    return job.missing or (_GUEST if position in job.guests else _APART if position in job.apart else None)
+    code = "guest_device" if position in job.guests else "other_steps" if position in job.apart else None
+    return job.missing or (Missing(code) if code else None)
 
 
 _own_ms: Final = _mean_ms(_OWN)
@@ -62,7 +60,9 @@ def _awaited_ms(job: Job, position: int) -> Value:
 
 
 rank = of_ranks(__name__)
-rank("wait_ms", _mean_ms(_WAIT)).says("Time per step in which the rank waits for a later one.", _RULE, _SOURCE)
+rank("wait_ms", _mean_ms(pl.col("wait_ns"))).says(
+    "Time per step in which the rank waits for a later one.", _RULE, _SOURCE
+)
 rank("own_step_ms", _own_ms).says(
     "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
     "mean of the common steps - wait_ms",
@@ -141,12 +141,12 @@ def _pipeline_wait_share(job: Job) -> Value:
     return job.missing if sends else 0.0
 
 
-def _awaited(job: Job) -> tuple[int | Missing, float]:
-    """The rank that the others mostly wait for, and its part of all waiting."""
+def _awaited(job: Job) -> int | Missing:
+    """The rank that the others mostly wait for."""
     by_rank = job.waits.group_by("last").agg(pl.sum("wait_ns")).sort("wait_ns", "last", descending=[True, False])
     spent = by_rank["wait_ns"].to_numpy()
-    longest = float(spent[0] / spent.sum()) if spent.sum() else 0.0
-    return by_rank["last"][0] if longest >= _AWAITED_LEAST else Missing("no_rank_awaited_most"), longest
+    is_clear = spent.sum() and spent[0] >= _AWAITED_LEAST * spent.sum()
+    return by_rank["last"][0] if is_clear else Missing("no_rank_awaited_most")
 
 
 def _ratio(part: object, total: object) -> Value:
@@ -172,13 +172,9 @@ of_jobs(__name__)("pipeline_wait_share", _pipeline_wait_share).says(
     "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
     "the same of exposed waiting in sends and receives that go around no ring; 0 where there are none",
 )
-measure.rank("awaited_most", lambda job: job.once(_awaited)[0]).says(
+measure.rank("awaited_most", _awaited).says(
     "The rank that the others mostly wait for.",
-    "largest sum of exposed waiting for it, if awaited_most_share is a half or more",
-)
-measure("awaited_most_share", lambda job: job.once(_awaited)[1]).says(
-    "Part of the waiting that is for the rank which is waited for longest.",
-    "largest sum of exposed waiting for one rank / sum for all",
+    "largest sum of exposed waiting for it, if that is half of the sum for all or more",
 )
 
 

@@ -49,6 +49,26 @@ def why(path: Path | str) -> str:
     return rejected[0].why
 
 
+LOG = b'{"header": {}, "metadata": {"inspector_output_format_version": "v4.0"}}'
+
+
+@pytest.mark.parametrize("folder", ["", "logs/", "logs/deep/"])
+def test_logs_go_with_the_one_run_around_them(tmp_path: Path, folder: str):
+    traces = [put(tmp_path / f"traces/rank{rank}.pt.trace.json") for rank in range(2)]
+    log = put(tmp_path / f"{folder}host0-pid1.log", LOG)
+    run = only(tmp_path)
+    assert (run.files, [of.files for of in run.logs]) == (tuple(traces), [(log,)])
+
+
+def test_logs_beside_two_runs_are_a_run_of_their_own(tmp_path: Path):
+    put(tmp_path / "a/rank0.pt.trace.json")
+    put(tmp_path / "b/rank0.pt.trace.json")
+    put(tmp_path / "a/logs/host0-pid1.log", LOG)
+    found, _ = discover([str(tmp_path)])
+    assert sorted((run.format, len(run.logs)) for run in found) == [("kineto", 0), ("kineto", 0), ("nccl_inspector", 0)]
+    assert len(only(tmp_path / "a").logs) == 1
+
+
 # ---------------------------------------------------------------------------------------------- files
 
 

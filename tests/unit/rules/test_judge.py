@@ -258,8 +258,8 @@ def test_a_finding_on_the_job_holds_for_all_its_workers():
 
 
 def test_a_finding_on_the_job_that_is_about_one_rank_holds_for_that():
-    about = LATE.model_copy(update={"about": About(rank="late_rank")})
-    rows = [{"input_share": 0.5, "late_rank": 2}] * 3
+    about = LATE.model_copy(update={"about": About(rank="late_rank_alone")})
+    rows = [{"input_share": 0.5, "late_rank_alone": 2}] * 3
     assert judged(measured(*rows), about).findings[0].scope.workers == (2,)
     assert judged(measured(*({"input_share": 0.5} for _ in rows)), about).findings[0].scope.workers == (0, 1, 2)
 

@@ -185,6 +185,8 @@ def test_recordings_of_4_mib_are_small_and_nothing_is_asked_past_that(tmp_path):
     assert are_small([a, b])
     assert not are_small([a, b, c])
     assert not are_small([str(tmp_path / "no such file"), c])
+    assert are_small([c] * 16)
+    assert not are_small([c] * 17)
 
     def endless() -> Iterator[str]:
         while True:

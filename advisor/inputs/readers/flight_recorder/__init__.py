@@ -3,13 +3,15 @@
 A dump is one process's, as a pickle (`nccl_trace_rank_7`) or as JSON. It has the collectives of a ring of entries, the
 stack of each call (not in JSON), and how far each process group is. Its clock is the host's.
 
-`completed` is null where nothing tells: gloo watches no work, and only counts what a group has completed.
+`completed` is null where nothing tells: gloo watches no work, and only counts what a group has completed. Calls that
+are coalesced are watched as one, an entry behind them that bears their number: it tells their state, and is no call.
 """
 
 import io
 import pickle
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import IO, Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
@@ -140,7 +142,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     calls = [
         _call(entry, dump, members, is_watched=entry.pg_id in watched)
         | {"worker": worker, "ranks": ranks.get(entry.process_group[0]) or None}
-        for entry in dump.entries
+        for entry in _calls(dump.entries)
     ]
     return profile_of([process], calls, FORMAT)
 
@@ -156,6 +158,17 @@ def _dump(text: bytes, name: str) -> _Dump:
         raise ReadError(f"a pickle that cannot be read safely: {error}; {_AGAIN}", name) from error
     except Exception as error:  # a broken pickle raises whatever its bytes lead to
         raise ReadError(f"a dump of PyTorch's Flight Recorder that is broken or cut off; {_AGAIN}", name) from error
+
+
+def _calls(entries: Sequence[_Entry]) -> Iterator[_Entry]:
+    """The entries that are calls; those that were coalesced in the state of all of them."""
+    keyed = [((entry.pg_id, entry.is_p2p, entry.p2p_seq_id, entry.collective_seq_id), entry) for entry in entries]
+    ends = {key: entry for key, entry in keyed if entry.profiling_name.endswith(":coalesced")}
+    times = Counter(key for key, _ in keyed)
+    for key, entry in keyed:
+        of = ends.get(key, entry)
+        if of is not entry or times[key] == 1:  # older versions do not enter each call
+            yield msgspec.structs.replace(entry, state=of.state)
 
 
 def _call(entry: _Entry, dump: _Dump, members: Mapping[str, list[str]], *, is_watched: bool) -> dict[str, Any]:

@@ -76,6 +76,18 @@ def test_a_message_has_the_number_of_its_kind_and_the_global_rank_at_its_other_e
     assert (row["op"], row["sequence"], row["peer"]) == ("send", 7, 9)
 
 
+def test_calls_that_are_coalesced_have_the_state_of_the_entry_behind_them():
+    sent, received = ({"profiling_name": name, "is_p2p": True} for name in ("nccl:send 0->1", "nccl:recv 0<-1"))
+    whole = {"profiling_name": "nccl:coalesced", "is_p2p": True}
+    entries = [
+        entry(**fields, p2p_seq_id=number, state=state)
+        for number, last in ((1, "completed"), (2, "started"))
+        for fields, state in ((sent, "scheduled"), (received, "scheduled"), (whole, last))
+    ]
+    rows = log(dump(*entries)).select("op", "sequence", "peer", "completed").rows()
+    assert rows == [("send", 1, 1, True), ("recv", 1, 1, True), ("send", 2, 1, False), ("recv", 2, 1, False)]
+
+
 @pytest.mark.parametrize(
     ("state", "status", "completed"),
     [("started", {}, False), ("scheduled", {}, None), ("scheduled", {"0": {"last_completed_collective": 1}}, True)],

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from advisor.analysis.job.job import job_of
+from advisor.model.missing import Missing
 from tests.clusters import CLUSTER_FAULTS, cluster
 from tests.tables import metrics_of
 
@@ -43,6 +44,27 @@ def _says(said: str, place: str) -> bool:
 @pytest.mark.parametrize("fault", CLUSTER_FAULTS)
 def test_a_place_of_32_ranks_is_named(fault: str) -> None:
     assert names(fault, 3, 32)
+
+
+@pytest.mark.parametrize(("logged", "share"), [("large-straggler", 0.9), ("large-healthy", 0.0)])
+def test_logs_tell_whether_a_late_rank_is_late_for_hours(logged: str, share: float) -> None:
+    made, hours = cluster("large-straggler", 3, 32)[0], cluster(logged, 3, 32)[0]
+    values = metrics_of(job_of([made.rank(n) for n in range(32)], [hours.log(n) for n in range(32)]))
+    assert share <= values["late_ranks_logged_share"] <= share + 0.2
+
+
+@pytest.mark.parametrize("logged", ["large-slow-pair", "large-healthy"])
+def test_logs_tell_whether_a_place_is_slow_for_hours(logged: str) -> None:
+    made, hours = cluster("large-slow-pair", 3, 32)[0], cluster(logged, 3, 32)[0]
+    values = metrics_of(job_of([made.rank(n) for n in range(32)], [hours.log(n) for n in range(32)]))
+    expected = values["slow_place_ratio"] if logged == "large-slow-pair" else 1.0
+    assert values["slow_place_logged_ratio"] == pytest.approx(expected, rel=0.1)
+
+
+def test_without_all_logs_of_a_slow_group_nothing_is_said_of_its_hours() -> None:
+    made, _ = cluster("large-slow-pair", 3, 32)
+    values = metrics_of(job_of([made.rank(n) for n in range(32)], [made.log(n) for n in range(0, 32, 16)]))
+    assert values["slow_place_logged_ratio"] is None or isinstance(values["slow_place_logged_ratio"], Missing)
 
 
 @pytest.mark.soak

@@ -56,6 +56,34 @@ def test_of_hangs_that_wait_for_each_other_the_first_cause_counts():
     assert hang(job(*calls)).waiting == [0, 1, 2, 3]
 
 
+PIPE = {"group": "2", "group_name": "pipe", "completed": False}
+
+
+def message(op, rank, peer, sequence=1, **more):
+    return (rank, PIPE | {"op": op, "peer": peer, "sequence": sequence} | more)
+
+
+def test_a_chain_of_stages_waits_for_the_one_that_sends_nothing():
+    calls = [message("send", 0, 1, completed=True), message("recv", 1, 0, completed=True)]
+    calls += [message("recv", 1, 0, sequence=2, line="stage.py:7"), message("recv", 2, 1), message("recv", 3, 2)]
+    stuck = hang(job(*calls))
+    assert (stuck.op, stuck.sequence, stuck.group_name, stuck.line) == ("recv", 2, "pipe", "stage.py:7")
+    assert (stuck.waiting, stuck.missing) == ([1, 2, 3], [0])
+    assert stuck.last_calls == ["rank 0 has left send 1 of pipe"]
+
+
+def test_messages_are_matched_in_order_whatever_each_rank_counts():
+    sent, received = [message("send", 0, 1, sequence=n) for n in (7, 8)], message("recv", 1, 0, sequence=3)
+    stuck = hang(job(*sent, received, *all_of()))
+    assert (stuck.op, stuck.sequence, stuck.waiting, stuck.missing) == ("send", 8, [0], [1])
+    assert hang(job(*sent[:1], received, *all_of())) == Missing("no_rank_missing")
+
+
+def test_of_a_message_to_a_rank_without_a_log_half_of_the_logs_must_be_here():
+    assert hang(job(message("recv", 0, 3))) == Missing("ranks_not_logged")
+    assert hang(job(message("recv", 0, 3), *all_of([1]))).unlogged == [3]
+
+
 def test_the_last_call_of_a_missing_rank_whose_progress_is_not_logged_is_only_called():
     stuck = hang(job((2, {"completed": None}), *all_of([0, 1, 3], sequence=2, completed=False)))
     assert stuck.last_calls == ["rank 2 called all_reduce 1 of default_pg"]
