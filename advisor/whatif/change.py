@@ -63,9 +63,9 @@ class Edit:
             steps = steps.without_host(when, rest)
         steps = steps.with_loader(self.loader) if self.loader < 1 else steps
         steps = steps.with_launches(self.launches) if self.launches < 1 else steps
-        steps = steps.without_calls(self.calls) if len(self.calls) else steps
-        steps = steps.without_waits() if self.waits else steps
-        steps = steps.without_pauses() if self.pauses else steps
+        gone, pause = np.isin(steps.call, self.calls), np.zeros_like(steps.pause) if self.pauses else steps.pause
+        waits = steps.waits & ~gone & (not self.waits)
+        steps = replace(steps, own=np.where(gone, 0, steps.own), waits=waits, pause=pause)
         return steps.with_durations(self.ops, self.durations) if len(self.ops) else steps
 
     def __or__(self, other: Edit) -> Edit:
@@ -165,7 +165,7 @@ def without(
     rest: tuple[float, float] = (0.0, 0.0),
     bound_ns: Bound = 0.0,
 ) -> Change:
-    """Without the host's work during `host`, these calls (host op ids) and these device ops.
+    """Without the host's work, or waiting, during `host`, these calls (host op ids) and these device ops.
 
     Of the host's work the parts `rest` are left, at the least and at the most helpful end. Give no `host` where the
     device never waits for it. Without a trusted replay, or a device: nothing at least and `bound_ns` at most.
@@ -195,14 +195,6 @@ def without_work(view: DeviceView, when: Intervals, bound_ns: Bound | None = Non
         bound = when if view.device is None else spans(kernels)
         bound_ns = (view.used_ns(bound),) * 2
     return without(host=when, calls=calls["id"], ops=kernels, bound_ns=bound_ns)
-
-
-def sooner(when: Intervals, bound_ns: Bound, rest: tuple[float, float] = (0.0, 0.0)) -> Change:
-    """With ranges of the host in which it waits for input that end earlier, or at once.
-
-    Without a trusted replay, or a device: `bound_ns`, the idle time until they end.
-    """
-    return without(host=when, rest=rest, bound_ns=bound_ns)
 
 
 def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:

@@ -245,7 +245,8 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
     for number in np.unique(queue):
         streams = ops.filter(of_op == number)["stream"].unique()
         awaited = view.ops if number == queue.max() == 0 else view.ops.filter(_STREAM.is_in(streams.implode()))
-        last_done[queue == number] = _latest_end(awaited, end[queue == number])
+        ended = np.sort(np.append(0, bounds(awaited)[1]))
+        last_done[queue == number] = ended[np.searchsorted(ended, end[queue == number], side="right") - 1]
     waited = (last_done > start) & (is_sync | (slow & is_copy))
     brief = ~slow & ~is_sync & calls["launches"].to_numpy()
     usual = int(np.median(length[brief])) if brief.any() else 0
@@ -253,11 +254,3 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
     apart: Ints = np.where(queued, np.minimum(length, usual), length)
     own: Ints = np.where(waited, end - np.maximum(last_done, start), apart)
     return waited, own
-
-
-def _latest_end(ops: pl.DataFrame, times: Ints) -> Ints:
-    """End of the last of these device ops that ended at or before each of the times; 0 before the first."""
-    ends = np.sort(bounds(ops)[1])
-    ended = np.concatenate((np.zeros(1, np.int64), ends))
-    latest: Ints = ended[np.searchsorted(ends, times, side="right")]
-    return latest

@@ -91,12 +91,13 @@ class Replay:
         between = np.where(sets_step, spans.within(self.free, self.start), 0)
         between[self.late] -= waited
         working = np.where(sets_step & ~self.waits, spans.within(self.start, self.start + self.own), 0)
+        tail = spans.within([self.returned_ns], [self.until_ns])
         sooner = self._sooner(_part(waited, 1 - rest))
         return replace(
             sooner,
             gap=self.gap - _part(np.minimum(between, self.gap.clip(0)), 1 - rest),
             own=self.own - _part(working, 1 - rest),
-            tail_ns=self.tail_ns - int(_part(self._tail_within(spans), 1 - rest)[0]),
+            tail_ns=self.tail_ns - int(_part(tail.clip(0, self.tail_ns), 1 - rest)[0]),
         )
 
     @property
@@ -119,9 +120,6 @@ class Replay:
         """With arrivals `factor` times as far apart."""
         return replace(self, not_before=_part(self.not_before, factor), ends_ns=int(self.ends_ns * factor))
 
-    def _tail_within(self, spans: Intervals) -> Ints:
-        return spans.within([self.returned_ns], [self.until_ns]).clip(0, self.tail_ns)
-
     def with_durations(self, ops: Ints, dur: Ints) -> Replay:
         """With these device ops (ids, each once) taking so many ns; one that takes none is gone, with its pause.
 
@@ -134,19 +132,6 @@ class Replay:
         changed = np.where(meant, new[at], self.dur) if len(ids) else self.dur
         gone = meant & (changed == 0)
         return replace(self, dur=changed, pause=np.where(gone, 0, self.pause))
-
-    def without_calls(self, calls: Ints) -> Replay:
-        """With these calls (host op ids) taking no time and waiting for nothing."""
-        gone = np.isin(self.call, calls)
-        return replace(self, own=np.where(gone, 0, self.own), waits=self.waits & ~gone)
-
-    def without_waits(self) -> Replay:
-        """With no call waiting for the device."""
-        return replace(self, waits=np.zeros_like(self.waits))
-
-    def without_pauses(self) -> Replay:
-        """With ops that follow each other at once where they are queued, as those of a captured graph do."""
-        return replace(self, pause=np.zeros_like(self.pause))
 
     @property
     def launching_ns(self) -> int:
@@ -181,7 +166,8 @@ class Replay:
         columns = (first, self.queue[first], start[last] - before, self.own[last], self.waits[last], self.gap[first])
         not_before = dict(zip(self.late.tolist(), self.not_before.tolist(), strict=True))
         done = {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
-        streams = self._streams()
+        of_op = self.queue[self.by]  # a waiting call waits for the streams that its queue launches to
+        streams = {queue: np.unique(self.stream[of_op == queue]).tolist() for queue in np.unique(self.queue).tolist()}
         host = dict.fromkeys(streams, 0)
         stretches = zip(*(column.tolist() for column in columns), strict=True)
         for i, (call, queue, until, own, waits, lead) in enumerate(stretches):
@@ -193,11 +179,6 @@ class Replay:
                 done[stream] = takes + max(done[stream], begin + ready)
             host[queue] = own + max([begin + until, *(done[stream] for stream in streams[queue] if waits)])
         return max([host[0] + self.tail_ns, *done.values(), self.ends_ns])
-
-    def _streams(self) -> dict[int, list[int]]:
-        """By queue, the streams that its waiting calls wait for: those that it launches to."""
-        of_op = self.queue[self.by]
-        return {queue: np.unique(self.stream[of_op == queue]).tolist() for queue in np.unique(self.queue).tolist()}
 
     def _bounds(self) -> Ints:
         """Where stretches of calls begin: after a wait, and where a queue or stream begins to wait for another."""

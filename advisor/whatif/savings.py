@@ -41,23 +41,6 @@ def saved(view: DeviceView, *changes: Change) -> Interval:
     return Interval(least, max(least, most))
 
 
-def replay_error(view: DeviceView) -> float | None:
-    """How far the replay of the unchanged steps is from the recorded step time, as a share; None without a replay."""
-    replayed = view.once(replay)
-    return None if replayed is None else replayed.error
-
-
-def replayed_steps(view: DeviceView) -> int | None:
-    """How many steps the replay holds: consecutive ones, of a long recording the first; None without a replay."""
-    replayed = view.once(replay)
-    return None if replayed is None else replayed.steps
-
-
-def is_replayed(view: DeviceView) -> bool:
-    """Whether savings come from a replay, and not from what stands in for one."""
-    return view.once(recorded) is not None
-
-
 def awaits(view: DeviceView) -> str:
     """The part of the step in which the host waits for what sets the pace: `input`, `host_busy`, or none (empty)."""
     steps = view.once(recorded)
@@ -103,15 +86,14 @@ def _unprofiled(view: DeviceView) -> tuple[float, float]:
     return slow, min(fast, _HALF)
 
 
-def _on_slower(view: DeviceView) -> Replay | None:
-    steps = view.once(recorded)
-    return steps and steps.with_launches(view.once(_unprofiled)[0])
-
-
 def on_faster(view: DeviceView) -> Replay | None:
     """The replay on the fastest host that it may be without the profiler."""
+    return _on_host(view, 1)
+
+
+def _on_host(view: DeviceView, end: int) -> Replay | None:
     steps = view.once(recorded)
-    return steps and steps.with_launches(view.once(_unprofiled)[1])
+    return steps and steps.with_launches(view.once(_unprofiled)[end])
 
 
 def _unhindered(view: DeviceView) -> Replay | None:
@@ -121,7 +103,7 @@ def _unhindered(view: DeviceView) -> Replay | None:
 
 _WORLDS: Final[Mapping[World, Callable[[DeviceView], Replay | None]]] = {
     "recorded": recorded,
-    "slower": _on_slower,
+    "slower": lambda view: _on_host(view, 0),
     "faster": on_faster,
     "unhindered": _unhindered,
 }

@@ -16,10 +16,11 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
 from advisor.errors import UsageError
 from advisor.text import one_line, percent
-from advisor.whatif.change import Change, Edit, End, faster, sooner, together, without, without_waits
+from advisor.whatif.change import Change, Edit, End, faster, together, without, without_waits
+from advisor.whatif.dependencies import replay
 from advisor.whatif.job_replay import START, JobReplay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
-from advisor.whatif.savings import Interval, is_replayed, on_faster, recorded, replay_error, saved
+from advisor.whatif.savings import Interval, on_faster, recorded, saved
 from advisor.whatif.segments import replayed
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"
@@ -100,11 +101,9 @@ def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
         if isinstance(change, str):
             raise term.refused(change)
         changes.append(change)
-    if not is_replayed(view) and terms:
-        off = replay_error(view)
-        why = (
-            "nothing links a device's work to calls of the host" if off is None else f"it is off by {percent(abs(off))}"
-        )
+    if view.once(recorded) is None and terms:
+        off = (steps := view.once(replay)) and percent(abs(steps.error))
+        why = f"it is off by {off}" if off else "nothing links a device's work to calls of the host"
         raise terms[0].refused(f"{why} without any change")
     step_ms = view.per_step_ms(view.total_ns)
     stages = [
@@ -121,7 +120,11 @@ def _change(view: DeviceView, term: Term) -> Change | str:
         if view.once(lasting_of_workers).height:
             return Change(*2 * (End(Edit(loader=term.rest)),))
         waits = view.host_spans("input")
-        return sooner(waits, waits.total, (term.rest, term.rest)) if waits.total else "no wait for input was recorded"
+        return (
+            without(host=waits, rest=(term.rest,) * 2, bound_ns=waits.total)
+            if waits.total
+            else "no wait for input was recorded"
+        )
     if term.what == "waits":
         return without_waits(0.0)
     if term.what != "kernels":
@@ -130,17 +133,13 @@ def _change(view: DeviceView, term: Term) -> Change | str:
         ops = view.used_host.filter(pl.col("kind") == "op", _is_called(term)).collect()
         return without(host=spans(ops), rest=(term.rest, term.rest)) if ops.height else f"no op has the name {term.of}"
     kernels = view.used_kernels.join(view.once(classes), on="name", how="left")
-    kernels = kernels.filter(_is_of(term))
+    kernels = kernels.filter((pl.col("family").cast(pl.String) == term.of.lower()) | _is_called(term))
     time = pl.col("dur_ns") * term.rest
     return faster(kernels, time, time) if kernels.height else f"no kernel is of family or name {term.of}"
 
 
-def _is_of(term: Term) -> pl.Expr:
-    """Whether kernels, with `name` and `family`, are meant: of that family, or with these letters in the name."""
-    return (pl.col("family").cast(pl.String) == term.of.lower()) | _is_called(term)
-
-
 def _is_called(term: Term) -> pl.Expr:
+    """Whether the name has these letters."""
     return pl.col("name").cast(pl.String).str.to_lowercase().str.contains(term.of.lower(), literal=True)
 
 

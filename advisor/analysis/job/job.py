@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -150,11 +150,10 @@ class Job:
     @cached_property
     def matched_share(self) -> float | None:
         """Part of the time in collectives that is in trusted matches; None where there are none."""
-        of_members = pl.col("rank").is_in(self.members)
-        calls = self.calls.filter(of_members).select("trusted", length=pl.col("end_ns") - pl.col("start_ns"))
-        calls = calls.with_columns(pl.col("trusted") & ~self._among_strangers).filter(~self._met_by_nobody)
-        length = calls["length"].to_numpy()
-        return float(length[calls["trusted"].to_numpy()].sum() / length.sum()) if length.sum() else None
+        calls = self._by_group.filter(~pl.col("alone"))
+        length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+        trusted = (calls["trusted"] & ~calls["strange"]).to_numpy()
+        return float(length[trusted].sum() / length.sum()) if length.sum() else None
 
     @cached_property
     def strangers(self) -> list[list[int]]:
@@ -172,11 +171,10 @@ class Job:
 
         Over a minute lies between one and the next, and no rank of one meets a rank of another: clocks may differ.
         """
-        timed = [i for i, rank in enumerate(self.ranks) if rank.steps.height]
+        timed = sorted((*self.span_ns(i), i) for i, rank in enumerate(self.ranks) if rank.steps.height)
         sittings: list[list[int]] = []
         until = 0
-        for i in sorted(timed, key=lambda i: self.span_ns(i)[0]):
-            start, end = self.span_ns(i)
+        for start, end, i in timed:
             if not sittings or start > until + _SITTING_NS:
                 sittings.append([])
             sittings[-1].append(i)
@@ -195,35 +193,23 @@ class Job:
     @cached_property
     def mixed(self) -> bool:
         """Whether matches join some of the members, but a group holds ranks that are strangers to each other."""
-        return bool(self._among_strangers.any() and len(self.strangers) < len(self.members))
+        return bool(self._by_group["strange"].any() and len(self.strangers) < len(self.members))
 
     @cached_property
-    def _among_strangers(self) -> pl.Series:
-        """Per call of a member, whether its group holds a rank that was recorded and that its own rank never meets."""
+    def _by_group(self) -> pl.DataFrame:
+        """The members' calls; `strange`: the group has a recorded rank that theirs never meets, `alone`: no other."""
+        calls = self.calls.filter(pl.col("rank").is_in(self.members))
+        groups = calls.select("worker", "ranks", "group_size").unique(maintain_order=True)
+        listed = placement(groups["ranks"], groups["group_size"], None)["ranks"].to_list()
         home = {self.ranks[i].worker: n for n, island in enumerate(self.strangers) for i in island}
-        return self._of_groups(
-            lambda own, group: bool(home) and any(home.get(rank, home[own]) != home[own] for rank in group)
-        )
-
-    @cached_property
-    def _met_by_nobody(self) -> pl.Series:
-        """Per call of a member, whether its group is known and no other rank of it was recorded."""
         here = {self.ranks[i].worker for i in self.members}
-        return self._of_groups(lambda own, group: own in group and not here.intersection(group) - {own})
-
-    def _of_groups(self, holds: Callable[[int, Collection[int]], bool]) -> pl.Series:
-        """Per call of a member, what holds for the numbers of its rank and of its group's ranks, as far as known."""
-        here = {self.ranks[i].worker for i in self.members}
-        groups = self.calls.filter(pl.col("rank").is_in(self.members)).select("rank", "ranks", "group_size")
-        distinct = groups.unique(maintain_order=True)
-        listed = placement(distinct["ranks"], distinct["group_size"], None)["ranks"].to_list()
-        everyone = self.world_size or math.inf
-        answers = [
-            holds(self.ranks[rank].worker, here if (size or 0) >= everyone else ranks or ())
-            for (rank, _, size), ranks in zip(distinct.rows(), listed, strict=True)
-        ]
-        distinct = distinct.with_columns(holds=pl.Series(answers, dtype=pl.Boolean))
-        return groups.join(distinct, on=groups.columns, how="left", nulls_equal=True, maintain_order="left")["holds"]
+        answers: list[tuple[bool, bool]] = []
+        for (own, _, size), ranks in zip(groups.rows(), listed, strict=True):
+            group = here if (size or 0) >= (self.world_size or math.inf) else set(ranks or ())
+            others = here & group - {own}
+            answers.append((any(home.get(other) != home.get(own) for other in others), own in group and not others))
+        known = pl.DataFrame(answers, schema={"strange": pl.Boolean, "alone": pl.Boolean}, orient="row")
+        return calls.join(groups.hstack(known), on=groups.columns, nulls_equal=True, maintain_order="left")
 
     @cached_property
     def peers(self) -> bool:

@@ -7,7 +7,7 @@ buffer of one rank otherwise. Times are nanoseconds, bandwidths GB/s, which is b
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -261,29 +261,29 @@ def expected(collectives: pl.DataFrame, gpu: Gpu | None, devices: int | None) ->
     case = ["op", "group_size", "spans_nodes", "nodes"]
     rows = collectives.select(pl.col("op").cast(pl.String), *case[1:], "bytes").with_row_index("row")
     parts = [
-        _expectation(_Case(*key), rows_of["bytes"], gpu, devices).hstack(rows_of.select("row"))
+        _expectation(key, rows_of["bytes"], gpu, devices).hstack(rows_of.select("row"))
         for key, rows_of in rows.group_by(case, maintain_order=True)
     ]
     return pl.concat(parts).sort("row").drop("row") if parts else pl.DataFrame(schema=_EXPECTED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """What decides which predictors apply; None where it is not known."""
-
-    op: str | None
-    group_size: int | None
-    spans_nodes: bool | None
-    nodes: int | None
-
-
-def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int | None) -> pl.DataFrame:
+def _expectation(case: tuple[Any, ...], nbytes: pl.Series, gpu: Gpu | None, devices: int | None) -> pl.DataFrame:
+    """As `expected`; `case` is op, group_size, spans_nodes, nodes, each None where it is not known."""
+    op, n, spans_nodes, nodes = case[0] or "", case[1] or 0, *case[2:]
     size = nbytes.cast(pl.Float64).fill_null(np.nan).to_numpy()
     size = np.where(size >= 0, size, np.nan)
-    way = _way(case, gpu, devices)
-    op, n = case.op or "", case.group_size or 0
+    refused = {
+        "operation_unknown": op not in COLLECTIVES,
+        "barrier": op == "barrier",
+        "group_size_unknown": case[1] is None,
+        "group_of_one": n <= 1,
+        "placement_unknown": spans_nodes is None,
+        "spans_nodes": spans_nodes,
+    }
+    unknown = next((Missing(code) for code, holds in refused.items() if holds), None)
+    way = unknown or link(gpu, n, devices)
     best = model_ns(way, op, n, size) if isinstance(way, Link) else np.full(len(size), np.nan)
-    if curve := curve_of(gpu, op, n, case.nodes):
+    if curve := curve_of(gpu, op, n, nodes):
         measured = curve_ns(curve, n, size)
         best = np.where(np.isnan(measured), best, measured)
     why = way if isinstance(way, Missing) else _NO_SIZE if op in _MODELLED else Missing("no_point_to_point_model")
@@ -301,16 +301,3 @@ def _expectation(case: _Case, nbytes: pl.Series, gpu: Gpu | None, devices: int |
 
 
 _NO_SIZE: Final = Missing("no_size")
-
-
-def _way(case: _Case, gpu: Gpu | None, devices: int | None) -> Link | Missing:
-    refused = {
-        "operation_unknown": case.op not in COLLECTIVES,
-        "barrier": case.op == "barrier",
-        "group_size_unknown": case.group_size is None,
-        "group_of_one": case.group_size is not None and case.group_size <= 1,
-        "placement_unknown": case.spans_nodes is None,
-        "spans_nodes": case.spans_nodes is True,
-    }
-    why = next((why for why, holds in refused.items() if holds), None)
-    return link(gpu, case.group_size or 0, devices) if why is None else Missing(why)

@@ -17,7 +17,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import SLOW_CALL_NS
-from advisor.whatif.change import Change, sooner
+from advisor.whatif.change import Change, without
 
 _SEVERAL: Final = 2
 _SOURCE: Final = (
@@ -57,7 +57,7 @@ def _first_batch_part(view: DeviceView) -> float:
 
 def _loaded(view: DeviceView, requests: pl.DataFrame) -> Change:
     """With the batches of these requests there in time."""
-    return sooner(spans(requests), bound_ns=int(waits(view, requests).sum()))
+    return without(host=spans(requests), bound_ns=int(waits(view, requests).sum()))
 
 
 measure("short_iterators", lambda view: view.once(_used).height, where=places(_asking), unit="count").says(

@@ -248,8 +248,6 @@ split("late_rank_causes", _causes, unit="text").says(
     "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
 )
 
-_TRIES: Final = 4  # own choice: ranks, those with most work beyond the typical one's
-_NO_SLOWDOWN: Final = Missing("no_straggler_slowdown")
 _WHAT_IF: Final = (
     "what-if analysis of ByteDance's straggler study (OSDI 2025, arXiv 2505.05713), on the recorded kernels"
 )
@@ -265,9 +263,9 @@ def _replay(job: Job) -> JobReplay | Missing:
 
 
 def _rank_explains(steps: JobReplay) -> Value:
-    """The share of the rank that explains most."""
-    share = steps.explained("rank", _TRIES)["explained_share"][0]
-    return _NO_SLOWDOWN if share is None else min(1.0, max(0.0, share))
+    rank = int(np.bincount(steps.ops["rank"], steps.own - steps.typical).argmax())
+    share = steps.explained(steps.of("rank", rank))
+    return Missing("no_straggler_slowdown") if share is None else min(1.0, max(0.0, share))
 
 
 of_stragglers = of_jobs(__name__).parts_of(_replay)
@@ -279,7 +277,7 @@ of_stragglers("straggler_slowdown", lambda steps: steps.slowdown, unit="ratio").
     _WHAT_IF,
 )
 of_stragglers("straggler_rank_explains", _rank_explains, unit="share").says(
-    "Part of the slow-down by stragglers that one rank explains.",
-    "(step - step with only its operations typical) / (step - step with all typical), 0 to 1; the largest of a rank",
+    "Part of the slow-down by stragglers that the rank with most work beyond the typical ranks' explains.",
+    "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
     _WHAT_IF,
 )

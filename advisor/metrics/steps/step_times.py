@@ -1,6 +1,5 @@
 """How long the steps take, how even they are, what one change saves, and the kind of work and device."""
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,8 +14,10 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
-from advisor.whatif.change import sooner, without_waits
-from advisor.whatif.savings import awaits, is_replayed, replay_error, replayed_steps, saved
+from advisor.whatif.change import without, without_waits
+from advisor.whatif.dependencies import replay
+from advisor.whatif.replay import Replay
+from advisor.whatif.savings import awaits, recorded, saved
 
 
 def _step_cv(view: DeviceView) -> Value:
@@ -78,17 +79,17 @@ _SOURCE: Final = (
 def _input_ms(view: DeviceView) -> float:
     if view.device is None:
         return view.per_step_ms(view.used_ns(view.host_spans("input") - view.once(executed)))
-    return saved(view, sooner(view.host_spans("input"), bound_ns=int(view.once(gaps)["input_ns"].sum()))).most_ms
+    return saved(view, without(host=view.host_spans("input"), bound_ns=int(view.once(gaps)["input_ns"].sum()))).most_ms
 
 
 def _copies_ms(view: DeviceView) -> float:
-    if view.device is None or is_replayed(view):
+    if view.device is None or view.once(recorded):
         return 0.0
     return view.per_step_ms(view.used_ns(_bare_copies(view)))
 
 
-def _on_device(value: Callable[[DeviceView], Value]) -> Callable[[DeviceView], Value]:
-    return lambda view: None if view.device is None else value(view)
+def _replayed(view: DeviceView) -> Replay | None:
+    return None if view.device is None else view.once(replay)
 
 
 def _bare_copies(view: DeviceView) -> Intervals:
@@ -99,11 +100,12 @@ def _bare_copies(view: DeviceView) -> Intervals:
 
 of_changed = of_devices(__name__, source=_SOURCE)
 of_launches = of_devices(__name__, source=_SOURCE, needs=("device_ops", "device_ops.launch"))
-of_launches("replay_error", _on_device(replay_error), unit="ratio").says(
+of_replay = of_launches.parts_of(_replayed)
+of_replay("replay_error", lambda steps: steps.error, unit="ratio").says(
     "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
     "replayed step time / recorded step time - 1",
 )
-of_launches("replayed_steps", _on_device(replayed_steps)).says(
+of_replay("replayed_steps", lambda steps: steps.steps).says(
     "How many of the used steps are replayed for savings.",
     "longest run of consecutive used steps; of a long recording the first of them, with 100,000 calls at most",
 )

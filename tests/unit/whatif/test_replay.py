@@ -7,6 +7,7 @@ import pytest
 
 from advisor.analysis.device.selection import select_steps
 from advisor.model.intervals import Intervals
+from advisor.whatif.change import Edit
 from advisor.whatif.dependencies import replay
 from tests.device_bound import ADD, GEMM, queued
 from tests.tables import kernel, on_host, profile, step
@@ -65,7 +66,7 @@ def test_a_wait_holds_the_host_until_the_device_is_done():
 def test_without_the_wait_the_second_kernel_follows_the_first():
     # the call itself still takes the 2 us it took after the device was done: launch at 7, kernel 61.2-111.2
     model = replay(view(*SYNC, step=(0, 122)))
-    assert model.saved_ms(model.without_waits()) == pytest.approx(0.0108)
+    assert model.saved_ms(Edit(waits=True).on(model)) == pytest.approx(0.0108)
 
 
 def test_faster_kernels_end_the_wait_earlier():
@@ -111,7 +112,7 @@ def test_an_op_that_starts_long_after_another_stream_ended_did_not_wait_for_it()
 def test_calls_that_are_not_made_take_no_time_and_wait_for_nothing():
     # without the synchronisation the launch is at 5, and the second kernel follows the first: 61.2-111.2
     model = replay(view(*SYNC, step=(0, 122)))
-    assert model.saved_ms(model.without_calls(np.array([1]))) == pytest.approx(0.0108)
+    assert model.saved_ms(Edit(calls=np.array([1])).on(model)) == pytest.approx(0.0108)
 
 
 def test_a_pause_is_as_long_as_queued_ops_were_seen_to_take():
@@ -188,9 +189,9 @@ def test_a_second_thread_makes_its_calls_beside_the_first():
 
 def test_the_first_thread_is_not_faster_without_what_the_second_does():
     model = replay(beside())
-    assert model.saved_ms(model.without_calls(np.arange(60, 75))) == 0
+    assert model.saved_ms(Edit(calls=np.arange(60, 75)).on(model)) == 0
     # thread 1 still works 60 * 2 us between its calls of 0 us, the last copy ends at 599 of 601
-    assert model.saved_ms(model.without_calls(np.arange(60))) == pytest.approx(0.002)
+    assert model.saved_ms(Edit(calls=np.arange(60)).on(model)) == pytest.approx(0.002)
 
 
 # thread 1   launches(5) at 0, 5     ...            launch(5) at 4000
