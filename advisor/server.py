@@ -30,7 +30,7 @@ from advisor.model.brief import NOTE
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Report, Run
 from advisor.options import Options
-from advisor.present.next_recording import recipe
+from advisor.present.next_recording import recording
 from advisor.present.report import unknowns
 from advisor.present.scenario import sentences
 from advisor.render import brief
@@ -225,9 +225,9 @@ def _values(run: Run, name: str) -> dict[str, Any]:
 
 
 def _recipe(run: Run) -> dict[str, Any]:
-    """The profiler's call; and what this recording lacks, with the rules that it keeps from being judged."""
+    """How to record it; and what this recording lacks, with the rules that it keeps from being judged."""
     lacks = [{"why": why, "rules": rules} for why, rules in unknowns(run.not_evaluable)]
-    return {"run": run.name, "record": recipe(run), "lacks": lacks}
+    return {"run": run.name, "record": recording(run), "lacks": lacks}
 
 
 def _row(row: Any, name: str) -> dict[str, Value]:  # noqa: ANN401 - a row of any scope

@@ -229,17 +229,6 @@ class Run(Frozen):
         return [a for a in self.actions if not a.is_small and (a.high_ms is None or a.high_ms >= self._least_ms)]
 
     @property
-    def main_loss(self) -> Part | None:
-        """What is said of the work where most of the recording happens once: its largest loss that nothing explains.
-
-        None where findings account for more of the work, or where it is next to nothing of the recording.
-        """
-        if not self.is_mostly_once:
-            return None
-        loss = self.model_copy(update={"findings": self.findings[1:]}).unexplained
-        return loss if loss and loss.ms >= self._least_ms else None
-
-    @property
     def _least_ms(self) -> float:
         steps = max(1, self.source.steps.used) if self.source.steps.marked else 1
         return SMALL * number(self.of_pace, "recorded_ms") / steps if self.is_mostly_once else 0.0

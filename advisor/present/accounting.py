@@ -5,6 +5,7 @@ from typing import Final
 
 from advisor.model.report import Accounting, Part, Run
 from advisor.present import document as doc
+from advisor.present.large_parts import large_parts
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
 from advisor.vocabulary.parts import UNMARKED, part_gloss, part_short
@@ -23,7 +24,8 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
     parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
     bar = doc.Bar("step" if run.source.steps.marked else "used", doc.in_a_row(parts))
-    return doc.Bars((bar,)), doc.Text(_in_brief(run, known))
+    words = " ".join(filter(None, (_in_brief(run, known), large_parts(run))))
+    return doc.Bars((bar,)), doc.Text(words)
 
 
 def parts(run: Run) -> tuple[doc.Block, ...]:

@@ -23,7 +23,8 @@ from advisor.text import (
 )
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
-_UNKNOWN: Final = "This recording does not show how much that saves: `advisor compare BEFORE AFTER` does."
+_UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
+_LOW: Final = "Low end:"
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
@@ -72,7 +73,8 @@ def _completing(findings: Sequence[Finding], action: Action, run: Run) -> Iterat
     yield from proof
     yield from sentences_of(action.do)[1:]
     if first.saving and first.saving.low_ms * _VAGUE < first.saving.high_ms:
-        yield from (sentence for sentence in sentences_of(first.saving.method) if sentence.startswith("Low end:"))
+        why = next((sentence for sentence in sentences_of(first.saving.method) if sentence.startswith(_LOW)), "")
+        yield from filter(None, [why.replace(_LOW, "At worst:")])
     yield from (sentence for other in others[: MOST - 1] for sentence in sentences_of(other.says)[1:])
 
 
@@ -96,7 +98,7 @@ def becomes(action: Action, run: Run) -> str:
     if action.records:
         ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
-        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else "What that saves is not known yet."
+        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return _UNKNOWN
     if action.high_ms <= 0:

@@ -1,12 +1,11 @@
 """How to record the next profile, so that it answers what this one does not: next_recording.yaml."""
 
-from functools import cache
 from typing import Final
 
 import msgspec
-from jinja2 import Environment, Template
 
 from advisor.model.report import Run
+from advisor.text import listing
 from advisor.vocabulary.limits import table
 
 
@@ -24,13 +23,12 @@ class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Profiler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"of": "for"}):
-    """A profiler's options, and its call with some of them, by hand and as a command to paste."""
+    """A profiler's options, and a command to paste that records with some of them."""
 
     format: str
     options: str
-    call: str
     of: str = ""
-    command: str = "advisor record{% for each in options if each.flag %} {{ each.flag }}{% endfor %} -- COMMAND"
+    command: str = "advisor record{} -- COMMAND"
 
 
 class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,22 +37,23 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
-_OF_NO_READER: Final = _Profiler("", "", "", command="")
+_OF_NO_READER: Final = _Profiler("", "", command="")
 
 
-def recording(run: Run) -> str | None:
-    """The profiler's call with the options that this profile was recorded without; None where no option would help."""
-    return recipe(run) if missing_options(run) else None
+def recording(run: Run) -> str:
+    """`` `advisor record --memory -- COMMAND`; by hand: `profile_memory=True` (how full the memory is)``.
 
-
-def recipe(run: Run) -> str:
-    """The profiler's call that marks ten steps, with the options that this profile was recorded without."""
-    return _filled(_profiler(run).call, run)
+    The command that records what this profile lacks, where there is one, and the profiler's own options that do so.
+    """
+    options = [f"`{option.option}` ({option.adds})" for option in missing_options(run)]
+    by_hand = f"{'by hand' if command(run) else 'the profiler'}: {listing(options)}" if options else ""
+    return "; ".join(filter(None, (command(run) and f"`{command(run)}`", by_hand)))
 
 
 def command(run: Run) -> str:
-    """The same as a command to paste; empty of an engine that starts its profiler itself, and of no format."""
-    return _filled(_profiler(run).command, run)
+    """A command to paste that records what this profile lacks; empty of an engine, which starts its profiler itself."""
+    flags = (of.option if of.option.startswith("--") else of.flag for of in missing_options(run))
+    return _profiler(run).command.format("".join(f" {flag}" for flag in flags if flag))
 
 
 def answered(run: Run) -> list[str]:
@@ -68,15 +67,6 @@ def missing_options(run: Run) -> list[Option]:
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
     missing = {why.code for why in reasons}
     return [option for option in _RECIPES.options.get(_profiler(run).options, ()) if missing & set(option.reasons)]
-
-
-def _filled(template: str, run: Run) -> str:
-    return _compiled(template).render(options=missing_options(run))
-
-
-@cache
-def _compiled(template: str) -> Template:
-    return Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).from_string(template)  # noqa: S701 - no HTML
 
 
 def _profiler(run: Run) -> _Profiler:

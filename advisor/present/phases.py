@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from advisor.model.finding import Finding, Value
 from advisor.model.report import Run
 from advisor.present import document as doc
-from advisor.text import interval, ms, number, percent
+from advisor.text import count, interval, ms, number, percent
 from advisor.vocabulary.workloads import PHASES
 
 if TYPE_CHECKING:  # a check does without what compares
@@ -49,6 +49,13 @@ def phases(run: Run) -> doc.Section | None:
 def of_pace(run: Run) -> list[Mapping[str, Value]]:
     """The rows of the worker that sets the pace."""
     return [row for row in run.metrics.get("phase", ()) if row["worker"] == run.source.steps.worker]
+
+
+def in_brief(run: Run) -> tuple[str, ...]:
+    """`1 prefill step of 15,360 tokens`, a phrase for each phase."""
+    rows = [(row, round(_float(row["tokens"]))) for row in of_pace(run)]
+    steps = (count(int(_float(row["steps"])), f"{PHASES.get(str(row['phase']), row['phase'])} step") for row, _ in rows)
+    return tuple(f"{of} of {count(size, 'token')}" if size else of for of, (_, size) in zip(steps, rows, strict=True))
 
 
 def per_step_of_phase(finding: Finding, run: Run) -> str:

@@ -20,7 +20,6 @@ class _Pace(NamedTuple):
     row: Mapping[str, Value]
     own_ms: float
     excess_ms: float
-    wait_ms: float
 
 
 def pace(run: Run) -> str | None:
@@ -50,8 +49,10 @@ def _per(run: Run) -> str:
 
 
 def _slowest(run: Run) -> _Pace | None:
-    """The rank that takes longest without its waits; None where there are not several."""
-    ranks = _paces(run)
+    """The rank that takes longest without its waits; None where there are not several whose own time is known."""
+    columns = ("own_step_ms", "own_step_excess_ms")
+    rows = [row for row in run.metrics.get("device", ()) if all(row.get(column) is not None for column in columns)]
+    ranks = [_Pace(row, *(number(row, column) for column in columns)) for row in rows]
     return max(ranks, key=lambda rank: rank.own_ms) if len(ranks) >= _SEVERAL else None
 
 
@@ -74,28 +75,6 @@ def _awaited(run: Run, setter: str) -> str:
     together = f"{ms(wait_ms)}{_per(run)}, the sum of all {whose(run.source)}s"
     whom = "it" if awaited == setter else f"{awaited}, the last to arrive"
     return f". The others wait longest for {whom}: {together}"
-
-
-def odd_ranks(run: Run) -> list[str]:
-    """A line for each rank whose time without waits is clearly not that of the typical one, the oddest first.
-
-    The slowest has its place in the sentence above.
-    """
-    slowest = _slowest(run)
-    rest = " for those recorded" if run.source.part else ""
-    return [
-        f"{owner(run, rank.row)}: {ms(rank.own_ms)}{_per(run)} without waits, {_more(run, rank)};"
-        f" waits {ms(rank.wait_ms)}{rest}"
-        for rank in sorted(filter(_is_odd, _paces(run)), key=lambda rank: -abs(rank.excess_ms))
-        if rank != slowest
-    ]
-
-
-def _paces(run: Run) -> list[_Pace]:
-    """The ranks whose own time is known."""
-    columns = ("own_step_ms", "own_step_excess_ms")
-    rows = [row for row in run.metrics.get("device", ()) if all(row.get(column) is not None for column in columns)]
-    return [_Pace(row, number(row, columns[0]), number(row, columns[1]), number(row, "wait_ms")) for row in rows]
 
 
 def _is_odd(rank: _Pace) -> bool:

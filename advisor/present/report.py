@@ -17,13 +17,13 @@ from advisor.present.communicators import communicators
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
 from advisor.present.next_recording import answered, recording
-from advisor.present.phases import phases
-from advisor.present.ranks import odd_ranks, pace
+from advisor.present.phases import in_brief, phases
+from advisor.present.ranks import pace
 from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
 from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.trust import is_about_recording, record, trust
 from advisor.present.verdict import beside, headline
-from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percents
+from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
 
 _FEW_FILES: Final = 2
@@ -126,7 +126,7 @@ def _article(run: Run, number: int) -> doc.Article:
         name=run.name,
         headline=headline(run),
         beside=" ".join(filter(None, (*beside(run), _record_first(run)))),
-        facts=facts(run),
+        facts=(*facts(run), *in_brief(run)),
         sections=tuple(section for section in (*first, *rest) if section),
     )
 
@@ -175,12 +175,10 @@ def _parts(run: Run) -> doc.Section | None:
 
 
 def _ranks(run: Run) -> doc.Section | None:
-    """The one sentence on a job of many ranks, and what of single ones is worth a line."""
-    sentence, lines = pace(run), odd_ranks(run)
-    blocks: list[doc.Block] = [doc.Text(sentence, "strong")] if sentence else []
-    if lines:
-        blocks.append(doc.Lines(tuple(lines)))
-    return doc.Section(f"The {whose(run.source)}s", tuple(blocks), id="ranks", level=_BEHIND) if blocks else None
+    """The one sentence on a job of many ranks."""
+    if (sentence := pace(run)) is None:
+        return None
+    return doc.Section(f"The {whose(run.source)}s", (doc.Text(sentence, "strong"),), id="ranks", level=_BEHIND)
 
 
 def _findings(run: Run) -> doc.Section:
@@ -252,9 +250,8 @@ def _unknowns(run: Run) -> doc.Section | None:
         return None
     pairs = [doc.Pair("", why, codes=tuple(rules)) for why, rules in unknowns(run.not_evaluable)]
     blocks: list[doc.Block] = [doc.Pairs(tuple(pairs))]
-    if code := recording(run):
-        which = f"judge {listing(answered(run))}" if answered(run) else "answer this"
-        blocks += [doc.Text(f"To {which} next time, record with:"), doc.Code(code)]
+    if answered(run):
+        blocks.append(doc.Text(f"To judge {listing(answered(run))} next time, record with {recording(run)}."))
     return doc.Section("Could not tell", tuple(blocks), id="unknowns", level=_BEHIND)
 
 
@@ -336,10 +333,20 @@ def _measures(run: Run) -> str:
     return f"`advisor try {_switch(patched.patch, first.findings[0])} -- COMMAND` measures {what}"
 
 
+def _judges(run: Run) -> Iterator[str]:
+    """Of a healthy run, what makes the recording longer, and the command that judges its largest kernel."""
+    if run.outcome.code not in {"minor", "nothing"}:
+        return
+    of_recording = [finding for finding in run.findings if finding.of_recording]
+    yield from (first_sentence(fix.do)[:-1] for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
+    if (command := run.of_job.get("dominant_kernel_command")) and run.source.devices:
+        yield f"`{command}` shows what limits the largest kernel"
+
+
 def _hint(run: Run) -> doc.Section:
     """The next command."""
     keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
     rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
-    words = "; ".join(filter(None, (_measures(run), f"`-v` shows {shows}.")))
+    words = "; ".join(filter(None, (_measures(run), *_judges(run), f"`-v` shows {shows}.")))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -148,7 +148,7 @@ def _steps(run: Run) -> str:
     if steps.unprofiled_ms is not None:
         return f"{used}, {length} without the profiler{f', {usual} with it' if usual != length else ''}"
     if usual != length:
-        return f"{count(steps.count, 'step')}, {length} on average, {usual} without the long ones"
+        return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
 
 

@@ -13,8 +13,7 @@ from advisor.model.source import Steps
 from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
 from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
-from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import PARTS, UNMARKED, part_words, pool_short
+from advisor.vocabulary.parts import PARTS, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -22,6 +21,10 @@ _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _TELLING: Final = 0.5  # of the time of unknown cause: what ran in less of it is no cause
 _LITTLE: Final = 0.01  # of the step: nobody waits for less
+_SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "no_host_activity", "no_host_tracer"})
+_UNKNOWN_PART: Final = "unknown"  # its name says that already
+_OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
+_NO_RULE: Final = "No rule knows a cause of it."
 _DEVICE: Final = "compute"  # the work of a device
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
@@ -45,49 +48,20 @@ def headline(run: Run) -> str:
         return fragment
     if known.code == "finding":
         first = run.findings[0]
-        if run.is_mostly_once:
-            return " ".join(filter(None, (first_sentence(first.says), _of_work(run))))
-        loss_of = first_sentence(first.says) if first.lacks_work or first.where else largest_loss(run)
-        worth = saving(_led(first, run), run.source.steps, _fix(first, run)) or loss_of
-        no_device = "" if first.saving or first.lacks_work else _no_device(run)
-        return " ".join(filter(None, (no_device, f"{title(first, run)}.", worth, inside(first, run))))
+        listed = [key for action in run.worthwhile[:MOST] for key in action.findings] if run.is_mostly_once else ()
+        saves = next((of for of in run.findings if of.saving and (of is first or of.key in listed)), first)
+        worth = _worth(saves, run)
+        if worth is None or run.is_mostly_once:
+            no_device = "" if first.lacks_work else _no_device(run)
+            return " ".join(filter(None, (no_device, first_sentence(first.says), worth)))
+        return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
         return loss(run)
     unknown = [option.topic for option in missing_options(run)]
     rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
-    health = f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{_host_lines(run)}{rest}."
+    health = f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{rest}."
     most = (first_sentence(finding.says) for finding in run.findings if not (finding.of_recording or finding.saving))
     return " ".join([health, *list(most)[:1]])
-
-
-def _of_work(run: Run) -> str:
-    """`Of the 87 ms used, 8-41 ms can be saved: Kernels wait.`: the largest loss of what does not happen once."""
-    steps = run.source.steps
-    window = (
-        f"each {ms(steps.step_mean_ms or 0.0)} step" if steps.marked else f"the {ms(steps.step_mean_ms or 0.0)} used"
-    )
-    if loss := run.main_loss:
-        return f"Of {window}, {percent(loss.share)} is {part_words(loss.part)}."
-    key = next((key for action in run.worthwhile for key in action.findings if key != run.findings[0].key), None)
-    finding = next((finding for finding in run.findings if finding.key == key), None)
-    if finding is None:
-        return ""
-    saved = _led(finding, run).saving
-    if saved is None or saved.after or saved.high_ms <= 0:
-        return first_sentence(finding.says).replace(UNMARKED, window)
-    can = "may" if finding.fixes[0].records else "can"
-    return f"Of {window}, {interval(saved.low_ms, saved.high_ms)} {can} be saved: {title(finding, run)}."
-
-
-def _host_lines(run: Run) -> str:
-    """`, and 12 % is Python around its ops`: what a loss is, where lines were sampled; empty for a healthy job."""
-    known = run.accounting
-    if known is None or known.busy_share >= HEALTHY_SHARE:
-        return ""
-    part = next((part for part in known.losses if part.lines is not None), None)
-    if part is None or part.share < 1 - HEALTHY_SHARE:
-        return ""
-    return f", and {percent(part.share)} is {f'in {part.lines}' if part.lines else 'Python around its own ops'}"
 
 
 def _too_little(run: Run) -> str:
@@ -99,25 +73,16 @@ def _too_little(run: Run) -> str:
     return f"Too little was recorded to judge this job: {why}."
 
 
-def _more_elsewhere(run: Run) -> str:
-    """`Action 2 may save up to 595 ms, but only 3 ms of it is sure.`: why it is not the first; empty where none may."""
-    actions = [(at, a) for at, a in enumerate(run.worthwhile[:MOST], 1) if a.high_ms is not None and not a.after]
-    if not actions or actions[0][0] > 1:
-        return ""
-    more = [(at, a) for at, a in actions if (a.high_ms or 0.0) > (actions[0][1].high_ms or 0.0)]
-    wide = [f"Action {at} may save up to {ms(a.high_ms)}, but only {ms(a.low_ms)} of it is sure." for at, a in more]
-    return " ".join(wide)
-
-
-def _led(first: Finding, run: Run) -> Finding:
-    """The first finding with what its action saves, which may mend others too."""
-    action = next((action for action in run.actions if first.key in action.findings), None)
+def _worth(first: Finding, run: Run) -> str | None:
+    """What the first finding's action saves, which may mend others too: then by its number; None where nobody knows."""
+    at, action = next(((n, a) for n, a in enumerate(run.worthwhile, 1) if first.key in a.findings), (0, None))
     if action is None or first.saving is None or not action.step_ms:
-        return first
+        return saving(first, run.source.steps)
     low_ms, high_ms = at_stake(action, run)
     shares = {"low_share": low_ms / action.step_ms, "high_share": high_ms / action.step_ms}
-    ends = {"low_ms": low_ms, "high_ms": high_ms, **shares}
-    return first.model_copy(update={"saving": first.saving.model_copy(update=ends)})
+    ends = first.saving.model_copy(update={"low_ms": low_ms, "high_ms": high_ms, **shares})
+    whose = f"Action {at}" if at > 1 or len(action.findings) > 1 else "Fixing this"
+    return saving(first.model_copy(update={"saving": ends}), run.source.steps, whose)
 
 
 def at_stake(action: Action, run: Run) -> tuple[float, float]:
@@ -126,19 +91,6 @@ def at_stake(action: Action, run: Run) -> tuple[float, float]:
         return action.low_ms, action.high_ms
     savings = [finding.saving for finding in run.findings if finding.key in action.findings and finding.saving]
     return sum(saving.low_ms for saving in savings), sum(saving.high_ms for saving in savings)
-
-
-def _fix(first: Finding, run: Run) -> str:
-    """Whose saving the headline gives: the action's by number, where that mends more than the finding it names."""
-    several = (at for at, of in enumerate(run.worthwhile, 1) if first.key in of.findings and len(of.findings) > 1)
-    return next((f"Action {at}" for at in several), "Fixing this")
-
-
-def largest_loss(run: Run) -> str:
-    """The largest loss, `69 % of the 43 s used is start-up.`; empty for a healthy job, or where it is not known."""
-    known = run.accounting
-    losses = known.losses if known and known.needed_share < HEALTHY_SHARE else ()
-    return _of_step(run, losses[0]) if losses else ""
 
 
 def loss(run: Run) -> str:
@@ -167,20 +119,16 @@ def _of_step(run: Run, part: Part) -> str:
     return f"{percent(part.share)} of {each_step(run)} is {part_words(part.part)}."
 
 
-def cause(run: Run) -> str:
-    """What is known of the cause of that loss, or what kept it from being known."""
-    part = run.unexplained
-    if part is None:
-        return ""
-    if part.part == "unknown":  # its name says that already
-        return _calls(run)
-    if part.part == "host_busy" and (ran := _calls(run)):
+def cause(part: Part, run: Run) -> str:
+    """What is known of the cause of a loss, or what kept it from being known."""
+    if part.part in _OF_HOST and (ran := _calls(run)):
         return ran
-    if part.reasons:
-        known = [reason for reason in part.reasons if reason.code != "no_marks"] or part.reasons  # that names no cause
+    silent = (why for rule in run.not_evaluable for why in rule.missing.values() if why.code in _SILENT)
+    reasons = part.reasons or [*silent] if part.part == _UNKNOWN_PART else part.reasons
+    if reasons:
+        known = [reason for reason in reasons if reason.code != "no_marks"] or reasons  # that names no cause
         return f"Cause unknown: {known[0].words}."
-    ran = _calls(run) if part.part == "between" else ""
-    return ran or (part.part in PARTS and PARTS[part.part].remedy) or "No rule knows a cause of it."
+    return (part.part in PARTS and PARTS[part.part].remedy) or ("" if part.part == _UNKNOWN_PART else _NO_RULE)
 
 
 def _calls(run: Run) -> str:
@@ -197,7 +145,9 @@ def busy(run: Run) -> str:
     if known is None:
         return ""
     on_device = any(part.part == _DEVICE for part in known.parts if part.is_useful)
-    return f": the {'GPU' if on_device else 'CPU'} is busy {percent(known.busy_share)} of {each_step(run)}"
+    peak = run.of_job.get("flops_of_peak_share")
+    rate = f", at {percent(peak)} of its peak FLOPs" if isinstance(peak, float) else ""
+    return f": the {'GPU' if on_device else 'CPU'} is busy {percent(known.busy_share)} of {each_step(run)}{rate}"
 
 
 def each_step(run: Run) -> str:
@@ -238,11 +188,12 @@ def qualified(run: Run) -> str:
     """The cause of a loss, or why that many rules could not be judged; empty where the verdict is a finding."""
     known = run.outcome
     if known.code == "loss":
-        wasted = run.unexplained.share if run.unexplained and not run.worthwhile else 0.0
-        return " ".join(filter(None, (place(run.unexplained, "it"), cause(run), _without("it", wasted, run))))
-    if known.code == "finding":
-        return _more_elsewhere(run)
-    if run.source.steps.are_cut:
+        part = run.unexplained
+        wasted = part.share if part and not run.worthwhile else 0.0
+        return " ".join(
+            filter(None, (place(part, "it"), cause(part, run) if part else "", _without("it", wasted, run)))
+        )
+    if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":
         return "None of its steps is complete." if run.source.steps.marked and not run.source.steps.used else loss(run)

@@ -57,26 +57,12 @@ def _verdict(name: str, hours: Hours, findings: Sequence[JobFinding], currency: 
 
 
 def facts(week: Week) -> list[str]:
-    """What the week came to, a phrase each."""
-    total, currency = week.total, week.prices.currency
-    cost, percentage, worth = _cost(total, currency), share(total.expected, total.paid), _worth(total, currency)
-    span = f"{interval(total.low, total.high, gpu_hours)} by the intervals of all findings"
-    return [
-        f"{gpu_hours(total.paid)} {paid_word(total)}{f' ({cost})' if cost else ''}",
-        ", ".join(_split(total)),
-        f"Fixes save {gpu_hours(total.expected)} ({join(percentage, worth)}): {span}",
-        ", ".join([f"{count(total.runs, 'run')} checked", *_unchecked_hours(week.coverage)]),
-        *stale(week.coverage),
-    ]
-
-
-def _split(hours: Hours) -> list[str]:
-    """The hours paid in parts that make up all of them: busy, idle, unknown."""
-    known = []
-    if hours.busy is not None:
-        known = [f"{with_share(hours.busy, hours.paid)} busy", f"{with_share(hours.wasted, hours.paid)} idle"]
-    unknown = [f"{with_share(hours.unknown, hours.paid)} unknown"] if hours.unknown or not known else []
-    return [*known, *unknown]
+    """The same in sentences, for media without tiles, and whether the runs were judged by one set of rules."""
+    each = (
+        f"{of.name}: {of.value}{f' ({of.beside})' if of.beside else ''}"
+        for of in figures(week.total, week, all_teams=True)
+    )
+    return [*each, *stale(week.coverage)]
 
 
 def _unchecked_hours(coverage: Coverage) -> list[str]:
@@ -124,13 +110,13 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
     busy, idle = ("" if part is None else gpu_hours(part) for part in (hours.busy, hours.wasted))
     unknown = f"{gpu_hours(hours.unknown)} unknown" if hours.unknown else ""
     profiled = f"{percent(coverage.profiled_share)} of all GPU-hours profiled" if coverage.profiled_share else ""
+    saved = (share(hours.expected, hours.paid), _worth(hours, currency))
+    span = interval(hours.low, hours.high, gpu_hours)
     beside = join(*_unchecked_hours(coverage), profiled) if all_teams else ""
     return (
         doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), _cost(hours, currency)),
         doc.Figure("Busy", share(hours.busy, hours.paid), join(busy, f"{idle} idle" if idle else "", unknown)),
-        doc.Figure(
-            "Fixes save", gpu_hours(hours.expected), join(share(hours.expected, hours.paid), _worth(hours, currency))
-        ),
+        doc.Figure("Fixes save", gpu_hours(hours.expected), join(*saved, f"{span} by the intervals of all findings")),
         doc.Figure("Runs", f"{hours.runs:,}", beside),
     )
 

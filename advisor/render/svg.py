@@ -132,17 +132,11 @@ def _below(labels: Sequence[object], y: float, title: str = "") -> Iterator[str]
     yield _text("100%", y + 34, title, "left")
 
 
-def _codes(rows: Rows) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each row of a stacked bar with the code of its part."""
-    codes = list(PARTS)
-    yield from ((codes[row["order"]] if row["order"] < len(codes) else "", row) for row in rows)
-
-
 def _stacked(rows: Rows) -> list[tuple[str, str, float]]:
     """The parts of one bar in their order: code, name, and milliseconds."""
-    return [
-        (code, str(row["part"]), float(row["ms"])) for code, row in sorted(_codes(rows), key=lambda r: r[1]["order"])
-    ]
+    codes = [*PARTS, ""]
+    ordered = sorted(rows, key=lambda row: row["order"])
+    return [(codes[row["order"]], str(row["part"]), float(row["ms"])) for row in ordered]
 
 
 def _title(name: str, parts: Iterable[tuple[str, str, float]], unit: str) -> str:
@@ -218,14 +212,6 @@ def _ranks(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
         yield _text("100%", len(bars) * row + 34, data["unit"], "left")
 
     return len(bars) * row + 40, elements()
-
-
-def _heat(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
-    return _cells(data["cells"], ("step", "step"), ("rank", "place"), ("step", ""), with_numbers=False)
-
-
-def _use(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
-    return _cells(data["cells"], ("part", "across"), ("use", "place"), ("ms", ""), with_numbers=False)
 
 
 def _waits(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
@@ -422,11 +408,11 @@ _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]
     "sequence": _sequence,
     "steps": _steps,
     "ranks": _ranks,
-    "heat": _heat,
+    "heat": lambda data: _cells(data["cells"], ("step", "step"), ("rank", "place"), ("step", ""), with_numbers=False),
     "waits": _waits,
     "bandwidth": _bandwidth,
     "loading": _loading,
     "roof": _roof,
-    "use": _use,
+    "use": lambda data: _cells(data["cells"], ("part", "across"), ("use", "place"), ("ms", ""), with_numbers=False),
     "memory": _memory,
 }

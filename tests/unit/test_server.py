@@ -105,13 +105,14 @@ def test_a_metric_comes_with_its_meaning_and_a_reason_if_unknown():
 
 @pytest.mark.parametrize(
     ("fixture", "call"),
-    [("jax-cpu-slow-loader", "jax.profiler.trace("), ("tensorflow-cpu-eager", "tf.profiler.experimental.start(")],
+    [
+        ("jax-cpu-slow-loader", "`advisor record -- COMMAND`"),
+        ("tensorflow-cpu-eager", "`advisor record --active 20 --"),
+    ],
 )
 def test_a_recipe_is_for_the_framework_that_was_recorded(fixture, call):
     (answer,) = ask(("record_recipe", {"path": str(FIXTURES / fixture)}))
-    recipe = content(answer)["runs"][0]["record"]
-    assert call in recipe
-    compile(recipe, "recipe", "exec")
+    assert content(answer)["runs"][0]["record"].startswith(call)
 
 
 def test_a_finding_of_several_runs_is_given_for_each(tmp_path):

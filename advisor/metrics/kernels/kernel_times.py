@@ -251,6 +251,13 @@ def _part(view: DeviceView) -> float:
     return float(view.once(_dominant)["dur_ns"].sum()) / float(every["dur_ns"].sum())
 
 
+def _command(view: DeviceView) -> str:
+    symbol = kernel_name(view.once(_largest)).partition("<")[0].rpartition("::")[2]
+    if view.chip is not None and view.chip.vendor == "AMD":
+        return f"rocprof-compute profile -n run -k {symbol} -- COMMAND"
+    return f"ncu --kernel-name regex:{symbol} --launch-count 3 --set full COMMAND"
+
+
 def _least_reached(view: DeviceView) -> float:
     """As if ops of unknown work had none."""
     rows = view.once(_dominant)
@@ -285,11 +292,10 @@ of_dominant("dominant_kernel_part", _part).says(
 of_dominant("dominant_kernel_name", lambda view: kernel_name(view.once(_largest)), unit="text").says(
     "What this kernel is called.", "its name without templates"
 )
-of_dominant(
-    "dominant_kernel_symbol",
-    lambda view: kernel_name(view.once(_largest)).partition("<")[0].rpartition("::")[2],
-    unit="text",
-).says("The function that a profiler of kernels has to look for.", "the last part of the name")
+of_dominant("dominant_kernel_command", _command, unit="text").says(
+    "The command that shows what limits this kernel, by the vendor's profiler of kernels.",
+    "`ncu` of three launches, on AMD `rocprof-compute`, of the last part of the name",
+)
 of_dominant("dominant_kernel_family", _family, unit="text").says(
     "What this kernel computes.", "as its name tells; see `advisor kernels`", "advisor/inputs/names/kernels.yaml"
 )

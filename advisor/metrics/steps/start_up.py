@@ -20,6 +20,7 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table
 
 _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
+_WORTH_NAMING: Final = 0.01  # of the recording
 _NO_CALL: Final = "outside of CUDA calls"
 _MOST_NAMES: Final = 3
 _SOURCE: Final = (
@@ -80,9 +81,12 @@ def _work(view: DeviceView) -> str:
     longest = {str(name): spans(rows.filter(pl.col("name") == name)) for name in known.sort("ns", "name")["name"]}
     own = shared_out(longest, once.starts, once.ends)  # the shorter lie in the longer
     parts = [((once - spans(rows)).total, _NO_CALL), *((int(ns.sum()), name) for name, ns in own.items())]
-    top = sorted(parts, key=lambda part: (-part[0], part[1]))[:_MOST_NAMES]
-    top = [*top, (once.total - sum(ns for ns, _ in top), "the rest")]
-    return ", ".join(f"{name} ({ms(ns / 1e6)})" for ns, name in top if ns > 0 and ns >= _LITTLE * top[0][0])
+    largest = sorted(parts, key=lambda part: (-part[0], part[1]))
+    least = max(1, _LITTLE * largest[0][0])
+    top = [(ns, name) for ns, name in largest[:_MOST_NAMES] if ns >= least]
+    rest = once.total - sum(ns for ns, _ in top)
+    top += [(rest, "the rest")] if rest >= least else []
+    return ", ".join(f"{name} ({ms(ns / 1e6)})" for ns, name in top)
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -152,7 +156,6 @@ measure_start(
 ).says("Bytes copied before the first step from pageable memory.", "sum of the bytes of copies from pageable memory")
 
 
-_WORTH_NAMING: Final = 0.01  # of the recording
 _REPEATS: Final = 3
 _START_UP: Final = "start-up"
 _ALONE: Final = "the host alone after the last work"
@@ -171,11 +174,12 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     is_from_start = view.process.get("work_start_ns") is not None
     warm_ups = view.complete.height - view.lasting.height
     in_steps, lasting = int((ends - starts).sum()), int(view.lasting["dur_ns"].sum())
+    early = "before the first step" if view.has_marks else "before the first recorded work"
     parts = {
-        _START_UP if is_from_start else "before the first step" if view.has_marks else "before the work": first - begin,
+        _START_UP if is_from_start else early: first - begin,
         "first step" if warm_ups == 1 else f"first {warm_ups} steps": in_steps - lasting,
         "between steps": last - first - in_steps,
-        "after the last step" if view.has_marks else "end" if view.device is None else _ALONE: end - last,
+        "after the last step" if view.has_marks else "after the last op" if view.device is None else _ALONE: end - last,
     }
     before, _, _, after = parts
     if alone_ns := view.once(_alone).total:

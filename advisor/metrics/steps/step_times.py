@@ -144,7 +144,12 @@ of_recording("gpu_listed", lambda view: int(view.gpu is not None), unit="count")
 )
 of_recording("program_error", lambda view: str(view.process.get("error") or ""), unit="text").says(
     "The error that ends what the program printed to its standard error, without secrets.",
-    "the first of its last five lines that names an exception, a signal or a missing file, as Nsight Systems keeps it",
+    "the first of its last five lines that names an exception, a signal or a missing file, as Nsight Systems keeps it; "
+    "with the innermost line of the program's own in the traceback",
+)
+of_recording("interrupts", lambda view: int("KeyboardInterrupt" in (view.process.get("error") or ""))).says(
+    "Whether Ctrl-C or its signal stopped the program.",
+    "1 if its error is Python's KeyboardInterrupt, else 0",
 )
 of_recording("driver_wait_ms", lambda view: (view.process.get("driver_wait_ns") or 0) / 1e6).says(
     "How long the program has waited in the driver for one call when the recording ends.",

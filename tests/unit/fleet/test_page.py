@@ -96,7 +96,7 @@ def test_the_terminal_tells_the_rule_and_what_it_rests_on(week):
         first
         == "2026-W47: fixes save 10 % (20 GPU-h, 40 USD) of the 200 GPU-h paid. First: Input-Bound (20 GPU-h in 1 job)"
     )
-    assert "Fixes save 20 GPU-h (10 %, 40 USD): 10\N{EN DASH}30 GPU-h by the intervals of all findings" in " ".join(
+    assert "Fixes save: 20 GPU-h (10 %, 40 USD, 10\N{EN DASH}30 GPU-h by the intervals of all findings)" in " ".join(
         text.split()
     )
     assert "Extrapolated" in text
@@ -112,7 +112,7 @@ def test_small_amounts_come_in_a_unit_that_suits_them():
 def test_what_no_run_is_labelled_with_is_not_called_paid(tmp_path):
     store = stored(Store(str(tmp_path / "store")), runs=[run_row("a", gpu_hours=None, expected_share=0.5)])
     text = screen(weekly(store, Fleet()))
-    assert "0.1 GPU-h recorded" in text
+    assert "Recorded: 0.1 GPU-h" in text
     assert "GPU-h paid" not in text
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from advisor.model.finding import Place
 from advisor.present.actions import actions, becomes, sequence
-from advisor.present.verdict import qualified
 from tests.render_samples import INPUT_BOUND, RESNET, THIRTY_TWO_BIT, changed
 from tests.render_samples import saving as won
 
@@ -99,12 +98,3 @@ def test_actions_are_worked_out_once_and_anew_for_a_copy():
     assert run.actions
     assert not run.model_copy(update={"findings": ()}).actions
     assert run == run.model_copy()
-
-
-@pytest.mark.parametrize(
-    ("most", "words"), [(60, "Action 2 may save up to 60 ms, but only 2 ms of it is sure."), (20, "")]
-)
-def test_the_verdict_says_that_a_later_action_may_save_more(most, words):
-    sure = changed(INPUT_BOUND, saving=won(20, 30, "input", ""))
-    wide = changed(THIRTY_TWO_BIT, saving=won(2, most, "compute", ""))
-    assert qualified(changed(RESNET, findings=(sure, wide))) == words

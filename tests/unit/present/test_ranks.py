@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from advisor.model.report import Run
-from advisor.present.ranks import odd_ranks, pace, reach
+from advisor.present.ranks import pace, reach
 from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, changed
 
 DASH = "\N{EN DASH}"
@@ -37,11 +37,6 @@ def test_ranks_that_are_alike_are_not_blamed():
     )
     assert pace(job(0, (100.0, 100.0), {})) == "Rank 0 sets the pace: without waits it takes longest, 100 ms a step."
     assert pace(RESNET) is None
-
-
-def test_the_other_odd_ranks_have_a_line_each():
-    run = job(3, (80.0, 100.0, 100.0, 110.0), {})
-    assert odd_ranks(run) == ["rank 0: 80 ms a step without waits, 20 ms less than the typical rank; waits 1 ms"]
 
 
 def test_reach_is_for_several_workers():

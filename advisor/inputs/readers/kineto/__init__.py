@@ -88,7 +88,8 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
                     name,
                 )
             which = ", ".join(sorted(columns.foreign)[:_EXAMPLES])
-            raise ReadError(f"a Chrome trace of another tool ({which}): PyTorch's profiler wrote none of it", name)
+            other = f"a Chrome trace of another tool ({which}): PyTorch's profiler wrote none of it"
+            raise ReadError(f"{other}; record the job with `advisor record -- COMMAND`", name)
         raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)
     return profile
 

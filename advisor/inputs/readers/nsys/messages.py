@@ -1,11 +1,13 @@
 """What Nsight Systems and the program said: warnings of the profiler, and the error with which the program ended."""
 
 import re
+from pathlib import PurePath
 from typing import Final
 
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from advisor.inputs.names.stacks import user_line
 from advisor.inputs.readers.nsys.tables import Export
 from advisor.inputs.secrets import masked_text, naming
 from advisor.model.profile import END_NS
@@ -19,7 +21,7 @@ _LAST_LINES: Final = 5  # of what the program printed: what stands before did no
 _LONGEST: Final = 160
 # An exception of Python, what a runtime or the loader says before it gives up, or what a shell says of a signal.
 _ENDS: Final = re.compile(
-    r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
+    r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$| \()"
     r"|^(?:FATAL|fatal)\b|(?i:fatal error)|terminate called|core dumped|[Ss]egmentation fault|^Aborted\b|^Killed\b"
     r"|exited on signal \d"  # of mpirun
     r"|can't open file|No such file or directory|symbol lookup error|error while loading shared libraries"
@@ -27,6 +29,7 @@ _ENDS: Final = re.compile(
     r"|\bCUDA error\b|cudaError\w+|out of memory"
 )
 
+_PYTHON_FRAME: Final = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _FRAME: Final = re.compile(r"\s*(?:\[\d+\] |@ |Stacktrace:|in expression starting at )")  # of Julia, behind its error
 _WAITS: Final = (
     r"^(?:ioctl|e?p?poll\w*|epoll_\w+|p?select|sem_\w*wait|pthread_cond_\w*wait|\w*sleep|sched_yield|futex)$"
@@ -43,12 +46,17 @@ def diagnostics(export: Export) -> list[str]:
 
 
 def last_error(export: Export) -> str | None:
-    """The error that ends what a program printed to its standard error, without secrets; None where nothing does so."""
-    for text in export.printed():
-        lines = visible(text).splitlines()  # what is unseen may split a secret
+    """The error that ends what a program printed to its standard error, without secrets; None where nothing does so.
+
+    `KeyboardInterrupt (train.py:12)`: with the innermost line of the program's own, where a traceback names one.
+    """
+    for text in map(visible, export.printed()):  # what is unseen may split a secret
+        lines = text.splitlines()
         last = [line.strip() for line in lines if line.strip() and not _FRAME.match(line)][-_LAST_LINES:]
         if error := next((line for line in last if _ENDS.search(line)), None):
-            return one_line(masked_text(error, naming(export.owners())).replace("`", "'"), _LONGEST)
+            frames = [user_line(f"{path}({line})") for path, line in _PYTHON_FRAME.findall(text)]
+            at = next((f" ({PurePath(frame[0]).name}:{frame[1]})" for frame in frames[::-1] if frame), "")
+            return one_line(masked_text(error, naming(export.owners())).replace("`", "'"), _LONGEST) + at
     return None
 
 

@@ -262,7 +262,7 @@ def _exported(path: Path, folder: Path, name: str) -> Path:
     if program is None:
         typed = " ".join([*command[:3], name])
         raise ReadError(
-            "an Nsight Systems report, and `nsys`, which exports it, is not on the PATH; where it is, run "
+            "an Nsight Systems report, and `nsys` (package `nsight-systems-cli`) is not on the PATH; where it is, run "
             f"`{typed}` and give the .sqlite file that it writes",
             name,
         )

@@ -818,6 +818,10 @@ FAILED = (
         ("FATAL ERROR: data not found\n file: main.c", "FATAL ERROR: data not found"),
         ("python: can't open file 'a.py': [Errno 2] No such file or directory", "python: can't open file 'a.py'"),
         ("KeyboardInterrupt\n\n", "KeyboardInterrupt"),
+        (
+            'File "/home/me/train.py", line 12, in f\nFile "/lib/python3.13/ssl.py", line 7, in g\nKeyboardInterrupt\n',
+            "KeyboardInterrupt (train.py:12)",
+        ),
         ("ERROR: no file\nStacktrace:\n" + " [1] f()\n   @ Base ./a.jl:1\n" * 9, "ERROR: no file"),
         (
             "run.sh: 17: 162971 \u5df2\u653e\u5f03 (\u5410\u6838) ./tc",

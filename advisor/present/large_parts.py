@@ -1,0 +1,101 @@
+"""What fills the large parts of the bar that neither the headline nor an action speaks of."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from advisor.inputs.names.kernel_words import kernel_name
+from advisor.model.action import MOST
+from advisor.model.finding import Finding
+from advisor.model.report import Part, Row, Run, number
+from advisor.present.ranks import most_awaited
+from advisor.present.verdict import cause, headline, place
+from advisor.text import capital, first_sentence, listing, ms, one_line
+from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.parts import part_short
+
+_LARGE: Final = 0.2  # of the step: a reader asks what it is
+_SHORTENED: Final = 0.25  # of useful work: an action that saves less of it says little about the rest
+_LEAST: Final = 0.1  # of the part: what is smaller explains nothing
+_MOST: Final = 2  # names
+_LONGEST: Final = 64  # characters of a name
+_OPERANDS: Final = 2
+_SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
+_TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
+_PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
+_TEXTS: Final = {
+    "allocator": "allocator_calls",
+    "input": "loading_calls",
+    "long_steps": "outlier_causes",
+}
+"""Metrics that say what is in a part."""
+
+
+def large_parts(run: Run) -> str:
+    """`Largest kernel: flash_fwd_kernel (136 ms).`, a sentence for each such part; empty where there is none."""
+    least = _LARGE if run.worthwhile else 1 - HEALTHY_SHARE
+    parts = run.accounting.parts if run.accounting else ()
+    large = (part for part in parts if part.share >= (_LARGE if part.is_useful else least))
+    return " ".join(filter(None, (_sentence(part, run) for part in large)))
+
+
+def _sentence(part: Part, run: Run) -> str:
+    """The largest things in it by name, else the finding that explains it, else what a metric says of it."""
+    listed = [*_listed(run)]
+    is_on_screen = run.unexplained == part or any(finding.key in part.findings for finding in listed)
+    if is_on_screen and (part.saved_ms >= _SHORTENED * part.ms if part.is_useful else part.part not in _PARTS_OF_NAMES):
+        return ""
+    verdict = headline(run)
+    names = [words for name, words in _inside(part, run) if name not in verdict]
+    most = most_awaited(run) if part.part == "collective" else None
+    waits = f"the ranks wait longest for {most[0]}" if most else ""
+    if names:
+        return f"{'; '.join(filter(None, (f'Largest {part_short(part.part)}: {listing(names)}', waits)))}."
+    why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
+    if why or part.is_useful or is_on_screen:
+        return first_sentence(why)
+    return f"{capital(part_short(part.part))}: {waits or _in_words(part, run)}."
+
+
+def _listed(run: Run) -> Iterator[Finding]:
+    """The findings that the first screen speaks of."""
+    keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
+    first = run.findings[:1] if run.outcome.code == "finding" else ()
+    yield from (finding for finding in run.findings if finding.key in keys or finding in first)
+
+
+def _inside(part: Part, run: Run) -> list[tuple[str, str]]:
+    """What takes most of the part, by name, and in words with its time: kernels, copies or ops."""
+    times: dict[str, float] = defaultdict(float)
+    for name, time in _rows(part.part, run):
+        times[name.replace("`", "'")] += time
+    largest = sorted(times.items(), key=lambda of: -of[1])[:_MOST]
+    return [(name, f"`{one_line(name, _LONGEST)}` ({ms(time)})") for name, time in largest if time >= _LEAST * part.ms]
+
+
+def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
+    """Names and milliseconds per step of what runs in a part."""
+    steps = max(1, run.source.steps.used)
+    if part in {"compute", "collective"}:
+        for row in run.metrics.get("kernel_group", ()):
+            if (row.get("family") == "collective") == (part == "collective"):
+                yield kernel_name(str(row["name"])), number(row, "total_ms") / steps
+    elif part == "operators":
+        yield from ((_op(row), number(row, "ms_per_step")) for row in run.metrics.get("op", ()))
+    else:
+        of_part = (row for row in run.metrics.get("launch", ()) if row.get("kind") == part)
+        yield from ((str(row["name"]), number(row, "ms_per_step")) for row in of_part)
+
+
+def _op(row: Row) -> str:
+    """`aten::mm 64x512 512x512`, or the type of TensorFlow's op."""
+    shapes = [size.replace(",", "\N{MULTIPLICATION SIGN}") for size in _SHAPE.findall(str(row.get("shapes") or ""))]
+    return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_OPERANDS]])
+
+
+def _in_words(part: Part, run: Run) -> str:
+    """What is known of a loss: what a metric says is in it, the lines or ranges that hold it, or its cause."""
+    known = run.of_job.get(_TEXTS.get(part.part, "")) or part.lines or place(part) or cause(part, run)
+    words = str(known).removesuffix(".")
+    return f"{words[:1].lower()}{words[1:]}" if words.startswith(("Cause", "No", "Record", "Give", "Make")) else words

@@ -1,0 +1,64 @@
+"""What fills the large parts of the bar, in words: names with their times, or why nobody knows."""
+
+from __future__ import annotations
+
+from advisor.model.missing import Missing
+from advisor.model.reason import Reason
+from advisor.model.report import Part, Run
+from advisor.present.large_parts import large_parts
+from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, changed, part
+from tests.render_samples import saving as won
+
+
+def of_parts(*parts: Part, **metrics: tuple[dict[str, object], ...]) -> Run:
+    """A run of two steps without findings, of such parts."""
+    steps = changed(RESNET.source.steps, used=2)
+    source = changed(RESNET.source, steps=steps)
+    known = changed(ACCOUNTING, parts=parts)
+    return changed(RESNET, source=source, accounting=known, findings=(), not_evaluable=(), metrics=metrics)
+
+
+def kernel(name: str, total_ms: float, family: str = "gemm") -> dict[str, object]:
+    return {"name": name, "family": family, "total_ms": total_ms}
+
+
+def test_the_largest_kernels_are_named_with_their_time_in_a_step():
+    rows = (kernel("void naive<float>(int)", 100.0), kernel("void naive<half>(int)", 20.0), kernel("tiny", 1.0))
+    run = of_parts(part("compute", 1.0), kernel_group=rows)
+    assert large_parts(run) == "Largest kernels: `naive` (60 ms)."
+
+
+def test_communication_names_its_kernel_and_the_rank_that_is_awaited():
+    rows = (kernel("ncclDevKernel_AllReduce(int)", 80.0, "collective"), kernel("gemm", 10.0))
+    wait = {"awaited": 7, "awaited_name": "rank 7", "wait_ms": 3.0}
+    lost = part("collective", 0.5, "collective-waiting")
+    run = of_parts(lost, part("compute", 0.1), kernel_group=rows, wait=(wait,))
+    told = "Largest communication: `ncclDevKernel_AllReduce` (40 ms); the ranks wait longest for rank 7."
+    assert large_parts(run) == told
+
+
+def test_ops_of_a_cpu_have_their_shapes_and_those_of_tensorflow_their_type():
+    rows = (
+        {"name": "aten::mm", "shapes": "[[64,512],[512,8],[]]", "ms_per_step": 90.0},
+        {"name": "a/MatMul:_MklMatMul", "ms_per_step": 30.0},
+        {"name": "b/MatMul:_MklMatMul", "ms_per_step": 30.0},
+    )
+    run = of_parts(part("operators", 0.9), op=rows)
+    x = "\N{MULTIPLICATION SIGN}"
+    assert large_parts(run) == f"Largest ops: `aten::mm 64{x}512 512{x}8` (90 ms) and `_MklMatMul` (60 ms)."
+
+
+def test_a_loss_that_a_listed_action_shortens_needs_no_words():
+    saves = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
+    lost = part("input", 0.4, saves.key)
+    run = changed(of_parts(part("compute", 0.1), lost), findings=(saves,))
+    assert run.worthwhile
+    assert large_parts(run) == ""
+
+
+def test_a_loss_of_unknown_cause_says_why_and_one_without_a_rule_too():
+    why = Reason.of(Missing("no_collective_sizes"))
+    lost, other = part("allocator", 0.3), part("memset", 0.45, reasons=(why,))
+    run = of_parts(part("compute", 0.1), lost, other, run=({"allocator_calls": "cudaMalloc (50 ms)"},))
+    assert run.unexplained == other
+    assert large_parts(run) == "Allocation: cudaMalloc (50 ms)."
