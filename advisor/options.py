@@ -14,10 +14,6 @@ Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Gets the file that is read next; returns what gets each number of bytes read."""
 
 
-def _silent(_: str) -> Callable[[int], object]:
-    return lambda _: None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How to read, measure and judge; all have a default.
@@ -58,7 +54,7 @@ class Options:
     processes: int = 1
     engine: str = LOCAL
     sample: int | None = None
-    progress: Progress = _silent
+    progress: Progress = lambda _: lambda _: None
 
     @property
     def fixes_steps(self) -> str | None:

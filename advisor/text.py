@@ -37,6 +37,10 @@ _DRIVES: Final = (
 )
 UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"
 """What nobody sees of a text: it drives a terminal, or acts."""
+_LETS_IN: Final = re.compile(  # the login in a URL, and what lets its bearer read there: `?X-Amz-Signature=x`
+    r"(?i)(://)[^\s/@]{1,200}:[^\s/@]{1,200}(?=@)"
+    r"|([?&][\w.-]{0,40}(?:sig|signature|token|key|secret|password|credential)=)[^\s&#\"'<>]+(?<!:)"
+)
 
 
 def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
@@ -244,8 +248,9 @@ def runs_of(numbers: Iterable[int]) -> str:
 
 
 def plain(text: str) -> str:
-    """The text with every character that would act, not show, replaced by U+FFFD; newlines stay, tabs are expanded."""
-    return _ACTS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").expandtabs(4))
+    """The text without a character that acts, not shows, or a login in a URL; newlines stay, tabs are expanded."""
+    shut = _LETS_IN.sub(rf"\1\2{_ELLIPSIS}", text)
+    return _ACTS.sub("\N{REPLACEMENT CHARACTER}", shut.replace("\r\n", "\n").expandtabs(4))
 
 
 def visible(text: str) -> str:

@@ -120,6 +120,7 @@ def check(
             "--flops-per-step",
             metavar="FLOPS",
             min=1,
+            max=1e30,
             help="FLOPs of the model in a step of one device, such as 6 x parameters x tokens; else counted by shapes.",
         ),
     ] = None,

@@ -1,5 +1,6 @@
 """`advisor rules` and `advisor metrics`: what the engine knows, looked up and tested."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -116,7 +117,7 @@ def rules_new(
 
     options = {"kind": kind, "names": names, "title": title, "limit": limit, "why": why, "fix": fix, "change": change}
     path = folder / f"{rule_id}.yaml"
-    if path.exists():
+    if os.path.lexists(path):
         raise UsageError(f"{path}: is there already; choose another ID or --folder")
     answers = {name: options[name] or _answer(name, *question) for name, question in QUESTIONS.items()}
     text = rule_text(answers)

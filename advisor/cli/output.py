@@ -169,9 +169,13 @@ def show(value: Value, files: dict[Path, str], kind: str, *, verbose: bool = Fal
 
 def write(path: Path, content: bytes) -> None:
     """Write beside the target, then rename: a reader never sees half a report. Into what is no file as a shell."""
+    from advisor.inputs.discover import is_recording
+
     target = Path(os.path.realpath(path))  # a link stays one, and the file that it leads to stays whole
     partial = target.with_name(f".{token_hex(8)}")  # short, and a name that nobody can put a link at
     try:
+        if is_recording(path):
+            raise UsageError(f"-o {path}: is a recording; give another name")
         if path.exists() and not path.is_file():
             path.write_bytes(content)
             return

@@ -42,7 +42,7 @@ def record(
     from advisor.text import plain
 
     logdir = output or default_folder()
-    if logdir.is_dir():
+    if os.path.isdir(logdir):  # noqa: PTH112 - `is_dir` fails where the name is too long
         _refuse_recordings(logdir)
     options = Options(skip, active, shapes=shapes, stacks=stacks, memory=memory, stop=stop, seconds=seconds)
     lines = dict[str, None]()

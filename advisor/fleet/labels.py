@@ -203,7 +203,7 @@ def monday_of(week: str) -> dt.datetime:
         UsageError: it is none.
     """
     try:
-        if not re.fullmatch(r"\d{4}-W\d{2}", week):
+        if not re.fullmatch(r"[1-9]\d{3}-W\d{2}", week):
             raise ValueError(week)  # noqa: TRY301 - the same answer as to week 60
         return dt.datetime.combine(dt.date.fromisoformat(f"{week}-1"), dt.time(), dt.UTC)
     except ValueError:

@@ -41,6 +41,7 @@ _READABLE: Final = dict.fromkeys(
     kind.reads for kind in sorted(FORMATS, key=lambda kind: (not kind.own, kind.name)) if kind.reads
 )
 _READS: Final = f"this version reads {', '.join([*_READABLE][:-1])} and {[*_READABLE][-1]}"
+_EXCERPT: Final = b'"Findings of gpu-advisor"'  # a track that `advisor excerpt` writes first
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _EXPORTED: Final = "its export beside it is read instead"
 _TABLES: Final = {table: kind for kind in FORMATS for table in kind.tables}
@@ -93,6 +94,12 @@ def discover(
 def is_report(path: str) -> bool:
     """Whether the file begins as what advisor saves, of whatever kind."""
     return listing(path) is None and _is_saved(head_of(path, HEAD_BYTES))
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a run would be read from this file."""
+    look = _look(str(path), next(heads([str(path)]))) if path.is_file() else None
+    return bool(look and look.kind and not look.why)
 
 
 def workers_of(files: Iterable[str]) -> frozenset[str]:
@@ -177,7 +184,8 @@ def _look(path: str, head: bytes | str) -> _Look:
     if head.startswith(b"version https://git-lfs"):
         return _Look(path, likely, "a Git LFS pointer in place of the file; fetch that with `git lfs pull`")
     text = _unpacked(head)
-    kind = own or next((kind for kind in FORMATS if re.search(kind.sign, text)), None)
+    signed = own or next((kind for kind in FORMATS if re.search(kind.sign, text)), None)
+    kind = None if _EXCERPT in text else signed
     return _Look(path, kind, _objection(kind, text))
 
 
@@ -191,8 +199,8 @@ def _objection(kind: Format | None, text: bytes) -> str:
         return ""
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"
-    if _is_saved(text):
-        return "a report of advisor; give the profile that it is about"
+    if saved := "an excerpt" if _EXCERPT in text else "a report" if _is_saved(text) else "":
+        return f"{saved} of advisor; give the profile that it is about"
     return f"not a profile; {_READS}"
 
 

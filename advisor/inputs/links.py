@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.errors import UsageError
+from advisor.errors import ReadError, UsageError
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.step_periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
 from advisor.model.intervals import nest
@@ -16,6 +16,7 @@ from advisor.model.profile import END_NS, matches, unnumbered
 from advisor.text import plain
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
+_MOST_DEVICES: Final = 1_000
 _MOST_NAMES: Final = 8
 _NAME_LENGTH: Final = 60
 _CALLS: Final = [*DRIVER_CALLS, "overhead"]
@@ -34,7 +35,12 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
     The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
     serve only where no range does.
+
+    Raises:
+        ReadError: the ops are of more devices than a host has; what follows goes through them one by one.
     """
+    if device["device"].n_unique() > _MOST_DEVICES:
+        raise ReadError(f"ops of more than {_MOST_DEVICES:,} devices; a host has a few of them")
     calls = (
         host.lazy()
         .filter(pl.col("kind").is_in(DRIVER_CALLS) & (pl.col("correlation") > 0))

@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -104,8 +104,10 @@ def stamp(path: str) -> tuple[str, dt.datetime | None]:
             tables = [table for table in Path(path).glob("*.parquet") if table.exists()]
             states = [place.stat() for place in (Path(path), *tables)]
             latest = max(states, key=lambda state: state.st_mtime_ns)
-            size_bytes = sum(state.st_size for state in states)
-            return f"{size_bytes}-{latest.st_mtime_ns}", dt.datetime.fromtimestamp(latest.st_mtime, dt.UTC)
+            size_bytes, when = sum(state.st_size for state in states), None
+            with suppress(OverflowError, ValueError):  # no calendar has the time that some clocks say
+                when = dt.datetime.fromtimestamp(latest.st_mtime, dt.UTC)
+            return f"{size_bytes}-{latest.st_mtime_ns}", when
         store, inner = _store(path)
         entry = store.info(inner)
     written = next(

@@ -59,7 +59,8 @@ class Part:
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """`Measurements.places` of one of its workers."""
         if self.place_rows is None:
-            return _places(self.selection, self._known().get(metric), worker)
+            places = partial(_places_of, self.selection, self._known().get(metric), worker)
+            return contained(places, lambda _: pl.DataFrame())
         return self.place_rows.get((metric, worker), pl.DataFrame())
 
     def timeline(self, worker: int, metrics: Iterable[str]) -> Timeline | None:
@@ -175,10 +176,6 @@ def _worst_step(selection: Selection, worker: int, metrics: Iterable[Metric]) ->
 def _sound(where: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView], pl.DataFrame]:
     """The same, and no places where it fails: that costs a metric its marks, and no more of the drawing."""
     return lambda view: contained(lambda: view.once(where), lambda _: pl.DataFrame())
-
-
-def _places(selection: Selection, metric: Metric | None, worker: int) -> pl.DataFrame:
-    return contained(lambda: _places_of(selection, metric, worker), lambda _: pl.DataFrame())
 
 
 def _places_of(selection: Selection, metric: Metric | None, worker: int) -> pl.DataFrame:

@@ -91,7 +91,8 @@ def _steps(run: Run) -> Chart | None:
     every = -(-len(steps) // _MOST_BARS)
     groups = [steps[at : at + every] for at in range(0, len(steps), every)]
     bars = [row for at, group in enumerate(groups) for row in _mean(at, group, parts, used)]
-    crosses = [cross | {"place": steps.index(cross["step"]) // every} for cross in crosses]
+    place = {step: at // every for at, step in enumerate(steps)}
+    crosses = [cross | {"place": place[cross["step"]]} for cross in crosses]
     out = f"; {_CROSS} marks {count(len(crosses), 'step')} left out" if crosses else ""
     of = f" of {owner(run, rows[0])}" if len(run.source.workers) > 1 else ""
     says = f"Time of each step{of} by part, colours as above{out}."

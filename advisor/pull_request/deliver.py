@@ -43,7 +43,7 @@ class Notice:
 
 def dry_run(message: Message, target: Target, order: Order) -> str:
     """The comment as it would be posted for the first time."""
-    return _draft(message, target, order).body(MOST, _today())
+    return _draft(message, target, order).body(MOST, dt.datetime.now(dt.UTC).date())
 
 
 def deliver(message: Message, target: Target, order: Order, patience: Patience | None = None) -> Iterator[Notice]:
@@ -88,7 +88,7 @@ def _comment(host: "Repository", message: Message, target: Target, order: Order)
     if number is None:
         yield Notice("no comment: no open pull request has its head at that commit; a later push has a run of its own")
         return
-    outcome, note = post(host.thread(number), _draft(message, target, order), _today())
+    outcome, note = post(host.thread(number), _draft(message, target, order), dt.datetime.now(dt.UTC).date())
     yield Notice(f"comment on {target.repo} {number}: {outcome} {note.url}".rstrip())
 
 
@@ -139,7 +139,3 @@ def _refused(why: str, target: Target) -> Notice:
     return Notice(
         f"not posted: {why}. The token may not: give it {HOSTS[target.kind].rights}; for forks see {RECIPE}", hint=True
     )
-
-
-def _today() -> dt.date:
-    return dt.datetime.now(dt.UTC).date()

@@ -73,13 +73,13 @@ def environment(folder: Path) -> dict[str, str]:
 @contextmanager
 def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
     """The folder that hooks the program's interpreters, in `logdir`, which other nodes may share; gone afterwards."""
-    if any(next(logdir.glob(pattern), None) for pattern in _PROFILES):
-        raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
-    config = asdict(options) | {"logdir": str(logdir.resolve())}
-    is_new = not logdir.exists()
+    is_new = False
     try:
+        if any(next(logdir.glob(pattern), None) for pattern in _PROFILES):
+            raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
+        is_new = not logdir.exists()
         logdir.mkdir(parents=True, exist_ok=True)
-        folder = hooked(logdir, config)
+        folder = hooked(logdir, asdict(options) | {"logdir": str(logdir.resolve())})
     except OSError as error:
         if is_new:
             with suppress(OSError):

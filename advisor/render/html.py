@@ -96,7 +96,7 @@ def environment() -> Environment:
         "kind": lambda block: type(block).__name__,
         "level": lambda block: block.level.value,
         "lines": _lines,
-        "link": _link,
+        "link": lambda value: bool(WEB.fullmatch(value)),  # no medium can read it as anything else
         "points": _points,
         "prose": _prose,
         "paint": lambda part: look(part).colour.light,  # a notebook's cell has no style of its own
@@ -172,8 +172,3 @@ def _lines(value: str) -> Markup:
 def _points(share: float) -> str:
     """A share as a length on a bar, in percent."""
     return f"{100 * min(max(share, 0.0), 1.0):.2f}"
-
-
-def _link(value: str) -> bool:
-    """Whether the text is a plain web address that no medium can read as anything else."""
-    return bool(WEB.fullmatch(value))

@@ -148,10 +148,6 @@ def _text(block: doc.Text, _links: str | None) -> str:
     return label + marks.get(block.tone, "**{}**").format(words)
 
 
-def _lines(block: doc.Lines, _links: str | None) -> str:
-    return _list(prose(line) for line in block.lines)
-
-
 def _list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
@@ -201,10 +197,6 @@ def _fenced(text: str) -> str:
     text = shortened(plain(text).rstrip(), _LONGEST_CODE)
     fence = max(["``", *re.findall("`+", text)], key=len) + "`"
     return f"{fence}\n{text}\n{fence}"
-
-
-def _code(block: doc.Code, _links: str | None) -> str:
-    return _fenced(block.text)
 
 
 def _table(block: doc.Table, links: str | None) -> Iterator[str]:
@@ -310,10 +302,10 @@ def details(summary: str, *blocks: str) -> str:
 
 _DRAWS: Final[dict[type, Callable[[Any, str | None], str | Iterable[str]]]] = {
     doc.Text: _text,
-    doc.Lines: _lines,
+    doc.Lines: lambda block, _: _list(map(prose, block.lines)),
     doc.Pairs: _pairs,
     doc.Figures: _figures,
-    doc.Code: _code,
+    doc.Code: lambda block, _: _fenced(block.text),
     doc.Bars: _bars,
     doc.Table: _table,
     doc.Fold: _fold,

@@ -158,6 +158,9 @@ def test_several_runs_come_in_one_report(advisor):
         (["check", "."], 3, "."),
         (["check", FIXTURE, "-o", "r.pdf"], 2, "-o r.pdf: unknown suffix"),
         (["check", FIXTURE, "-o", "no/such/folder/r.md"], 2, "-o no/such/folder/r.md: cannot be written"),
+        (["check", FIXTURE, "-o", f"{'r' * 300}.md"], 2, "File name too long"),
+        (["record", "-o", "r" * 300, "--", "true"], 2, "File name too long"),
+        (["check", "https://ann:hush@127.0.0.1:1/x?sig=hush"], 3, "https://\u2026@127.0.0.1:1/x?sig=\u2026: "),
         (["check", FIXTURE, "-f", "xml"], 2, "--format xml: not one of"),
         (["check", FIXTURE, "--fail-on", "sometimes"], 2, "--fail-on sometimes: not one of"),
         (["check", FIXTURE, "--steps", "some"], 2, "--steps some: not steady, all or A:B"),
@@ -178,6 +181,30 @@ def test_an_error_is_one_line_with_the_right_exit_code(advisor, tmp_path, words,
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", ".", "-o", "a.json"],
+        ["compare", "a.json", "a.json", "-o", "linked.json"],
+        ["excerpt", "a.json", "--finding", "single-process-data-loader", "-o", "a.json"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_recording_is_written_over(advisor, tmp_path, words):
+    recorded = gzip.decompress(next(FIXTURE.glob("*.gz")).read_bytes())
+    (tmp_path / "a.json").write_bytes(recorded)
+    (tmp_path / "linked.json").symlink_to("a.json")
+    done = advisor(*words)
+    assert (done.returncode, done.stderr) == (2, f"advisor: -o {words[-1]}: is a recording; give another name\n")
+    assert (tmp_path / "a.json").read_bytes() == recorded
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "linked.json"}
+
+
+def test_flops_without_end_are_no_flops(advisor):
+    done = advisor("check", FIXTURE, "--flops-per-step", "inf")
+    assert (done.returncode, "Invalid value for '--flops-per-step'" in done.stderr) == (2, True)
 
 
 def test_overrides_and_suppressions_from_advisor_yaml(advisor, tmp_path):

@@ -176,6 +176,22 @@ def test_plain_text_keeps_what_only_shows(value: str):
     assert plain(value) == value
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://ann:hush@host/x.json: not there", "https://\u2026@host/x.json: not there"),
+        (
+            "s3://b/x.json?X-Amz-Date=1&X-Amz-Signature=hush&v=2",
+            "s3://b/x.json?X-Amz-Date=1&X-Amz-Signature=\u2026&v=2",
+        ),
+        ("x.json?sig=hush: empty", "x.json?sig=\u2026: empty"),
+        ("https://ci/run?id=5 by ann@host: `a ? key=1 : 2`", "https://ci/run?id=5 by ann@host: `a ? key=1 : 2`"),
+    ],
+)
+def test_what_is_shown_of_a_url_lets_nobody_in(url, shown):
+    assert plain(url) == shown
+
+
 def test_line_ends_and_tabs_become_plain():
     assert plain("a\r\nb\tc") == "a\nb   c"
 

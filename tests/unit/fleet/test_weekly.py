@@ -420,7 +420,7 @@ def test_weeks():
     assert week_of(monday_of("2026-W01")) == "2026-W01"
     assert monday_of("2026-W01").date() == date(2025, 12, 29)
     assert weeks_before("2026-W02", 3) == ["2025-W51", "2025-W52", "2026-W01"]
-    for wrong in ("2026-47", "2026-W60", "2025-W53", "W47"):
+    for wrong in ("2026-47", "2026-W60", "2025-W53", "W47", "0001-W01"):
         with pytest.raises(UsageError, match="no ISO week"):
             monday_of(wrong)
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.engine import excerpt
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import Recording, Rejected, discover, is_report, recordings
 from advisor.inputs.storage import open_file, size, stamp
@@ -18,6 +21,8 @@ from advisor.model.notes import Note
 from tests.effort import examples
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}'
+SMALL = Path(__file__).parents[3] / "fixtures/simulated-sync-a100"
+EXCERPT = b'{"traceEvents":[{"ph":"M","name":"process_name","pid":1,"args":{"name":"Findings of gpu-advisor"}}'
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n"
 TRACES = Path(__file__).parents[3].parent / "shared" / "traces"
 
@@ -130,6 +135,7 @@ def test_a_truncated_gzip_file_is_taken(tmp_path: Path):
         ("package.json", b'{"name": "x", "version": "1"}', "not a profile; this version reads PyTorch Profiler traces"),
         ("manifest.json", b'{"schemaVersion": 2, "layers": []}', "not a profile"),  # a container image's
         ("report.json", b'{"schema_version": 1, "advisor_version": "0.1.0"}', "a report of advisor"),
+        ("worst.json.gz", gzip.compress(EXCERPT), "an excerpt of advisor; give the profile"),
         ("notes.txt", b"hello", "not a profile"),
         ("h.xplane.pb", b"", "empty"),
         ("mlflow.sqlite", b"SQLite format 3\0 CREATE TABLE runs", "not a profile"),
@@ -663,6 +669,21 @@ def test_each_trace_is_in_exactly_one_run(traces: set[str], others: set[str]):
 )
 def test_a_file_of_ours_names_its_version_in_its_head(tmp_path: Path, text: bytes, expected: bool):  # noqa: FBT001
     assert is_report(put(tmp_path / "a.json", text)) == expected
+
+
+def test_an_excerpt_beside_its_recording_is_no_rank_of_the_job(tmp_path):
+    shutil.copytree(SMALL, tmp_path / "job")
+    (tmp_path / "job/worst.json").write_text(json.dumps(excerpt(str(SMALL), "frequent-synchronisation")))
+    ((run,), rejected) = discover([str(tmp_path / "job")])
+    assert ([Path(file).suffix for file in run.files], rejected) == ([".gz"], [])
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no file system here keeps such times")  # noqa: S108
+@pytest.mark.parametrize("seconds", [1 << 40, -(1 << 40)])
+def test_a_clock_beyond_all_calendars_says_nothing(seconds):
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:  # noqa: S108
+        os.utime(file.name, (seconds, seconds))
+        assert stamp(file.name) == (f"0-{seconds * 10**9}", None)
 
 
 def test_a_table_that_is_written_anew_in_place_is_another_recording(tmp_path):

@@ -22,9 +22,10 @@ JOB = str(ROOT / "fixtures/simulated-ranks-slow-rank-a100")
 PATIENCE_S = 120
 
 
-def test_an_engine_that_is_none() -> None:
+@pytest.mark.parametrize("path", [JOB, str(next(Path(JOB).glob("*.gz")))])
+def test_an_engine_that_is_none(path: str) -> None:
     with pytest.raises(UsageError, match="neither local nor dask=ADDRESS"):
-        check([JOB], Options(engine="ray"))
+        check([path], Options(engine="ray"))
 
 
 @pytest.mark.soak  # what becomes of a task whose process dies is in tests/unit/system/test_engines.py

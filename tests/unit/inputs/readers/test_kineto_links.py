@@ -3,6 +3,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from advisor.errors import ReadError
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, step
@@ -37,6 +38,11 @@ def test_a_kernel_belongs_to_the_innermost_op_around_its_call():
         op(0, 100, "outer"), op(10, 50, "inner"), call(20, 5, 1), call(70, 5, 2), kernel(30, 5, 1), kernel(80, 5, 2)
     )
     assert launched(made) == [("cudaLaunchKernel", "inner"), ("cudaLaunchKernel", "outer")]
+
+
+def test_no_host_has_a_thousand_and_one_devices():
+    with pytest.raises(ReadError, match="ops of more than 1,000 devices"):
+        profile(*(kernel(at, 1, at, device=at) for at in range(1_001)))
 
 
 def test_the_enclosing_op_is_believed_where_the_external_id_says_otherwise():
