@@ -31,17 +31,17 @@ def scrub(path: Path, target: Path) -> list[str]:
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
         raise ReadError(rejected[0].why if rejected else _RECORDING, path)
-    is_new = not os.path.lexists(target)
-    is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not target.samefile(path))
-    if not is_other or target.resolve().is_relative_to(path.resolve()):
-        raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
     copies = import_module(f"{reader(runs[0].format).__name__}.copies")
     try:
+        is_new = not os.path.lexists(target)
+        is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not target.samefile(path))
+        if not is_other or target.resolve().is_relative_to(path.resolve()):
+            raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
         # A random name, which nobody can put a link at.
         with unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
             clean = Path(folder) / target.name
             dropped = copies.clean_copy(path, clean)
             clean.replace(target)
     except OSError as error:
-        raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"-o {target}: cannot be written: {error.strerror}; or {path} is gone") from None
     return [one_line(masked_text(name), _LONGEST) for name in dropped]

@@ -19,6 +19,7 @@ import pytest
 
 from advisor.engine import check
 from advisor.errors import AdvisorError, UsageError
+from advisor.inputs.discover import discover
 from advisor.inputs.secrets import PREFIXES, masked_json, masked_text, owners_in_json, secret_variables
 from advisor.scrub import scrub
 from tests.command import advisor
@@ -449,3 +450,18 @@ def test_the_error_that_ended_a_program_stays_without_secrets_and_what_it_printe
     for path in (source, target):
         failed = next(f for f in check([str(path)]).runs[0].findings if f.rule == "program-failed")
         assert f"`ValueError: no access for {'x' * len(SECRET)}`" in failed.says
+
+
+def test_a_recording_that_goes_meanwhile_is_an_error_in_one_line(tmp_path, monkeypatch):
+    recording, clean = kineto(tmp_path), tmp_path / "clean.json.gz"
+    clean.write_bytes(b"an earlier one")
+
+    def found(paths):
+        runs = discover(paths)
+        recording.unlink()
+        return runs
+
+    monkeypatch.setattr("advisor.scrub.discover", found)
+    with pytest.raises(UsageError, match=r"cannot be written: No such file or directory; or .* is gone"):
+        scrub(recording, clean)
+    assert [path.name for path in tmp_path.iterdir()] == ["clean.json.gz"]

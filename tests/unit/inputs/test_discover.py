@@ -681,7 +681,7 @@ def test_an_excerpt_beside_its_recording_is_no_rank_of_the_job(tmp_path):
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no file system here keeps such times")  # noqa: S108
 @pytest.mark.parametrize("seconds", [1 << 40, -(1 << 40)])
 def test_a_clock_beyond_all_calendars_says_nothing(seconds):
-    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:  # noqa: S108
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         os.utime(file.name, (seconds, seconds))
         assert stamp(file.name) == (f"0-{seconds * 10**9}", None)
 
