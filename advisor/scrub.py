@@ -43,5 +43,5 @@ def scrub(path: Path, target: Path) -> list[str]:
             dropped = copies.clean_copy(path, clean)
             clean.replace(target)
     except OSError as error:
-        raise UsageError(f"-o {target}: cannot be written: {error.strerror}; or {path} is gone") from None
+        raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
     return [one_line(masked_text(name), _LONGEST) for name in dropped]

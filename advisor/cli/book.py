@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from advisor.cli.output import ConfigPath, StepRange, Steps, config_of, write
+from advisor.cli.output import ConfigPath, StepRange, Steps, config_of, make, write
 from advisor.errors import UsageError
 from advisor.text import did_you_mean
 from advisor.vocabulary.rules import QUESTIONS
@@ -122,10 +122,7 @@ def rules_new(
     answers = {name: options[name] or _answer(name, *question) for name, question in QUESTIONS.items()}
     text = rule_text(answers)
     rule_of(path, text)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--folder {folder}: cannot be made: {error.strerror}") from None
+    make(folder)
     write(path, text.encode())
     typer.echo(f"wrote {path}; edit it, and see what it does:")
     typer.echo(f"  advisor rules test {folder}\n  advisor rules try {path} LOGDIR")

@@ -18,6 +18,7 @@ from advisor.cli.output import (
     bytes_of,
     chosen,
     format_option,
+    make,
     output_option,
     outputs,
     rendered,
@@ -187,7 +188,7 @@ def fleet_report(
     beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
     for folder in beside.values():
         for name, text in pages(target, report):
-            folder.mkdir(exist_ok=True)
+            make(folder)
             write(folder / name, text.encode())
     for path, kind in files.items():
         near = beside.get(path) or next(iter(beside.values()), None)

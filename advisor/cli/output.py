@@ -167,6 +167,14 @@ def show(value: Value, files: dict[Path, str], kind: str, *, verbose: bool = Fal
     sys.stdout.write(rendered(value, kind, verbose=verbose))
 
 
+def make(folder: Path) -> None:
+    """The folder, and those above it, where they are not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
 def write(path: Path, content: bytes) -> None:
     """Write beside the target, then rename: a reader never sees half a report. Into what is no file as a shell."""
     from advisor.inputs.discover import is_recording

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from advisor.cli.output import write
+from advisor.cli.output import make, write
 from advisor.errors import UsageError
 from tests import command
 from tests.render_samples import RESNET, changed, drawn, report
@@ -200,6 +200,12 @@ def test_no_recording_is_written_over(advisor, tmp_path, words):
     assert (done.returncode, done.stderr) == (2, f"advisor: -o {words[-1]}: is a recording; give another name\n")
     assert (tmp_path / "a.json").read_bytes() == recorded
     assert {path.name for path in tmp_path.iterdir()} == {"a.json", "linked.json"}
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="file/runs: cannot be made: Not a directory"):
+        make(tmp_path / "file/runs")
 
 
 def test_flops_without_end_are_no_flops(advisor):

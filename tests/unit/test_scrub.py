@@ -462,6 +462,6 @@ def test_a_recording_that_goes_meanwhile_is_an_error_in_one_line(tmp_path, monke
         return runs
 
     monkeypatch.setattr("advisor.scrub.discover", found)
-    with pytest.raises(UsageError, match=r"cannot be written: No such file or directory; or .* is gone"):
+    with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         scrub(recording, clean)
     assert [path.name for path in tmp_path.iterdir()] == ["clean.json.gz"]
