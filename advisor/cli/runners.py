@@ -21,11 +21,7 @@ _MARKS: Final = re.compile(r"#(?=#\w*\[)|(?<![^\r\n])(?P<before>\s*):(?=:)|s(?=e
 
 def disarmed(text: str) -> str:
     """The text without marks that start a command of GitHub's, GitLab's, Azure's or TeamCity's runner."""
-    return _MARKS.sub(_escaped, text)
-
-
-def _escaped(mark: re.Match[str]) -> str:
-    return f"{mark['before'] or ''}\\u{ord(mark[0][-1]):04x}"
+    return _MARKS.sub(lambda mark: f"{mark['before'] or ''}\\u{ord(mark[0][-1]):04x}", text)
 
 
 class Disarmed:

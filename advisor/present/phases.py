@@ -90,7 +90,7 @@ def _changed(phase: PhaseChange) -> tuple[doc.Cell, ...]:
 
 def _cells(row: Mapping[str, Value]) -> tuple[doc.Cell, ...]:
     amounts = [_written(row[name]) for name in _AMOUNTS]
-    shares = [_share(row.get(name)) for name in _SHARES]
+    shares = [percent(v) if isinstance(v := row.get(name), float) else _UNKNOWN for name in _SHARES]
     phase = PHASES.get(str(row["phase"]), str(row["phase"]))
     texts = [phase, *amounts, ms(_float(row["step_ms"])), *shares, _written(row["graph_launches"])]
     return tuple(doc.Cell(text) for text in texts)
@@ -98,10 +98,6 @@ def _cells(row: Mapping[str, Value]) -> tuple[doc.Cell, ...]:
 
 def _written(value: Value) -> str:
     return number(value) if isinstance(value, int | float) else _UNKNOWN
-
-
-def _share(value: Value) -> str:
-    return percent(value) if isinstance(value, float) else _UNKNOWN
 
 
 def _float(value: Value) -> float:

@@ -132,10 +132,6 @@ def _most_often(view: DeviceView) -> str:
     return ", ".join(f"{name} ({number(calls / view.steps.height)})" for name, calls in rows)
 
 
-def _compiled_share(view: DeviceView) -> float:
-    return int(view.once(kernels).drop_nulls("hlo_module")["dur_ns"].sum()) / view.once(kernels_ns)
-
-
 of_programs = of_devices(
     __name__,
     needs=("device_ops.hlo_module",),
@@ -168,9 +164,10 @@ of_kernels = of_devices(
         nothing_to_compute_from=lambda view: not view.once(kernels_ns),
     ),
 )
-of_kernels("xla_share", _compiled_share).says(
-    "Part of the kernel time that XLA compiled.", "time of kernels that belong to an XLA module / time of kernels"
-)
+of_kernels(
+    "xla_share",
+    lambda view: int(view.once(kernels).drop_nulls("hlo_module")["dur_ns"].sum()) / view.once(kernels_ns),
+).says("Part of the kernel time that XLA compiled.", "time of kernels that belong to an XLA module / time of kernels")
 
 
 _XPROF: Final = "XProf's overview page"

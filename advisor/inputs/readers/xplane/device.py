@@ -101,7 +101,8 @@ def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
 
 
 def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame:
-    occupancy = _share(events.number("theoretical_occupancy_pct", pl.Float64))
+    occupancy = events.number("theoretical_occupancy_pct", pl.Float64)
+    occupancy = occupancy.set(~occupancy.is_between(0, 100, closed="right").fill_null(value=False), None) / 100
     launch = launches(events.text("kernel_details"))
     columns = {
         "name": what["text"],
@@ -155,10 +156,6 @@ def _framework_op(events: Events) -> pl.Series:
 def _op_name(stat: str) -> pl.Expr:
     text = pl.col(stat).cast(pl.String)
     return pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", ""))
-
-
-def _share(percent: pl.Series) -> pl.Series:
-    return percent.set(~percent.is_between(0, 100, closed="right").fill_null(value=False), None) / 100
 
 
 def _steps(plane: Plane, number: int) -> pl.DataFrame:
