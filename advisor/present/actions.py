@@ -7,6 +7,7 @@ from advisor.model.action import MOST, Action
 from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
+from advisor.present.source import rank_name
 from advisor.present.stacks import source_lines
 from advisor.present.verdict import at_stake, headline, says_nothing, until
 from advisor.text import (
@@ -24,7 +25,6 @@ from advisor.text import (
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
-_LOW: Final = "Low end:"
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
@@ -73,8 +73,8 @@ def _completing(findings: Sequence[Finding], action: Action, run: Run) -> Iterat
     yield from proof
     yield from sentences_of(action.do)[1:]
     if first.saving and first.saving.low_ms * _VAGUE < first.saving.high_ms:
-        why = next((sentence for sentence in sentences_of(first.saving.method) if sentence.startswith(_LOW)), "")
-        yield from filter(None, [why.replace(_LOW, "At worst:")])
+        lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
+        yield from (of.replace("Low end:", "At worst:") for of in lows)
     yield from (sentence for other in others[: MOST - 1] for sentence in sentences_of(other.says)[1:])
 
 
@@ -108,7 +108,14 @@ def becomes(action: Action, run: Run) -> str:
     ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
     if action.after:
         return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."
-    return f"{_change(action.step_ms, *ends, run)} ({percents(*action.shares)} shorter)."
+    return f"{_change(action.step_ms, *ends, run)} ({_whose(action, run)}{percents(*action.shares)} shorter)."
+
+
+def _whose(action: Action, run: Run) -> str:
+    """`rank 0: `, where another rank's step is counted than the one that all other numbers are of."""
+    of = next((finding.scope.told_of for finding in run.findings if finding.key == action.findings[0]), None)
+    is_pace = of is None or of == run.source.steps.worker or len(run.source.workers) <= 1
+    return "" if is_pace else f"{rank_name(run.source, of or 0)}: "
 
 
 def _then(so_far: Sequence[Action], run: Run) -> str:

@@ -7,7 +7,6 @@ from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.action import MOST
-from advisor.model.finding import Finding
 from advisor.model.report import Part, Row, Run, number
 from advisor.present.ranks import most_awaited
 from advisor.present.verdict import cause, headline, place
@@ -18,9 +17,8 @@ from advisor.vocabulary.parts import part_short
 _LARGE: Final = 0.2  # of the step: a reader asks what it is
 _SHORTENED: Final = 0.25  # of useful work: an action that saves less of it says little about the rest
 _LEAST: Final = 0.1  # of the part: what is smaller explains nothing
-_MOST: Final = 2  # names
+_MOST: Final = 2  # names, and operands of an op
 _LONGEST: Final = 64  # characters of a name
-_OPERANDS: Final = 2
 _SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
 _TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
 _PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
@@ -42,7 +40,9 @@ def large_parts(run: Run) -> str:
 
 def _sentence(part: Part, run: Run) -> str:
     """The largest things in it by name, else the finding that explains it, else what a metric says of it."""
-    listed = [*_listed(run)]
+    keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
+    first = run.findings[:1] if run.outcome.code == "finding" else ()
+    listed = [finding for finding in run.findings if finding.key in keys or finding in first]
     is_on_screen = run.unexplained == part or any(finding.key in part.findings for finding in listed)
     if is_on_screen and (part.saved_ms >= _SHORTENED * part.ms if part.is_useful else part.part not in _PARTS_OF_NAMES):
         return ""
@@ -56,13 +56,6 @@ def _sentence(part: Part, run: Run) -> str:
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)
     return f"{capital(part_short(part.part))}: {waits or _in_words(part, run)}."
-
-
-def _listed(run: Run) -> Iterator[Finding]:
-    """The findings that the first screen speaks of."""
-    keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
-    first = run.findings[:1] if run.outcome.code == "finding" else ()
-    yield from (finding for finding in run.findings if finding.key in keys or finding in first)
 
 
 def _inside(part: Part, run: Run) -> list[tuple[str, str]]:
@@ -91,7 +84,7 @@ def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
 def _op(row: Row) -> str:
     """`aten::mm 64x512 512x512`, or the type of TensorFlow's op."""
     shapes = [size.replace(",", "\N{MULTIPLICATION SIGN}") for size in _SHAPE.findall(str(row.get("shapes") or ""))]
-    return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_OPERANDS]])
+    return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_MOST]])
 
 
 def _in_words(part: Part, run: Run) -> str:

@@ -6,10 +6,11 @@ import pytest
 
 from advisor.model.finding import Place
 from advisor.present.actions import actions, becomes, sequence
-from tests.render_samples import INPUT_BOUND, RESNET, THIRTY_TWO_BIT, changed
+from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed
 from tests.render_samples import saving as won
 
 DASH = "\N{EN DASH}"
+EIGHT = SAMPLES["many-workers"].runs[0]
 
 
 def doing(*findings):
@@ -98,3 +99,11 @@ def test_actions_are_worked_out_once_and_anew_for_a_copy():
     assert run.actions
     assert not run.model_copy(update={"findings": ()}).actions
     assert run == run.model_copy()
+
+
+def test_a_step_of_another_rank_than_all_numbers_are_of_is_called_so():
+    told = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
+    eight = changed(EIGHT, findings=(changed(told, scope=changed(told.scope, workers=(3,), told_of=3)),))
+    assert eight.source.steps.worker != 3
+    assert "(rank 3: " in becomes(eight.actions[0], eight)
+    assert "rank" not in becomes(changed(RESNET, findings=(told,)).actions[0], RESNET)
