@@ -230,8 +230,8 @@ class Run(Frozen):
 
     @property
     def _least_ms(self) -> float:
-        steps = max(1, self.source.steps.used) if self.source.steps.marked else 1
-        return SMALL * number(self.of_pace, "recorded_ms") / steps if self.is_mostly_once else 0.0
+        recorded_ms = number(self.of_pace, "recorded_ms") if self.is_mostly_once else 0.0
+        return SMALL * recorded_ms / max(1, self.source.steps.used)
 
     def _known_share(self, known: Accounting) -> float:
         """Of the step: what the first finding saves, or the largest loss that findings explain."""

@@ -45,7 +45,7 @@ def _bare(view: DeviceView) -> pl.DataFrame:
 def _kinds(view: DeviceView) -> pl.DataFrame:
     """How many collectives of which kind, the most frequent first: does, len."""
     on_host = view.once(host_collectives).select(
-        does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+)").fill_null("unknown")
+        does=pl.col("name").cast(pl.String).str.extract(r"^(\w+:\w+|MPI_\w+)").fill_null("unknown")
     )
     on_device = view.once(device_collectives).select(pl.col("does").fill_null("unknown"))
     return pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])

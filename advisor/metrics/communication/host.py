@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import (
@@ -13,11 +14,12 @@ from advisor.analysis.device.communication import (
 )
 from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.inputs.names.calls import DDP_FORWARD, REDUCTION
 from advisor.metrics.metric import of_devices, of_ranks
+from advisor.model.arrays import Floats
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -116,12 +118,16 @@ measure("collective_loop_idle_ms", lambda view: per_step_ms(view, _loops(view) &
 )
 
 
+_MPI: Final = matches("^MPI_")  # it exchanges what the host has, too: only a call that copies is about the device
 _FEW_BYTES_NS: Final = 1_000_000
 _MOST_MORE: Final = 0.1  # calls: a window may begin or end amid the calls of a step
 
 
 def _idle_ms(view: DeviceView) -> float:
-    waiting = spans(view.once(host_collectives)) | spans(view.once(_copies))
+    calls, copies = view.once(host_collectives), view.once(_copies)
+    at = copies["called_ns"].drop_nulls().to_numpy()
+    is_copying = pl.Series(spent_ns(calls, Intervals.of(at, at + 1)) > 0)
+    waiting = spans(calls.filter(~_MPI | is_copying)) | spans(copies)
     return per_step_ms(view, waiting - view.device_spans("kernel", "collective"))
 
 
@@ -145,42 +151,33 @@ def _moving_ns(view: DeviceView) -> int:
 
 def _most_ms(job: Job, position: int) -> float | None:
     """What moving the data takes at most, by the rank that waits the least."""
-    own, ms = job.once(_in_calls)[position]
-    alike = [least for calls, least in job.once(_least_ms).items() if abs(calls - own) <= max(1, _MOST_MORE * own)]
-    return None if ms is None else min(alike)
+    calls, ms = job.once(_in_calls)
+    is_alike = np.abs(calls - calls[position]) <= max(1, _MOST_MORE * calls[position])
+    return None if np.isnan(ms[position]) else float(np.nanmin(ms[is_alike]))
 
 
-def _least_ms(job: Job) -> dict[int, float]:
-    """The least that a rank with so many calls is in them, in ms per step, by their number."""
-    least: dict[int, float] = {}
-    for calls, ms in job.once(_in_calls):
-        if ms is not None:
-            least[calls] = min(ms, least.get(calls, ms))
-    return least
+def _in_calls(job: Job) -> Floats:
+    """How many host collectives each rank's used steps hold, ms per step in them, NaN without a step; (2, ranks)."""
+    return np.array([_in_calls_of(rank) for rank in job.ranks]).T
 
 
-def _in_calls(job: Job) -> list[tuple[int, float | None]]:
-    """Of each rank: how many host collectives its used steps hold, and ms per step in them, null without a step."""
-    return [_in_calls_of(rank) for rank in job.ranks]
-
-
-def _in_calls_of(rank: Rank) -> tuple[int, float | None]:
+def _in_calls_of(rank: Rank) -> tuple[float, float]:
     steps = rank.steps.filter("used")["step"]
     calls = rank.calls.filter("on_host", pl.col("step").is_in(steps.implode()))
     times = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
-    return calls.height, times.total / 1e6 / steps.len() if steps.len() else None
+    return calls.height, times.total / 1e6 / steps.len() if steps.len() else np.nan
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
     """Copies between device and host for collectives on the host."""
     ranges = view.once(host_collectives)
     copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
+    copies = view.with_host(copies, "launch", thread="thread", called_ns="start_ns")
     if not ranges.height:
         return copies.clear()
-    copies = view.with_host(copies, "launch", thread="thread", called_ns="start_ns")
-    requests = spans(view.host_like("^c10d::"))
+    requests = spans(view.host_like("^c10d::")) | spans(ranges.filter(_MPI))
     at = copies["called_ns"].fill_null(-1).to_numpy()
-    of_backend = pl.col("thread").is_in(ranges["thread"].unique().implode())
+    of_backend = pl.col("thread").is_in(ranges.filter(~_MPI)["thread"].unique().implode())
     return copies.filter(pl.Series(requests.covers(at), dtype=pl.Boolean) | of_backend)
 
 
@@ -189,7 +186,8 @@ measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host
 )
 measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
     "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
-    "(union of those ranges and copies - kernels and collectives of the device) inside the steps / steps",
+    "(union of those ranges, of MPI's those that copy, and copies - kernels and collectives of the device) inside the "
+    "steps / steps",
 )
 measure(
     "host_collective_exposed_ms",

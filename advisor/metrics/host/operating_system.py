@@ -23,6 +23,7 @@ _FILES: Final = (
 )
 _LOCKS: Final = r"^(?:pthread_(?:mutex|rwlock|spin)_\w*lock\w*|flock|lockf)$"
 _RUNNABLE: Final = r"(?i)^(?:running|runnable|ready|preempted)"
+_MOVED: Final = pl.col("cpu") != pl.col("next_cpu")
 _STILL_STARVED: Final = 0.5
 
 
@@ -118,15 +119,10 @@ def _absences(view: DeviceView) -> pl.DataFrame:
     """Those of used steps, with the `place` that a report names; none where it is unknown what they wait for."""
     away = view.once(_starved)
     used = away.filter(spent_ns(away, view.windows) > 0)
-    moved = pl.when(pl.col("cpu") != pl.col("next_cpu")).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
+    moved = pl.when(_MOVED).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
     where = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
     rows = used.with_columns(place=pl.concat_str(where, moved))
     return rows.clear() if view.once(_unexplained) else rows
-
-
-def _migrations(view: DeviceView) -> int:
-    moved = view.once(_starved).filter(pl.col("cpu") != pl.col("next_cpu"))
-    return int(inside(view.windows, moved).sum())
 
 
 def _scheduled(view: DeviceView) -> Change:
@@ -146,7 +142,10 @@ of_threads(
     "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
     "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
 )
-of_threads("cpu_migrations_per_step", lambda view: _migrations(view) / view.steps.height).says(
+of_threads(
+    "cpu_migrations_per_step",
+    lambda view: int(inside(view.windows, view.once(_starved).filter(_MOVED)).sum()) / view.steps.height,
+).says(
     "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
 )

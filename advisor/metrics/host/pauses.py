@@ -189,8 +189,7 @@ of_open("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) 
     "time of open_calls / that time; 0 without any",
 )
 of_open("open_place", lambda view: "" if view.device is None else place_of(view, view.once(_open)), unit="text").says(
-    "Between which calls most of the time lies whose cause no rule may know.",
-    "the two calls with most of it between them, if that is over half of it; empty without a device",
+    "Between which calls most of the time lies whose cause no rule may know.", "as host_alone_place, with a device"
 )
 
 

@@ -256,13 +256,8 @@ def _pace_ends_ms(view: DeviceView) -> tuple[float, float]:
     return (first, last) if is_steady else (first, first)
 
 
-def _growth(view: DeviceView) -> float:
-    first, last = view.once(_pace_ends_ms)
-    return last / first
-
-
 of_pace = of_devices(__name__, unknown=lacking(short_pace=lambda view: not view.process.get("pace_ms")))
-of_pace("step_growth", _growth, unit="ratio").says(
+of_pace("step_growth", lambda view: view.once(_pace_ends_ms)[1] / view.once(_pace_ends_ms)[0], unit="ratio").says(
     "How many times as long a step takes at the end of a long run as at its begin, if it grows steadily; else 1.",
     "median step of the last tenth / of the first, without waits for a CPU because of other programs, of steps that "
     "`advisor record` samples last, 40 or more; 1 if the rank correlation with their order is below 0.7, of 20 "

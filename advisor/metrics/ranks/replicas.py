@@ -126,14 +126,12 @@ def _idle_names(job: Job) -> str:
 def _idle(job: Job) -> list[str] | None:
     """Names of the ranks that do next to nothing; None where all of them do."""
     recorded = {i: job.ranks[i].steps for i in job.members if job.ranks[i].steps.height}
-    work = {i: float(steps["work_ns"].to_numpy().mean()) for i, steps in recorded.items()}
-    busy = sorted((time, float(recorded[i]["dur_ns"].to_numpy().mean())) for i, time in work.items() if time > 0)
-    if not busy:
+    work = {i: int(steps["work_ns"].sum()) / max(1, int(steps["dur_ns"].sum())) for i, steps in recorded.items()}
+    busy = sorted(filter(None, work.values()))
+    typical = busy[(len(busy) - 1) // 2] if busy else 0.0
+    if typical < _WORK_SHARE:
         return None
-    typical, step = busy[(len(busy) - 1) // 2]
-    if typical < _WORK_SHARE * step:
-        return None
-    return [job.names[i] for i, time in work.items() if time < _IDLE_SHARE * typical]
+    return [job.names[i] for i, share in work.items() if share < _IDLE_SHARE * typical]
 
 
 def _unused(job: Job) -> int:
@@ -158,8 +156,8 @@ idle = of_jobs(
 )
 idle("idle_ranks", lambda job: len(job.once(_idle) or ()), unit="count").says(
     "Ranks whose GPU does next to nothing.",
-    "ranks whose time in kernels per step is below a tenth of the typical rank's (the lower median of those that "
-    "run any)",
+    "ranks whose time in kernels, as a part of their steps, is below a tenth of the typical rank's (the lower median "
+    "of those that run any)",
 )
 idle("idle_devices", lambda job: len(job.once(_idle) or ()) + _unused(job), unit="count").says(
     "GPUs of the job's hosts that do next to nothing.",

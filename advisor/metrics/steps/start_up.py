@@ -71,7 +71,7 @@ def _work(view: DeviceView) -> str:
     once = view.once(_once)
     calls_once, begin_ns = _done_once(view), _begin_ns(view) or 0
     early = view.host.filter(begin_ns >= END_NS)
-    ranges = outermost(early.filter(pl.col("kind") == "annotation"))
+    ranges = outermost(early.filter(pl.col("kind").is_in(["annotation", "input"])))
     calls = early.filter(pl.col("kind").is_in(DRIVER_CALLS))
     calls = calls.join(calls_once, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
     rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed")
@@ -136,7 +136,7 @@ measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
 measure("once_work", _work, unit="text").says(
     "What is done once.",
     "the three names with the most time in it, the innermost at each instant: start-up, loading, compilation; before "
-    "the work also the outermost ranges that end there, and CUDA calls, and what lies in none of these; without what "
+    "the work also the outermost ranges and waits for input that end there, CUDA calls, and the rest; without what "
     "takes under a tenth of the first",
 )
 measure_start(

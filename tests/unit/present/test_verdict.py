@@ -180,7 +180,7 @@ ONCE = changed(
 
 def mostly_once(*others: Finding, lost: float = 0.3, recorded_ms: float = 10_000) -> Run:
     """A recording of 10 s that is start-up but for 177.6 ms, of which so much is communication."""
-    steps = changed(STEPS, marked=False, step_mean_ms=177.6)
+    steps = changed(STEPS, marked=False, used=1, step_mean_ms=177.6)
     run = changed(losing(lost), findings=(ONCE, *others), metrics={"worker": ({"recorded_ms": recorded_ms},)})
     return changed(run, source=changed(run.source, steps=steps))
 

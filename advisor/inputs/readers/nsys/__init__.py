@@ -256,12 +256,13 @@ def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFra
 
 
 def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
-    """What the names of ops, kernels and compiled modules betray; `cuda` where all kernels are of no framework."""
-    kernels = device.filter(pl.col("kind") == "kernel", ~pl.col("name").cast(pl.String).str.contains(_NAMELESS))
+    """What the names of ops, kernels and compiled modules betray; `cuda` where no work of the device is named so."""
+    every = device.filter(pl.col("kind") == "kernel")
+    kernels = every.filter(~pl.col("name").cast(pl.String).str.contains(_NAMELESS))
     ranges = host.filter(pl.col("kind").is_in(["op", "annotation"]))
     texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (kernels, ranges)])
     labels = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())
-    return next(labels, "cuda" if kernels.height else None)
+    return next(labels, "cuda" if kernels.height or (device.height and not every.height) else None)
 
 
 def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:

@@ -42,9 +42,13 @@ def device_ops(export: Export) -> pl.DataFrame:
     return ops.with_columns(pl.coalesce("device", sole.over("process"))).drop_nulls("device")
 
 
+_MPI: Final = ("P2P", "COLLECTIVES", "START_WAIT", "OTHER")
+_ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
+
+
 def host_ops(export: Export) -> pl.DataFrame:
     """Driver and runtime calls, NVTX ranges, and what the profiler itself spent, in order of time."""
-    parts = [_calls(export), ranges(export), _overhead(export)]
+    parts = [_calls(export), ranges(export), _overhead(export), _exchanges(export)]
     return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
 
 
@@ -315,6 +319,13 @@ def _overhead(export: Export) -> pl.DataFrame:
         .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
         .select("start_ns", "dur_ns", "name", process=_process(), kind=pl.lit("overhead"))
     )
+
+
+def _exchanges(export: Export) -> pl.DataFrame:
+    """Calls of MPI that exchange data or wait for it, whichever table of Nsight Systems holds them."""
+    calls = pl.concat([_timed(export, f"MPI_{of}_EVENTS", "globalTid", "textId") for of in _MPI], how="diagonal")
+    calls = _with_names(calls, "textId", export).filter(~pl.col("name").cast(pl.String).str.contains(_ONCE))
+    return calls.select("start_ns", "dur_ns", *_whose(), "name", kind=pl.lit("collective"))
 
 
 def _read(distinct: pl.DataFrame) -> pl.DataFrame:

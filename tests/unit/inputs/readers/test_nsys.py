@@ -548,6 +548,28 @@ def test_mpi_ranks_number_the_workers(read_):
     assert made.workers.select("pid", "rank", "worker").rows() == [(100, 3, 3), (200, 1, 1)]
 
 
+def test_calls_of_mpi_that_exchange_are_collectives_of_the_host(read_):
+    def mpi(start: int, name: str) -> Row:
+        return {"start": start, "end": start + 5, "globalTid": tid(100), "textId": string(name)}
+
+    tables = {
+        "MPI_P2P_EVENTS": [mpi(20, "MPI_Send")],
+        "MPI_COLLECTIVES_EVENTS": [mpi(30, "MPI_Allreduce")],
+        "MPI_START_WAIT_EVENTS": [mpi(40, "MPI_Wait")],
+        "MPI_OTHER_EVENTS": [mpi(0, "MPI_Init"), mpi(10, "MPI_Sendrecv"), mpi(50, "MPI_Finalize")],
+    }
+    made: Profile = read_(tables, {KERNEL: [kernel(9, 10)]})
+    calls = made.host_ops.filter(pl.col("kind") == "collective")
+    assert calls["name"].to_list() == ["MPI_Sendrecv", "MPI_Send", "MPI_Allreduce", "MPI_Wait"]
+    assert made.host_ops.height == calls.height
+
+
+def test_copies_without_a_framework_are_a_program_s_own(read_):
+    assert read_({MEMCPY: [copy(0, 9)]}).workers["framework"].to_list() == ["cuda"]
+    ranges = [nvtx(0, 5, "aten::copy_, op_id = 1")]
+    assert read_({MEMCPY: [copy(0, 9)], "NVTX_EVENTS": ranges}).workers["framework"].to_list() == ["pytorch"]
+
+
 def test_of_more_processes_than_a_node_runs_the_busiest_are_read(read_):
     rows = [kernel(n, n + 1, process=n) for n in range(100, 360)]
     made: Profile = read_({KERNEL: [*rows, *(kernel(900 + n, 901 + n, process=359 - n) for n in range(256))]})

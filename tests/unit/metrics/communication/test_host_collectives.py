@@ -34,6 +34,20 @@ def test_collectives_on_the_host_and_the_copies_around_them():
     assert values["host_collective_idle_ms"] == pytest.approx(0.05 + 0.2 + 0.05)
 
 
+# us                0    100   200   300   400   500
+# MPI_Sendrecv            ============                100 to 300, launches a copy at 150: 160 to 200
+# MPI_Waitall                                ======   400 to 500, for what the host alone exchanges
+# another copy                         =              launched at 310, 320 to 330
+# kernel                          ====                200 to 260
+def test_of_mpi_the_calls_that_copy_keep_the_device_waiting():
+    spans = {"MPI_Sendrecv": (100, 300), "MPI_Waitall": (400, 500)}
+    host = [on_host("collective", start, end, name=name) for name, (start, end) in spans.items()]
+    copies = [on_device("memcpy", at + 10, end, at, copy_kind="DtoH", bytes=8) for at, end in ((150, 200), (310, 330))]
+    values = metrics_of(view(profile([*copies, kernel(200, 260)], host, STEP)))
+    assert values["host_collective_idle_ms"] == pytest.approx(0.2 - 0.06)
+    assert values["collective_calls"] == "MPI_Sendrecv 1, MPI_Waitall 1"
+
+
 def test_copies_without_collectives_on_the_host_are_batches():
     host = [on_host("op", 0, 20, name="c10d::allreduce_")]
     values = metrics_of(view(profile([on_device("memcpy", 50, 100, 10, copy_kind="HtoD", bytes=1000)], host, STEP)))

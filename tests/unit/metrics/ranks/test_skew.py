@@ -250,6 +250,13 @@ def test_a_rank_that_computes_next_to_nothing_is_idle():
     assert isinstance(metrics_of(job(timed(0, {}, 9), timed(1, {}, 0), timed(2, {}, 9)))["idle_ranks"], Missing)
 
 
+def test_a_rank_with_shorter_steps_is_as_busy():
+    """Unmarked, one rank's turns are of 2 ms and the other's of 10 us: 35 % of each is work."""
+    short = [spent(i, 10 * i, 10 * i + 10, work_ns=3.5 * US) for i in range(3)]
+    brief = rank(1, [call(10 * i + 5, 10 * i + 10, step=i) for i in range(3)], short)
+    assert metrics_of(job(timed(0, {}, 700), brief))["idle_ranks"] == 0
+
+
 @pytest.mark.parametrize(("world", "unused"), [(2, 6), (None, 6), (8, 0)])
 def test_devices_that_are_seen_and_not_used_count_where_every_rank_is_here(world, unused):
     ranks = [
