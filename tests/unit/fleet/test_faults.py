@@ -151,7 +151,7 @@ def test_a_store_of_an_older_schema(tmp_path):
     assert store.collect(store.scan("drawings")).height == 2
     report = fleet_command("report", "--store", store.uri, "-o", tmp_path / "fleet.html")
     assert report.returncode == 0, report.stderr
-    assert "5 runs checked, 1 could not be read" in report.stdout
+    assert "Runs: 5 (1 could not be read" in report.stdout
 
 
 def test_writers_that_meet_on_the_same_rows(tmp_path):

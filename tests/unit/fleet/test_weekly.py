@@ -386,7 +386,6 @@ def test_no_line_is_dropped_in_silence(store):
     assert [text.count(f"and {rest} more") for rest in (23, 22, 38)] == [1] * 3  # rules, findings, teams
     page = drawn(found, "html")
     assert "<summary>22 more</summary>" in page
-    assert "<summary>42 more</summary>" in page
     assert "and 5 more" in page
 
 
@@ -546,7 +545,7 @@ def test_files_of_a_report_lead_to_the_runs_and_leave_the_screen_short(store, ad
         (tmp_path / folder).mkdir()
     said = advisor("report", "-o", "www/fleet.html", "-o", "mail/fleet.md")
     assert len(said.out.splitlines()) <= 8
-    assert "1 run checked, 0 could not be read" in said.out
+    assert "Runs: 1 (0 could not be read)" in said.out
     assert said.out.endswith("wrote www/fleet.html\nwrote mail/fleet.md\n")
     (run_id,) = store.collect(store.scan("runs"))["run_id"]
     text = (tmp_path / "mail/fleet.md").read_text("utf-8")
