@@ -112,10 +112,6 @@ def _stage_gain_ms(view: DeviceView) -> float:
     return max(0.0, min(shorter_ms * of.per_step, step_ms))
 
 
-def _alone_gain_ms(of: Batch) -> float:
-    return max(0.0, of.period_ms - period_ms(of, 0, 0.0)[0]) * of.per_step if of.workers else 0.0
-
-
 @tabulates("loading_pace")
 def _pace(view: DeviceView) -> pl.DataFrame:
     """What a batch takes now, with other numbers of processes, without its longest stages, or ready at once."""
@@ -170,7 +166,10 @@ measure("loading_once_part", lambda view: view.once(once)[1]).says(
     "samples with calls that have such an advice in `inputs/names/host_calls.yaml`, of the largest kind / all in which "
     "a batch is made",
 )
-of_gains("alone_gain_ms", _alone_gain_ms).says(
+of_gains(
+    "alone_gain_ms",
+    lambda of: max(0.0, of.period_ms - period_ms(of, 0, 0.0)[0]) * of.per_step if of.workers else 0.0,
+).says(
     "What a step gets shorter if the process of the steps loads its batches itself; 0 where it does, or it is unknown.",
     "(time from one batch to the next - time of the step without its request - fetch without waits for a core) x "
     "batches of a step",

@@ -48,7 +48,7 @@ _ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
 
 def host_ops(export: Export) -> pl.DataFrame:
     """Driver and runtime calls, NVTX ranges, and what the profiler itself spent, in order of time."""
-    parts = [_calls(export), ranges(export), _overhead(export), _exchanges(export)]
+    parts = [calls := _calls(export), ranges(export), _overhead(export), _exchanges(export, calls)]
     return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
 
 
@@ -321,11 +321,12 @@ def _overhead(export: Export) -> pl.DataFrame:
     )
 
 
-def _exchanges(export: Export) -> pl.DataFrame:
-    """Calls of MPI that exchange data or wait for it, whichever table of Nsight Systems holds them."""
+def _exchanges(export: Export, cuda: pl.DataFrame) -> pl.DataFrame:
+    """Calls of MPI that exchange data or wait for it, of processes that call CUDA, whichever table holds them."""
     calls = pl.concat([_timed(export, f"MPI_{of}_EVENTS", "globalTid", "textId") for of in _MPI], how="diagonal")
     calls = _with_names(calls, "textId", export).filter(~pl.col("name").cast(pl.String).str.contains(_ONCE))
-    return calls.select("start_ns", "dur_ns", *_whose(), "name", kind=pl.lit("collective"))
+    calls = calls.select("start_ns", "dur_ns", *_whose(), "name", kind=pl.lit("collective"))
+    return calls.join(cuda, on="process", how="semi")
 
 
 def _read(distinct: pl.DataFrame) -> pl.DataFrame:
