@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -121,7 +122,7 @@ def _failure(event: Mapping[str, Any]) -> str:
 
 def _files(files: Sequence[Mapping[str, Any]], logdir: str) -> Iterator[str]:
     yield f"{count(len(files), 'recording')} in {logdir}"
-    worlds = [int(file["world"]) for file in files if str(file.get("world") or "").isdigit()]
+    worlds = [int(file["world"]) for file in files if re.fullmatch("[0-9]{1,9}", str(file.get("world")))]
     if worlds and max(worlds) > len(files):
         names = listing(sorted({PurePath(file["path"]).name for file in files}))
         yield (

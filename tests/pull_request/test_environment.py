@@ -103,5 +103,10 @@ def test_a_merge_request_of_a_fork_belongs_to_the_target():
     assert (found.commit, found.link, found.fork) == (SHA, "https://gitlab.test/job/1", True)
 
 
+@pytest.mark.parametrize("number", ["", "nan", "9" * 5_000])
+def test_what_is_no_number_of_a_merge_request_is_none(number):
+    assert target_of(GITLAB | {"CI_MERGE_REQUEST_IID": number}).number is None
+
+
 def test_a_merge_request_of_the_project_itself():
     assert not target_of(GITLAB | {"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "12"}).fork

@@ -1,5 +1,6 @@
 """GitLab, on gitlab.com or one's own server."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,7 +15,7 @@ def _target(env: Mapping[str, str]) -> Target:
         api_url=env.get("CI_SERVER_URL") or "https://gitlab.com",
         repo=target or env.get("CI_PROJECT_ID") or "",
         token=env.get("GITLAB_TOKEN") or None,
-        number=int(number) if number.isdecimal() else None,
+        number=int(number) if re.fullmatch("[0-9]{1,18}", number) else None,
         commit=env.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or env.get("CI_COMMIT_SHA") or None,
         link=env.get("CI_JOB_URL") or None,
         event=env.get("CI_PIPELINE_SOURCE") or None,
