@@ -62,8 +62,7 @@ class Rank:
     peer_waits: Intervals = EMPTY  # when its device waits for another of its process
     used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
     workless: Workless = NO_SAMPLE  # ops that show whether its threads had a CPU
-    # its collectives, as `collective_log` of a profile has them
-    log: pl.DataFrame = field(default_factory=pl.DataFrame)
+    log: pl.DataFrame = field(default_factory=pl.DataFrame)  # its collectives, as `collective_log` of a profile
     trains: bool | None = None  # whether a backward pass ran in the recording; None where no framework op tells
 
     @property

@@ -97,13 +97,9 @@ def _loops(view: DeviceView) -> Intervals:
 
 
 measure = of_devices(__name__)
-measure("collective_call_ms", lambda view: view.once(_call_ms)).says(
-    "Time per step that the host spends in calls of collectives for the device, as far as they were recorded.",
-    "union of c10d:: ops, record_param_comms and the calls that launch collectives, inside the steps / steps",
-)
 measure("collective_call_idle_ms", _call_idle_ms).says(
     "Time per step for which the device idles at most because of the host's calls of collectives.",
-    "min(collective_call_ms, host-bound and queued idle time per step)",
+    "min(union of c10d:: ops, record_param_comms and calls that launch collectives, host-bound and queued idle time)",
 )
 measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops")).says(
     "Time per step for which the device idles while the host broadcasts the module's buffers.",

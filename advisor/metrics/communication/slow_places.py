@@ -111,8 +111,7 @@ measure("slow_place_ratio", lambda job: max(1.0, job.once(_slow).groups["ratio"]
 )
 measure("slow_place_logged_ratio", _logged_ratio, unit="ratio").says(
     "How many times as long transfers take there in logged collectives, over hours.",
-    "slow_place_ratio of the logged transfers, the shortest member's time each; mean over the groups that slow_place"
-    " counts, where all ranks of a group have a log",
+    "slow_place_ratio of logged transfers; mean over the groups that slow_place counts, if all their ranks have a log",
 )
 measure("slow_place_groups", lambda job: job.once(_slow).groups.height, unit="count").says(
     "Groups of ranks whose transfers are slow there.", "those that slow_place counts"

@@ -191,9 +191,8 @@ def _hours(job: Job) -> Value:
 of_hang = of_jobs(__name__).parts_of(hang)
 of_jobs(__name__)("hang_missing_ranks", _missing_count, unit="count").says(
     "Ranks that others wait for in a collective or a message when the logs end.",
-    "members of the group that have not called its first open collective, that called another one in its place, or"
-    " that have no log while half of the members or more wait; of sends and receives the rank at the other end of the"
-    " oldest open one that it has not called",
+    "members of the group that have not called its first open collective, called another one in its place, or have no"
+    " log while half or more wait; of a send or receive the other end, if it has not called that",
     "PyTorch, torch/distributed/flight_recorder: collectives are matched by group and sequence number",
 )
 of_hang("hang_missing", _missing_ranks, unit="text").says(

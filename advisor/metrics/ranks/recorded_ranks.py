@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from advisor.analysis.job.blame import blamed
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import of_jobs, of_ranks
 from advisor.model.missing import Missing
@@ -24,6 +25,12 @@ def _sittings(job: Job) -> list[str]:
 
 def _range(job: Job, ranks: Iterable[int]) -> str:
     return listed_ranks({job.ranks[i].worker for i in ranks})
+
+
+def _awaited(job: Job) -> str | Missing:
+    unread = set(range(job.world_size or 0)) - {rank.worker for rank in job.ranks}
+    late = blamed(job, unread) if unread and not job.several_devices else Missing("all_ranks_read")
+    return late if isinstance(late, Missing) else listed_ranks(late) if late else ""
 
 
 of_ranks(__name__)("peers_recorded", lambda job, _: len(job.ranks) - 1, unit="count").says(
@@ -48,6 +55,10 @@ measure("ranks_sittings", lambda job: "; ".join(_sittings(job)), unit="text").sa
     "Ranks by when they were recorded, where that was not at one time: their files may be of different jobs.",
     "sets of ranks over a minute apart by their files' clocks, of which none meets a rank of another; empty where"
     " it was at one time",
+)
+measure("ranks_unread_awaited", _awaited, unit="text").says(
+    "Ranks that were not read and that the others wait for; empty where there are none.",
+    "members of groups in which all read ranks stay longer than in the quickest group of the kind, by 5 % of the steps",
 )
 measure("ranks_in_job", lambda job: job.world_size or Missing("world_size_unknown"), unit="count").says(
     "Ranks that the job has.", "the world size that the ranks report, at least ranks_recorded"

@@ -13,6 +13,7 @@ from advisor.analysis.job.rank import Rank
 from advisor.cli.output import sample_size
 from advisor.engine import check
 from advisor.errors import UsageError
+from advisor.model.missing import Missing
 from advisor.options import Options
 from advisor.runs.sampling import sample
 from tests.clusters import CLUSTER_FAULTS, Cluster, cluster
@@ -49,6 +50,18 @@ def test_a_rank_of_each_node_comes_first_then_the_node_of_the_late_one() -> None
     node = set(range(late // 8 * 8, late // 8 * 8 + 8))
     assert set(numbers[8:15]) == node - set(numbers[:8])
     assert straggler_is_late(3, 64, 20)
+
+
+def test_the_report_names_unread_ranks_that_the_read_ones_wait_for() -> None:
+    made, where = cluster("large-straggler", 3, 64)
+    node = int(where.split()[1]) // 8 * 8
+    first_of_nodes = [made.rank(number) for number in range(0, 64, 8)]
+    assert metrics_of(job_of(first_of_nodes))["ranks_unread_awaited"] == f"ranks {node + 1}\N{EN DASH}{node + 7}"
+    healthy = cluster("large-healthy", 3, 64)[0]
+    assert metrics_of(job_of([healthy.rank(number) for number in range(0, 64, 8)]))["ranks_unread_awaited"] == ""
+    assert metrics_of(job_of([made.rank(number) for number in range(64)]))["ranks_unread_awaited"] == Missing(
+        "all_ranks_read"
+    )
 
 
 def test_groups_in_which_read_ranks_wait_longer_than_in_others_blame_their_unread_members() -> None:

@@ -3,8 +3,7 @@
 A dump is one process's, as a pickle (`nccl_trace_rank_7`) or as JSON. It has the collectives of a ring of entries, the
 stack of each call (not in JSON), and how far each process group is. Its clock is the host's.
 
-`completed` is null where nothing tells: gloo watches no work, and only counts what a group has completed. Calls that
-are coalesced are watched as one, an entry behind them that bears their number: it tells their state, and is no call.
+`completed` is null where nothing tells: gloo watches no work, and only counts what a group has completed.
 """
 
 import io
@@ -161,7 +160,7 @@ def _dump(text: bytes, name: str) -> _Dump:
 
 
 def _calls(entries: Sequence[_Entry]) -> Iterator[_Entry]:
-    """The entries that are calls; those that were coalesced in the state of all of them."""
+    """The entries that are calls; coalesced ones in the state of the entry behind them, which bears their number."""
     keyed = [((entry.pg_id, entry.is_p2p, entry.p2p_seq_id, entry.collective_seq_id), entry) for entry in entries]
     ends = {key: entry for key, entry in keyed if entry.profiling_name.endswith(":coalesced")}
     times = Counter(key for key, _ in keyed)

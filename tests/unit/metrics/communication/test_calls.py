@@ -17,7 +17,6 @@ def test_calls_of_collectives_take_the_hosts_time_and_may_leave_the_device_idle(
     ]
     device = [on_device("collective", 30, 330, launch=1), on_device("collective", 400, 1000, launch=3)]
     values = metrics_of(view(profile(device, host, STEP)))
-    assert values["collective_call_ms"] == pytest.approx(0.115)
     assert values["collective_call_idle_ms"] == pytest.approx(0.1)  # 70 us, and 30 before the first
     assert metrics_of(view(profile([on_device("collective", 100, 300)], [], STEP)))["collective_call_idle_ms"] == 0
 
