@@ -17,6 +17,8 @@ _LEAST_SHARE: Final = 0.2  # of the work: one of several loops
 _LONG: Final = 3  # times the median turn
 _MOST_LONG: Final = 0.5  # of the time in such turns: with more, these turns are a part of what repeats
 _MOST_TRIES: Final = 64  # sequences to look for, the rarest first
+_MANY: Final = 10  # own choice: turns alike in a row, whatever the same ops do before and after
+_MOST_PARTS: Final = 8  # own choice: places of an anchor in a turn; schemes of time steps have two to six stages
 _FEWEST_OPS: Final = 2  # of a turn: the same op again and again is no sequence
 _ANY_WAIT: Final = r"^(?:(?:cuda|hip)|cu)(?:Device|Thread|Ctx|Stream)Synchronize"
 _FULL_WAIT: Final = r"^(?:(?:cuda|hip)(?:Device|Thread)|cuCtx)Synchronize"
@@ -107,10 +109,12 @@ def _anchors(symbols: Ints) -> list[Ints]:
     return [order[first[each] : first[each] + times[each]] for each in earliest]
 
 
-def _turns(symbols: Ints, at: Ints) -> tuple[Ints, int, int]:
+def _turns(symbols: Ints, anchors: Ints) -> tuple[Ints, int, int]:
     """Where the turns around these places begin, how many symbols one has, and where the last that is whole ends.
 
-    They have 0 where they are not alike. The first may be another: it sets up what the others use.
+    They have 0 where they are not alike. The first may be another: it sets up what the others use. A turn may hold
+    several of the places, as a time step of three stages along each axis does: the fewest with which turns are alike.
+    Other loops may pass these places too: many turns that are alike, one after the other, are enough.
     """
     mixed: npt.NDArray[np.uint64] = (symbols.astype(np.uint64) + np.uint64(1)) * _MIX
     mixed ^= mixed >> np.uint64(31)
@@ -119,13 +123,21 @@ def _turns(symbols: Ints, at: Ints) -> tuple[Ints, int, int]:
     def hashes(begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
         return places[ends] - places[begins] - begins.astype(np.uint64) * (sums[ends] - sums[begins])
 
-    keys, times = np.unique(hashes(at[1:-1], at[2:]), return_counts=True)
-    usual = hashes(at[:-1], at[1:]) == keys[np.argmax(times)]
-    if times.max() < _ALIKE * (len(at) - 2):
-        return at, 0, 0
-    last = int(np.flatnonzero(usual)[-1])
-    length = int(at[last + 1] - at[last])
-    begins = at[: last + 2] - _lead(symbols, at[: last + 2], length)
+    for every in range(1, min(_MOST_PARTS, (len(anchors) - 1) // (FEWEST - 1)) + 1):
+        at = anchors[::every]
+        of_turn = np.unique(hashes(at[:-1], at[1:]), return_inverse=True)[1]
+        usual = np.flatnonzero(of_turn == np.argmax(np.bincount(of_turn[1:])))
+        first, last = int(usual[0]), int(usual[-1])
+        if np.count_nonzero(usual) >= _ALIKE * (len(at) - 2):  # the first may be another
+            at = at[: last + 2]
+            break
+        if len(usual) >= max(_MANY, _ALIKE * (last + 1 - first)):
+            at = at[first : last + 2]
+            break
+    else:
+        return anchors, 0, 0
+    length = int(at[-1] - at[-2])
+    begins = at - _lead(symbols, at, length)
     end = begins[-1:] + length
     is_complete = end[0] <= len(symbols) and hashes(begins[-1:], end) == hashes(begins[-2:-1], begins[-1:])
     return begins, length, int(end[0]) if is_complete else int(begins[-1])

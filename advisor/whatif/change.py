@@ -16,6 +16,7 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
+from advisor.vocabulary.limits import QUEUED_GAP_NS
 from advisor.whatif.replay import Replay
 
 World: TypeAlias = Literal["recorded", "slower", "faster", "unhindered"]
@@ -202,15 +203,17 @@ def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
 
     At least on the slower host that may be without the profiler, at most also on the faster one that never waits for a
     batch. Without a trusted replay, or where it is about less than 0.2 % of the step: nothing at least, and at most
-    what the kernels lose. Without a device the ops of the host lose what they lose.
+    what the kernels lose. Without a device the ops of the host lose what they lose. No steps get shorter by more than
+    their kernels do, and pauses beside those that go: a replay may hold steps in which they take longer than in most.
     """
     if not rows.height:
         return NOTHING
     took = rows.select(slow=_integer(slowest), fast=_integer(fastest), id="id", now="dur_ns")
     slow, fast, ids, now = (took[column].to_numpy() for column in ("slow", "fast", "id", "now"))
-    change = _change(Edit(ops=ids, durations=slow), Edit(ops=ids, durations=fast), max(0.0, float((now - fast).sum())))
+    loss_ns = max(0.0, float((now - fast).sum()))
+    change = _change(Edit(ops=ids, durations=slow), Edit(ops=ids, durations=fast), loss_ns)
     return replace(
-        change,
+        change.at_most(loss_ns + QUEUED_GAP_NS * np.count_nonzero(fast == 0)),
         least=replace(change.least, alone_ns=float((now - slow).sum()), worlds=("slower",)),
         most=replace(change.most, worlds=("recorded", "unhindered")),
     )

@@ -10,6 +10,7 @@ from advisor.analysis.device.launches import incomplete, launched, launches
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS, steady
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.errors import UsageError
+from advisor.inputs.names.calls import THREAD_WAIT
 from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, Profile, matches, rows_where, table
@@ -143,8 +144,9 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     A thread with nothing but ranges of the program's own is no part of it, nor is the profiler's work beside other.
 
     Where the profile tells when a worker's work began and ended, start-up and shutdown stay outside; so does what comes
-    before a device's first op where that op had to wait: the device was at work that was not recorded. Without one,
-    what follows the last op stays outside: nothing shows whether the job goes on.
+    before a device's first op where that op had to wait: the device was at work that was not recorded; or where the
+    host waited to be asked for work. Without one, what follows the last op stays outside: nothing shows whether the job
+    goes on.
     """
     does_more = pl.col("kind") != "annotation"  # ranges alone begin and end at will
     works = does_more.any().over("worker", "thread") | ~does_more.any().over("worker")
@@ -167,16 +169,18 @@ def _recordings(profile: Profile) -> pl.DataFrame:
         pl.coalesce(f"work_{side}_ns", f"recorded_{side}_ns").alias(f"work_{side}_ns") for side in ("start", "end")
     )
     work = profile.workers.select("worker", *bounds)
-    start = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
+    begun = pl.coalesce("work_start_ns", "held_up", pl.min_horizontal("host_start", "first"))
+    start = pl.max_horizontal("asked", begun)
     op_end = pl.when(pl.col("first").is_null()).then("op_end")
     stop = pl.min_horizontal(op_end, pl.coalesce("work_end_ns", pl.max_horizontal("host_end", "last")))
     lacks = profile.lacks.get("device_ops")
     is_cut = pl.lit(lacks is not None and "cut_off" in lacks.values)  # Kineto writes the device's work last
-    of_host = pl.col("work_start_ns").is_null() & pl.col("host_start").is_not_null()
+    of_host = pl.all_horizontal(pl.col("work_start_ns", "asked").is_null()) & pl.col("host_start").is_not_null()
     return (
         on_host.join(on_device, on="worker", how="full", coalesce=True)
         .join(work, on="worker", how="left")
         .join(_backlog(profile, on_device), on=["worker", "device"], how="left")
+        .join(_requests(profile, on_device), on="worker", how="left")
         .select(
             "worker",
             "device",
@@ -213,6 +217,21 @@ def _backlog(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
         pl.col("worked") <= _LITTLE * (pl.col("start_ns") - pl.col("first")),
     )
     return late.group_by("worker", "device").agg(held_up=pl.max("start_ns"))
+
+
+def _requests(profile: Profile, on_device: pl.DataFrame) -> pl.DataFrame:
+    """When the first op of a worker began (`asked`), if for most of the time before it the host waited to be asked.
+
+    That shows on the thread with most of Python's calls. A loop that waits for its batch waits again.
+    """
+    first = on_device.group_by("worker").agg(asked=pl.min("first"))
+    before = profile.host_ops.join(first, on="worker").filter(pl.col("start_ns") < pl.col("asked"))
+    calls = before.filter((pl.col("kind") == "python") & ~(pl.col("kind") == "input").any().over("worker"))
+    threads = calls.group_by("worker", "thread").len().sort("len", "thread", descending=[True, False])
+    own = calls.join(threads.unique("worker", keep="first", maintain_order=True), on=["worker", "thread"], how="semi")
+    waited = own.filter(matches(THREAD_WAIT), pl.col("asked") >= END_NS).group_by("worker").agg(pl.sum("dur_ns"))
+    since = before.group_by("worker", "asked").agg(since=pl.min("start_ns")).join(waited, on="worker")
+    return since.filter(2 * pl.col("dur_ns") > pl.col("asked") - pl.col("since")).select("worker", "asked")
 
 
 def _with_holes(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:

@@ -20,7 +20,7 @@ _TAIL: Final = re.compile(
 _FUNCTOR: Final = re.compile(r"\b(\w*[Ff]unctor\w*|\w+_kernel_cuda\b|\w+Ops?)\b")
 # functors that apply another one, which says more
 _WRAPPERS: Final = frozenset({"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor"})
-# templates whose own name says nothing: the first argument is the kernel
+# templates whose own name says nothing: if their namespace does neither, the first argument is the kernel
 _SHELLS: Final = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel", "GemmKernel", "_kernel_agent"})
 _GENERIC: Final = frozenset(
     {
@@ -43,9 +43,9 @@ def kernel_name(name: str) -> str:
     if not parts:
         return name
     own = _TAIL.sub("", parts[-1]) or parts[-1]
-    if own in _SHELLS and (kernel := _first_of_its_own(inside)):
-        return kernel_name(kernel)
     within = next((part for part in parts[-2:-1] if part not in _GENERIC and not part.startswith("_")), None)
+    if not within and own in _SHELLS and (kernel := _first_of_its_own(inside)):
+        return kernel_name(kernel)
     functor = next((word for word in _FUNCTOR.findall(inside) if word not in {own, *_WRAPPERS}), None)
     name = f"{within}::{own}" if within else own
     return f"{name}<{functor}>" if functor else name

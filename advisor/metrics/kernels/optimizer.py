@@ -34,7 +34,8 @@ _OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:
-    return part(view, "optimizer").filter(pl.col("family") != "optimizer")
+    """What fuses: no products, which optimizers such as Muon take of whole matrices."""
+    return part(view, "optimizer").filter(~pl.col("family").is_in(["optimizer", "gemm"]))
 
 
 def _ops(view: DeviceView) -> pl.DataFrame:

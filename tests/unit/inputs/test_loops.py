@@ -90,6 +90,18 @@ def test_of_nested_loops_the_outer_one_is_the_step():
     assert turns(kernels(layers * 4)) == ([0, 21, 42, 63], 21)
 
 
+def test_stages_along_each_axis_are_parts_of_one_time_step():
+    stages = "<xa" * 3 + "za" * 3  # of a scheme that takes three along x, then three along z
+    assert turns(kernels("i" + stages * 4 + "<")) == ([1, 16, 31, 46], 15)
+    assert turns(kernels("i" + stages * 2 + "<")) is None
+
+
+def test_a_loop_that_uses_the_kernels_of_another_is_one_of_its_own():
+    alone, with_others = "ab<", "ab>>b<"
+    assert turns(kernels(alone * 12 + with_others * 11)) == ([34 + 6 * n for n in range(11)], 6)
+    assert turns(kernels("ab<" * 3 + "aab<" * 3 + "abb<" * 3)) is None
+
+
 def test_a_loop_may_set_itself_up_and_log_now_and_then():
     assert turns(kernels("iab<" + "ab<" * 5 + "aab<" + "ab<" * 3)) is not None
     assert turns(kernels("ab<" + "aab<" * 2 + "abb<" * 2)) is None

@@ -83,7 +83,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         if columns.foreign:
             if columns.foreign == {_OF_TENSORFLOW}:
                 raise ReadError(
-                    "TensorFlow's timeline, with nodes of its executor and no kernels: record with "
+                    "a timeline of TensorFlow's executor, which this version does not read: record with "
                     "`tf.profiler.experimental.start`",
                     name,
                 )

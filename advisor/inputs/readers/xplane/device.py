@@ -14,6 +14,7 @@ from advisor.inputs.readers.xplane.names import (
     HLO_COPY,
     STEP_LINE,
     TPU_LINE,
+    TPU_PLANE,
     copies,
     hlo_copies,
     launches,
@@ -66,10 +67,11 @@ def tpu(plane: Plane, number: int) -> Device:
 def described(plane: Plane, number: int) -> dict[str, object]:
     """The row of `devices` that the plane's own stats make."""
     stats = plane.stats
+    plain = "TPU" if TPU_PLANE.match(plane.name) else None  # a viewer's copy has no stats
     major, minor = (_integer(stats.get(f"compute_cap_{part}")) for part in ("major", "minor"))
     return {
         "device": number,
-        "name": next((str(stats[key]) for key in _NAMES if key in stats), None),
+        "name": next((str(stats[key]) for key in _NAMES if key in stats), plain),
         "memory_bytes": _integer(stats.get("memory_size")),
         "sm_count": _integer(stats.get("core_count"), 1 << 31),
         "capability": None if major is None else major + (minor or 0) / 10,

@@ -457,6 +457,18 @@ def test_another_stream_that_does_next_to_nothing_does_not_hide_unrecorded_work(
     assert view(profile(ran, [on_host("op", 0, 3100)])).starts.tolist() == [begins * 1000]
 
 
+@pytest.mark.parametrize(
+    ("waits", "others", "begins"), [((100, 1900), (), 2000), ((100, 1900), ("input",), 0), ((1200, 1900), (), 0)]
+)
+def test_what_comes_before_the_first_op_of_a_server_that_nobody_asked_counts_in_no_step(
+    waits: tuple[float, float], others: tuple[str, ...], begins: float
+):
+    calls = [on_host("python", 0, 3100), on_host("python", *waits, name="$<unknown> acquire")]
+    helper = on_host("python", 0, 1999, name="$<unknown> acquire", thread=2)
+    host = [*calls, helper, *(on_host(kind, *waits) for kind in others)]
+    assert view(profile([kernel(2000, 2500)], host)).starts.tolist() == [begins * 1000]
+
+
 def test_a_job_whose_kernels_were_not_recorded_is_no_job_without_a_device():
     host = [on_host("op", 0, 36), on_host("runtime", 5, 6, name="cuLaunchKernel")]
     (one,) = select_steps(profile(host_ops=host)).views

@@ -52,6 +52,14 @@ def test_what_only_begins_and_ends_is_gone_in_one_kernel_for_all():
     assert metrics_of(step)["optimizer_gain_ms"] == pytest.approx(0.168 - 0.2 * 0.16)
 
 
+def test_products_of_whole_matrices_are_no_updates_that_fuse():
+    step = queued(
+        (GEMM, 200, {}), (ADD, 140, {}), (GEMM, 300, {"on": 0}), (ADD, 160, {"on": 1}), ops=OPS, ranges=[STEP]
+    )
+    values = metrics_of(step)
+    assert (values["optimizer_updates_per_step"], values["optimizer_kernel_ms"]) == (1, pytest.approx(0.16))
+
+
 def test_a_fused_optimizer_has_no_kernels_of_single_tensors():
     step = queued((GEMM, 200, {}), (GEMM, 200, {}), (FUSED, 300, {}), ranges=[STEP])
     assert {metrics_of(step)[name] for name in NUMBERS} == {0}
