@@ -17,13 +17,14 @@ from advisor.fleet.history import HOURS, LIKE, sum_of
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
 from advisor.fleet.verify import require_agreement, weeks_of
-from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Week
+from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
 from advisor.vocabulary.severities import SEVERITIES
 
 WEEKS_BEFORE: Final = 8
 _COMPARED_WEEKS: Final = 4
 _MOST: Final = 100  # findings listed
 _MOST_RUNS: Final = 20
+_MOST_UNUSED: Final = 5
 _MOST_REASONS: Final = 50
 _SLOW_RANK_RULES: Final = ("straggler-rank", "throttled-gpu")  # what a host or its GPU can be to blame for
 _REPEATED: Final = 2
@@ -77,6 +78,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         findings=tuple(listed[:_MOST]),
         findings_left_out=max(0, len(listed) - _MOST),
         runs=_run_totals(runs),
+        unused=_unused(runs, findings),
         regressions=regressions,
         wins=wins,
         too_few_to_compare=too_few,
@@ -155,6 +157,17 @@ def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
     )
     top = totals.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
     return tuple(map(RunTotal.model_validate, top.to_dicts()))
+
+
+def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:
+    """The runs that wasted the most GPU-hours, whether or not a finding says why; never less than fixes save."""
+    loss = pl.max_horizontal(1 - pl.coalesce("useful_share", "busy_share"), "expected_share")
+    lossy = runs.with_columns(wasted=pl.col("hours") * loss).filter(pl.col("wasted") > 0)
+    top = lossy.sort(["wasted", "run_id"], descending=[True, False]).head(_MOST_UNUSED)
+    ranked = findings.filter(pl.col("suppressed").is_null()).sort("rank", "rule")
+    first = ranked.group_by("run_id").agg(first=pl.col("title").first())
+    rows = top.join(first, on="run_id", how="left", maintain_order="left").with_columns(job="job_key", paid="hours")
+    return tuple(map(Unused.model_validate, rows.to_dicts()))
 
 
 def _repeats(store: Store, week: str, findings: pl.DataFrame, runs: pl.DataFrame) -> tuple[Repeat, ...]:

@@ -109,6 +109,24 @@ class RunTotal(Frozen):
     money: float | None
 
 
+class Unused(Frozen):
+    """One run with the GPU-hours that it wasted: what is no useful work, and what findings shorten of it.
+
+    Of runs that an earlier version stored they are those in which its devices did nothing. `first` is its first
+    finding, null without one.
+    """
+
+    run_id: str
+    name: str
+    job: str
+    team: str | None
+    owner: str | None
+    paid: float
+    estimated: bool
+    wasted: float
+    first: str | None
+
+
 class Change(Frozen):
     """A job's typical step against that of the four weeks before, on the same kind and number of GPUs.
 
@@ -252,6 +270,7 @@ class Week(Frozen):
     findings: tuple[JobFinding, ...]
     findings_left_out: int
     runs: tuple[RunTotal, ...]
+    unused: tuple[Unused, ...]
     regressions: tuple[Change, ...]
     wins: tuple[Change, ...]
     too_few_to_compare: int

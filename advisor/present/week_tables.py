@@ -8,7 +8,7 @@ from advisor.present import document as doc
 from advisor.present import table_builder as columns
 from advisor.present.hours import label, paid_word, share
 from advisor.present.week_changes import changes, realised
-from advisor.text import DASH, count, listing
+from advisor.text import DASH, count, listing, percent
 
 MOST_ROWS: Final = 40
 """Rows of a table of groups."""
@@ -30,7 +30,9 @@ def sections(week: Week) -> list[doc.Section]:
         _groups(week, "models", week.models),
         _groups(week, "gpus", week.gpu_types),
         _runs(week),
+        _unused(week),
         _unreadable(week),
+        _unknown(week),
     )
     return [section for section in tables if section]
 
@@ -147,6 +149,23 @@ def _runs(week: Week) -> doc.Section | None:
     return columns.section("runs", "Runs with the largest saving", lead, table, level=doc.Level.BEHIND)
 
 
+def _unused(week: Week) -> doc.Section | None:
+    runs = week.unused
+    table = columns.table(
+        [
+            columns.texts("Run", (doc.Cell(run.name, run=run.run_id) for run in runs)),
+            columns.texts("First finding", (run.first or DASH for run in runs)),
+            columns.texts("Team", (label(run.team) for run in runs)),
+            columns.hours("Wasted", [run.wasted for run in runs]),
+            columns.Column("Of its hours", [share(run.wasted, run.paid) for run in runs]),
+            columns.hours("Paid", [run.paid for run in runs]),
+            columns.texts("Hours of", ["recorded steps" if run.estimated else "" for run in runs]),
+        ]
+    )
+    lead = "Runs with the most GPU-hours that are lost, or that a fix saves."
+    return columns.section("unused", "Most wasted GPU-hours", lead, table, level=doc.Level.BEHIND)
+
+
 def _repeats(week: Week) -> doc.Section | None:
     hosts = week.repeats
     table = columns.table(
@@ -175,3 +194,19 @@ def _unreadable(week: Week) -> doc.Section | None:
     if others:
         lead += f" {count(others, 'recording')} have other reasons than these."
     return columns.section("unreadable", "Could not be read, or without a profile", lead, table)
+
+
+def _unknown(week: Week) -> doc.Section | None:
+    coverage = week.coverage
+    rules = coverage.not_evaluable
+    table = columns.table(
+        [
+            columns.texts("Rule", rules),
+            columns.counts("Runs", rules.values()),
+            columns.Column("Share", [percent(runs / coverage.runs) for runs in rules.values()]),
+        ]
+    )
+    lead = f"Rules that lacked a number, and in how many of {count(coverage.runs, 'run')}."
+    if len(coverage.rule_sets) > 1:
+        lead += " Runs were judged by different rule sets. Run `advisor fleet rejudge` first."
+    return columns.section("unknown", "Could not tell", lead, table, level=doc.Level.BEHIND)

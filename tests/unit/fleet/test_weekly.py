@@ -20,7 +20,7 @@ from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.present import document as doc
 from advisor.present import document_of
-from advisor.present.week import caveats, facts, figures, trend_parts
+from advisor.present.week import caveats, facts, figures, linked, trend_parts
 from advisor.render.registry import Request, draw
 from advisor.vocabulary.severities import SEVERITIES
 from tests.fleet import WEEK, finding_row, run_row, stored, trace
@@ -146,6 +146,38 @@ def test_what_was_tried_of_several_fixes_alone_is_no_sum(store):
     )
     (came,) = weekly(store, Fleet(), WEEK).realised
     assert (came.low, came.tried_low, came.tried_high) == (pytest.approx(0.2), None, None)
+
+
+def test_runs_whose_gpus_did_nothing_are_named_whether_or_not_there_is_a_fix(store):
+    stored(
+        store,
+        runs=[
+            run_row("a", busy_share=0.9),  # 100 h: 10 not busy
+            run_row("b", busy_share=0.2, gpu_hours=None, recorded_hours=100.0),
+            run_row("c", busy_share=None),
+            run_row("d", busy_share=1.0, useful_share=0.6),  # busy with communication that nothing hides
+            *(run_row(f"e{number}", gpu_hours=number) for number in range(1, 5)),
+        ],
+        findings=[
+            finding_row("b", "second", rank=2),
+            finding_row("b", "top", rank=1),
+            finding_row("a", "quiet", suppressed="known"),
+        ],
+    )
+    found = weekly(store, Fleet())
+    assert [(one.run_id, one.wasted, one.paid, one.first) for one in found.unused] == [
+        ("b", pytest.approx(80), 100, "Top"),
+        ("d", pytest.approx(40), 100, None),
+        ("a", pytest.approx(10), 100, None),
+        ("e4", 2, 4, None),
+        ("e3", 1.5, 3, None),
+    ]
+    text = drawn(found, "markdown")
+    assert "<summary>Most wasted GPU-hours</summary>" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("| b | Top"))
+    assert line == "| b | Top | 80.0 | 80 % | 100 |"
+    assert "Most wasted GPU-hours" in drawn(found, "html")
+    assert linked(found)[:1] == ["b"]
 
 
 def test_in_a_first_week_no_finding_is_called_new(store):
@@ -339,6 +371,8 @@ def test_amounts_of_any_runs_agree_with_each_other(store):
     for amount in [*hours, *found.findings, *found.rules]:
         assert amount.low <= amount.expected + 1e-9 <= amount.high + 2e-9
     assert sum(finding.expected for finding in found.findings) == pytest.approx(sum(r.expected for r in found.rules))
+    saved = {run.run_id: run.expected for run in found.runs}
+    assert all(run.wasted >= saved.get(run.run_id, 0.0) - 1e-9 for run in found.unused)
 
 
 def test_every_number_of_the_hours_has_the_same_whole(store):
@@ -380,12 +414,13 @@ def test_no_line_is_dropped_in_silence(store):
     )
     found = weekly(store, Fleet())
     made = tables(found)
-    assert len(made["rules"].rows) == 31  # one is the sum
+    assert (len(made["rules"].rows), len(made["unknown"].rows)) == (31, 50)  # one is the sum
     assert (len(made["teams"].rows), made["teams"].left_out) == (41, 5)
     text = drawn(found, "markdown")
-    assert [text.count(f"and {rest} more") for rest in (23, 22, 38)] == [1] * 3  # rules, findings, teams
+    assert [text.count(f"and {rest} more") for rest in (23, 22, 42, 38)] == [1] * 4  # rules, findings, untold, teams
     page = drawn(found, "html")
     assert "<summary>22 more</summary>" in page
+    assert "<summary>42 more</summary>" in page
     assert "and 5 more" in page
 
 
