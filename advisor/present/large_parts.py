@@ -55,7 +55,8 @@ def _sentence(part: Part, run: Run) -> str:
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)
-    return f"{capital(part_short(part.part))}: {waits or _in_words(part, run)}."
+    known = waits or _in_words(part, run)
+    return f"{capital(part_short(part.part))}: {known}." if known else ""
 
 
 def _inside(part: Part, run: Run) -> list[tuple[str, str]]:

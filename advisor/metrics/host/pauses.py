@@ -184,9 +184,12 @@ of_open("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text
     "cause of 5 % of the step or more is unknown, else in host-bound gaps of over {launch_gap}; where there are none, "
     "calls of the system that wait for input or for time to pass",
 )
-of_open("open_calls_part", lambda view: int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)).says(
+of_open(
+    "open_calls_part",
+    lambda view: min(1.0, int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)),
+).says(
     "How much of the time whose cause no rule may know open_calls takes.",
-    "time of open_calls / that time; 0 without any",
+    "time of open_calls / that time, at most 1 as several threads may run; 0 without any",
 )
 of_open("open_place", lambda view: "" if view.device is None else place_of(view, view.once(_open)), unit="text").says(
     "Between which calls most of the time lies whose cause no rule may know.", "as host_alone_place, with a device"

@@ -62,3 +62,7 @@ def test_a_loss_of_unknown_cause_says_why_and_one_without_a_rule_too():
     run = of_parts(part("compute", 0.1), lost, other, run=({"allocator_calls": "cudaMalloc (50 ms)"},))
     assert run.unexplained == other
     assert large_parts(run) == "Allocation: cudaMalloc (50 ms)."
+
+
+def test_a_loss_of_which_nothing_is_known_has_no_sentence():
+    assert large_parts(of_parts(part("compute", 0.1), part("collective", 0.6), part("unknown", 0.3))) == ""
