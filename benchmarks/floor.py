@@ -10,6 +10,7 @@ from isal import igzip
 
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
+from advisor.inputs.readers import Reading
 from advisor.inputs.readers.kineto import read
 from advisor.inputs.readers.kineto.fields import KINETO, Event, Header
 from advisor.inputs.readers.xplane import read as read_xplane
@@ -38,7 +39,7 @@ def chunks(trace: Path) -> None:
 def reader(trace: Path) -> None:
     """The reader: everything up to the tables of a Profile."""
     with trace.open("rb") as stream:
-        read(stream, trace.name, processes=os.cpu_count() or 1)
+        read(stream, trace.name, Reading(processes=os.cpu_count() or 1))
 
 
 def xplane(profile: Path) -> None:

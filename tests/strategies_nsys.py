@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.inputs.readers import nsys
+from advisor.inputs.readers import Reading, nsys
 from advisor.model.profile import Profile
 
 Row = dict[str, Any]
@@ -129,7 +129,7 @@ def _filled(tables: Tables) -> Tables:
 
 
 def read(tables: Tables, folder: Path, **options: Any) -> Profile:
-    return nsys.read(write(folder / "report.sqlite", tables), "report.sqlite", **options)
+    return nsys.read(write(folder / "report.sqlite", tables), "report.sqlite", Reading(**options))
 
 
 def gpus(rows: Iterable[Row]) -> Tables:

@@ -3,7 +3,7 @@
 The verdict is about step times alone; everything else explains it and is told whatever the verdict is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -170,9 +170,9 @@ def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> I
     recorded = {worker.worker for run in [*base, *head] for worker in run.source.workers}
     if recorded > ranks:
         yield remark("common_ranks", ranks=len(ranks), recorded=len(recorded))
-    if any(before != after for before, after in _pairs(base, head, lambda run: run.source.framework)):
+    if any(run.source.framework != base[0].source.framework for run in head):
         yield remark("other_frameworks")
-    if any(before != after for before, after in _pairs(base, head, lambda run: run.source.format)):
+    if any(run.source.format != base[0].source.format for run in head):
         yield remark("other_profilers")
     yield from _other_settings(base, head)
     if why := work.hidden([*base, *head]):
@@ -209,7 +209,3 @@ def _unreadable(file: Unreadable, side: str) -> Reason:
     path, why = (one_line(text, _LONGEST_NOTE) for text in (file.path, file.why))
     code = "unreadable_alike" if file.others else "unreadable"
     return remark(code, side=side, path=path, why=why, others=len(file.others))
-
-
-def _pairs(base: Sequence[Run], head: Sequence[Run], of: Callable[[Run], object]) -> Iterator[tuple[object, object]]:
-    return zip([of(base[0])] * len(head), map(of, head), strict=True)

@@ -17,7 +17,6 @@ _DEEPEST: Final = 500
 
 _Path: TypeAlias = tuple[tuple[str | None, str], ...]
 """Names and kinds from the top down."""
-"""Total and self of the base, total and self of the head, in ms per used step."""
 
 
 def frames(base: Sequence[Run], head: Sequence[Run]) -> tuple[Frame, ...]:

@@ -71,8 +71,6 @@ class Contrast:
 
 def contrast(base: Sample, head: Sample) -> Contrast:
     """The head's step times over the base's."""
-    stats = _stats()
-
     before, after = np.concatenate(base), np.concatenate(head)
     rng = np.random.default_rng(_SEED)
     ratios = _medians(head, rng) / _medians(base, rng)
@@ -81,7 +79,7 @@ def contrast(base: Sample, head: Sample) -> Contrast:
         ratio=float(np.median(after) / np.median(before)),
         low=float(low),
         high=float(high),
-        p=float(stats.mannwhitneyu(before, after).pvalue),
+        p=float(stats().mannwhitneyu(before, after).pvalue),
         steps=min(len(before), len(after)),
         least_p=2 / comb(len(before) + len(after), len(before)),
     )
@@ -134,7 +132,7 @@ def mean_contrast(base: Cycle, head: Cycle) -> Contrast:
     variance = sum(error for error, _ in errors)
     freedom = variance**2 / sum(error**2 / free for error, free in errors) if variance else 1.0
     change, error = log(head.mean / base.mean), sqrt(variance)
-    students = _stats().t(freedom)
+    students = stats().t(freedom)
     reach = float(students.ppf((1 + LEVEL) / 2)) * error
     steps = [len(side.usual) + len(side.recurring) for side in (base, head)]
     periods = [count * max(base.part, head.part) for count in steps]
@@ -171,25 +169,23 @@ def welch(first: Sequence[Floats], second: Sequence[Floats]) -> Floats:
     Returns:
         Shape (tests,); NaN where the numbers do not allow a test. Only the tests made are counted in the adjustment.
     """
-    stats = _stats()
-
     (_, spread, number), (_, other_spread, other_number) = first, second
     testable = (number > 1) & (other_number > 1) & (spread + other_spread > 0)
     adjusted = np.full(len(number), np.nan)
     if testable.any():
         a, s, n, b, t, m = (values[testable] for values in (*first, *second))
-        p = stats.ttest_ind_from_stats(a, s, n, b, t, m, equal_var=False).pvalue
-        adjusted[testable] = stats.false_discovery_control(np.clip(p, 0, 1))
+        p = stats().ttest_ind_from_stats(a, s, n, b, t, m, equal_var=False).pvalue
+        adjusted[testable] = stats().false_discovery_control(np.clip(p, 0, 1))
     return adjusted
 
 
-def _stats() -> ModuleType:
-    """SciPy's tests; half a second that only a comparison needs, and a package that only a comparison needs."""
+def stats() -> ModuleType:
+    """SciPy's tests: half a second, and a package, that only comparisons and trials need."""
     try:
-        from scipy import stats  # noqa: PLC0415 - see above
+        from scipy import stats as module  # noqa: PLC0415 - see above
     except ImportError:
         raise UsageError("comparing step times needs SciPy: pip install 'gpu-advisor[compare]'") from None
-    return stats
+    return module
 
 
 def _medians(sample: Sample, rng: np.random.Generator) -> Floats:

@@ -228,11 +228,11 @@ def _alike(before: Side, after: Side, change: Contrast, margin: float) -> Decide
 
 def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacle, Reason]]:
     """Other hardware or another number of ranks: a difference in speed would say nothing about the change."""
-    hardware, size = _other_hardware(base, head), _other_size(base, head)
-    return [
-        *([("hardware", hardware)] if hardware else []),  # type: ignore[list-item] # the literal is an Obstacle
-        *([("world-size", size)] if size else []),  # type: ignore[list-item]
-    ]
+    obstacles: dict[Obstacle, Reason | None] = {
+        "hardware": _other_hardware(base, head),
+        "world-size": _other_size(base, head),
+    }
+    return [(obstacle, reason) for obstacle, reason in obstacles.items() if reason]
 
 
 def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> Reason | None:

@@ -1,6 +1,6 @@
 """Which kernels, copies and framework ops appeared, vanished, changed count or take longer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -46,8 +46,7 @@ def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.Data
     keys = list(_SIZES[scope])
     before, after = (_amounts(scope, runs) for runs in (base, head))
     both = before.join(after, on=keys, how="full", coalesce=True, nulls_equal=True, suffix="_head")
-    complete = all(_has_scope(scope, runs) for runs in (base, head))
-    if not complete or (scope == "launch" and hidden([*base, *head])):
+    if not has_tables([*base, *head], [scope]) or (scope == "launch" and hidden([*base, *head])):
         both = both.clear()
     elif any(len(run.metrics[scope]) >= _CUT for run in [*base, *head]):
         both = both.drop_nulls(["mean_us", "mean_us_head"])
@@ -55,9 +54,9 @@ def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.Data
     return both.with_columns(kind=kind, size=_size(scope))
 
 
-def has_tables(runs: Sequence[Run]) -> bool:
-    """Whether all runs have the tables that the changes come from."""
-    return all(_has_scope(scope, runs) for scope in _SIZES)
+def has_tables(runs: Sequence[Run], scopes: Iterable[str] = tuple(_SIZES)) -> bool:
+    """Whether all runs have the tables that the changes come from; reports of earlier versions have none."""
+    return all(scope in run.metrics for scope in scopes for run in runs)
 
 
 def hidden(runs: Sequence[Run]) -> str | None:
@@ -112,7 +111,8 @@ def pace(base: Sequence[Run], head: Sequence[Run]) -> Pace | None:
     a side does not tell types, ops count without.
     """
     scope = "launch" if any(row.get("kind") == "kernel" for row in base[0].metrics.get("launch", ())) else "op"
-    more = _TYPES if scope == "op" and all(map(_has_types, (base, head))) else ()
+    has_types = all(any(row.get("types") for row in run.metrics.get("op", ())) for run in (*base, *head))
+    more = _TYPES if scope == "op" and has_types else ()
     before, after = (_amounts(scope, runs, *more).drop_nulls([*more]) for runs in (base, head))
     keys = [*(key for key in _SIZES[scope] if key != "bytes"), *more]
     both = before.join(after, on=keys, suffix="_head", nulls_equal=True).with_columns(
@@ -126,15 +126,6 @@ def pace(base: Sequence[Run], head: Sequence[Run]) -> Pace | None:
     low, middle, high = (float(same["ratio"].filter(below >= part)[0]) for part in (0.1, 0.5, 0.9))
     slower, faster = middle >= _OTHER_PACE and low >= _ALL_PACE, middle <= 1 / _OTHER_PACE and high <= 1 / _ALL_PACE
     return Pace(middle, same.height, scope == "launch" or bool(more)) if slower or faster else None
-
-
-def _has_types(runs: Sequence[Run]) -> bool:
-    return all(any(row.get("types") for row in run.metrics.get("op", ())) for run in runs)
-
-
-def _has_scope(scope: str, runs: Sequence[Run]) -> bool:
-    """Whether all runs have the table; reports of earlier versions have none."""
-    return all(scope in run.metrics for run in runs)
 
 
 def _amounts(scope: str, runs: Sequence[Run], *more: str) -> pl.DataFrame:

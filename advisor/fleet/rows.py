@@ -8,7 +8,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 import polars as pl
-from pydantic import BaseModel, ConfigDict
 
 from advisor import __version__
 from advisor.fleet.columns import OF_FINDING, OF_RUN, values
@@ -17,6 +16,7 @@ from advisor.metrics.selection_kinds import Kind
 from advisor.metrics.selection_numbers import Measured
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.finding import Place, Value
+from advisor.model.frozen import Frozen
 from advisor.model.missing import Missing
 from advisor.model.notes import FRAGMENT, Note
 from advisor.model.reason import Reason
@@ -38,14 +38,12 @@ _NAME_COLUMNS: Final = [metric.name for metric in NAME_METRICS.values()]
 _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 
 
-class Context(BaseModel):
+class Context(Frozen):
     """What judging a run again needs beside its report.
 
     `notes` are those on what was read, `file_notes` those on its files. Keys of places are `metric/worker`. `selected`
     has what each metric of a selection measured, by its name: a rule may call another selection so later.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     frameworks: Mapping[int, str | None]
     used_steps: Mapping[int, tuple[int, ...] | None]
@@ -96,10 +94,8 @@ def without_names(measurements: Measurements) -> tuple[Measurements, str]:
     return replace(measurements, frames=frames), msgspec.json.encode(names).decode()
 
 
-class Drawing(BaseModel):
+class Drawing(Frozen):
     """What is large in a run's report and only drawn: its timeline, the tables of kernels, operators and such."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     metrics: Mapping[str, tuple[Mapping[str, Value], ...]]
     timeline: Timeline | None

@@ -82,7 +82,7 @@ class Store:
         within = f"{_among(WEEK, where)} AND " if where else ""
         for name in TABLES:
             if name in rows and gone:
-                self._replace(name, of_now(name, rows[name]), within + _among(key, gone))
+                self._retried(partial(self._overwrite, name, of_now(name, rows[name]), within + _among(key, gone)))
 
     def require(self) -> None:
         """Nothing, where every table is there.
@@ -204,7 +204,7 @@ class Store:
         self._retried(partial(self._remember, before))
         forgotten = self.before(before)["rows"].sum()
         for name in reversed(TABLES):  # what counts goes first
-            self._replace(name, pl.DataFrame(schema=SCHEMAS[name]), old)
+            self._retried(partial(self._overwrite, name, pl.DataFrame(schema=SCHEMAS[name]), old))
         return int(forgotten)
 
     def horizon(self) -> str:
@@ -220,9 +220,6 @@ class Store:
     def _remember(self, week: str) -> None:
         if (table := self._open("runs")) is not None:
             table.alter.set_table_properties({_HORIZON: week}, raise_if_not_exists=False)
-
-    def _replace(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
-        self._retried(partial(self._overwrite, name, rows, predicate))
 
     def _overwrite(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake

@@ -7,9 +7,12 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """A value that never changes, without infinities, which JSON lacks; fields of newer versions are ignored."""
+    """A value that never changes, without infinities, which JSON lacks; fields of newer versions are ignored.
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
+    It can be validated from any object that has its fields.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True, from_attributes=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, without what was worked out from the fields of this one and kept."""

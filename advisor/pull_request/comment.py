@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from advisor.errors import UsageError
+from advisor.model.frozen import Frozen
 from advisor.pull_request.host import Gone, HostError, Note, Unreachable
 from advisor.pull_request.markdown import defused, fitted
 from advisor.render.markdown import details, escape
@@ -36,11 +37,7 @@ _MOST_NOTES: Final = 20_000
 _SHORT_COMMIT: Final = 8
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Entry(_Frozen):
+class Entry(Frozen):
     """A verdict, the commit it was about, and the day it was given."""
 
     verdict: Annotated[str, Field(max_length=_LONGEST_VERDICT)]
@@ -48,7 +45,7 @@ class Entry(_Frozen):
     day: dt.date
 
 
-class _State(_Frozen):
+class _State(Frozen):
     """What a comment remembers, hidden in its first line."""
 
     fingerprint: str

@@ -16,10 +16,9 @@ import polars as pl
 
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.job.rank import Rank
 from advisor.errors import AdvisorError, NothingRecorded, ReadError, UsageError, contained, failure
 from advisor.inputs.discover import RANK, Recording
-from advisor.inputs.readers import format_of, reader
+from advisor.inputs.readers import Reading, format_of, reader
 from advisor.inputs.storage import local, open_file, size
 from advisor.metrics import Metric, Part
 from advisor.model.notes import Note
@@ -54,7 +53,8 @@ def parts(
     files = _files(recording, options)
     if options.sample and options.sample < len(files):
         by_number = {file.number: file for file in files}
-        chosen = sample(by_number, options.sample, lambda some: _outcomes(some, options, selected), _ranks_of)
+        read_some = partial(_outcomes, options=options, selected=selected)
+        chosen = sample(by_number, options.sample, read_some, lambda of: of.ranks if isinstance(of, Part) else ())
         files, outcomes = [by_number[number] for number in sorted(chosen)], [chosen[rank] for rank in sorted(chosen)]
     else:
         outcomes = [*_outcomes(files, options, selected)]
@@ -62,10 +62,6 @@ def parts(
     if _ranks_agree(workers) and _names_tell_ranks(recording.files):
         outcomes = [*_outcomes([file._replace(forced=True) for file in files], options, selected)]
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
-
-
-def _ranks_of(outcome: Part | Unreadable) -> Sequence[Rank]:
-    return outcome.ranks if isinstance(outcome, Part) else ()
 
 
 def are_small(files: Iterable[str]) -> bool:
@@ -100,16 +96,14 @@ def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Un
 class _File(NamedTuple):
     """One worker's file, where its bytes are, and the number to give that worker.
 
-    The number counts where the file does not tell its rank, or if `forced`. So many processes may read it.
+    The number counts where the file does not tell its rank, or if `forced`. `how` lacks what is known of no file yet.
     """
 
     format: str
     path: str
     at: str
     number: int
-    step_range: str | None
-    max_bytes: int | None
-    processes: int = 1
+    how: Reading
     forced: bool = False
 
 
@@ -124,7 +118,8 @@ class _How(NamedTuple):
 def _files(recording: Recording, options: Options) -> list[_File]:
     rows = zip(recording.files, recording.copies or recording.files, _numbers(recording.files), strict=True)
     each = max(1, options.processes // len(recording.files))
-    return [_File(recording.format, *row, options.step_range, options.max_bytes, each) for row in rows]
+    how = Reading(step_range=options.step_range, max_bytes=options.max_bytes, processes=each)
+    return [_File(recording.format, *row, how) for row in rows]
 
 
 def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[_OneJob]:
@@ -308,14 +303,14 @@ def _numbers(files: Sequence[str]) -> list[int]:
 
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
     kind, module, name = format_of(file.format), reader(file.format), plain(file.path)
-    most = file.max_bytes or most_bytes(kind.memory_per_byte)
+    most = file.how.max_bytes or most_bytes(kind.memory_per_byte)
     try:
         if (length := size(file.at) or 0) > most:
             raise too_large(name, most)
         with (local if kind.needs_path else open_file)(file.at) as source:
-            is_split = kind.splits and file.processes > 1 and length > _WORTH_SPLITTING_BYTES
-            read = partial(module.read, processes=file.processes) if is_split else module.read
-            profile: Profile = read(source, name, file.number, on_read, file.step_range, most)
+            how = file.how._replace(worker=file.number, on_read=on_read, max_bytes=most)
+            is_split = kind.splits and length > _WORTH_SPLITTING_BYTES
+            profile: Profile = module.read(source, name, how if is_split else how._replace(processes=1))
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:
         is_empty = isinstance(error, NothingRecorded)

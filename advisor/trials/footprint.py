@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -34,8 +34,17 @@ def offline(folder: Path) -> dict[str, str]:
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """The files below a folder as they are; links are not followed."""
-    return dict(_files(folder))
+    """The files below a folder as they are, so many at most; links are not followed."""
+    states: dict[str, tuple[int, int]] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _APART]
+        for path in (Path(place, name) for name in names):
+            with suppress(OSError):
+                state = path.lstat()
+                states[str(path.relative_to(folder))] = state.st_mtime_ns, state.st_size
+            if len(states) >= _MOST_FILES:
+                return states
+    return states
 
 
 def written(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
@@ -52,22 +61,6 @@ def open_now(folder: Path) -> set[str]:
             if path.is_relative_to(folder) and int(flags.partition("flags:")[2].split()[0], 8) & os.O_ACCMODE:
                 names.add(str(path.relative_to(folder)))
     return names
-
-
-def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    number = 0
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _APART]
-        for name in names:
-            path = Path(place, name)
-            try:
-                state = path.lstat()
-            except OSError:
-                continue
-            number += 1
-            if number > _MOST_FILES:
-                return
-            yield str(path.relative_to(folder)), (state.st_mtime_ns, state.st_size)
 
 
 def copied(folder: Path, target: Path) -> Path:

@@ -22,9 +22,9 @@ _PATIENCE_S: Final = 600.0
 _NEXT: Final = re.compile(r",(?=\w+=)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Idea:
-    """Patches to try, and what is claimed of them; a finding without a fix to try has none."""
+    """What `Trial` has of patches before they are tried; a finding without a fix to try has none."""
 
     name: str
     uses: tuple[Use, ...]
@@ -93,18 +93,14 @@ def largest_untried(tried: Sequence[Idea], untried: Sequence[Idea]) -> Claim | N
     return untried[0].claimed if is_largest else None
 
 
-def _claim(finding: Finding) -> Claim | None:
-    saving = finding.saving
-    return Claim(low_share=saving.low_share, high_share=saving.high_share) if saving else None
-
-
 def _idea(finding: Finding) -> Idea:
     """The first fix of a finding that can be switched on from outside, if there is one."""
+    claimed = Claim.model_validate(finding.saving) if finding.saving else None
     fix = next((fix for fix in finding.fixes if fix.patch), None)
     if fix is None or fix.patch is None:
-        return Idea(finding.key, (), claimed=_claim(finding))
-    claimed = _claim(finding) if fix.is_estimated else None
-    return Idea(finding.key, (use(fix.patch.name, fix.patch.arguments),), finding.rule, claimed)
+        return Idea(finding.key, (), claimed=claimed)
+    patches = (use(fix.patch.name, fix.patch.arguments),)
+    return Idea(finding.key, patches, finding.rule, claimed if fix.is_estimated else None)
 
 
 def together(ideas: Iterable[Idea]) -> Idea:

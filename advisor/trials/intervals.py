@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from advisor.errors import UsageError
+from advisor.comparing.significance import stats
 from advisor.model.trials import Gain
 
 Ladder: TypeAlias = tuple[int, ...]
@@ -49,15 +49,6 @@ def interval(log_ratios: Sequence[float], look: int) -> Gain | None:
     inner = values[cut : len(values) - cut]
     deviation = np.clip(values, inner[0], inner[-1]).std(ddof=1)
     error = deviation / ((1 - 2 * cut / len(values)) * np.sqrt(len(values)))
-    margin = _quantile(1 - (1 - _LEVEL) / (look * (look + 1)) / 2, len(inner) - 1) * error
+    margin = stats().t.ppf(1 - (1 - _LEVEL) / (look * (look + 1)) / 2, len(inner) - 1) * error
     low, middle, high = (float(np.exp(inner.mean() + side * margin)) for side in (-1, 0, 1))
     return Gain(ratio=middle, low=low, high=high, pairs=len(values))
-
-
-def _quantile(share: float, freedom: int) -> float:
-    """Of Student's t distribution."""
-    try:
-        from scipy.stats import t  # noqa: PLC0415 - half a second that only a trial needs
-    except ImportError:
-        raise UsageError("measuring gains needs SciPy: pip install 'gpu-advisor[compare]'") from None
-    return float(t.ppf(share, freedom))

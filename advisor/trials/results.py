@@ -42,10 +42,7 @@ def trial_of(idea: Idea, evidence: Evidence, digests: Sequence[float | None], se
     is_measured = result not in {"not_applied", "failed", "not_tried"}
     gain = evidence.gain.model_copy(update={"spread": timings.spread(evidence.turns)}) if evidence.gain else None
     return Trial(
-        name=idea.name,
-        rule=idea.rule,
-        uses=idea.uses,
-        claimed=idea.claimed,
+        **vars(idea),
         result=result,
         gain=gain if is_measured else None,
         before_ms=timings.mean_ms(evidence.turns, on=False) if is_measured else None,
@@ -86,13 +83,7 @@ def _reasons(result: Result, evidence: Evidence, account: timings.Account) -> li
     if result in {"failed", "not_tried"}:
         reasons.append(evidence.last.why("no_step_ended"))
     if result == "unclear" and evidence.gain is None:
-        reasons.append(_too_little(evidence))
+        pairs = len(timings.log_ratios(evidence.turns))
+        too_few = Missing("too_few_pairs", pairs=pairs, needed=LEAST_PAIRS)
+        reasons.append(too_few if evidence.is_over_time else Missing("program_short"))
     return [Reason.of(reason) for reason in reasons]
-
-
-def _too_little(evidence: Evidence) -> Missing:
-    """What is missing where no interval could be given."""
-    pairs = len(timings.log_ratios(evidence.turns))
-    if not evidence.is_over_time:
-        return Missing("program_short")
-    return Missing("too_few_pairs", pairs=pairs, needed=LEAST_PAIRS)

@@ -203,14 +203,7 @@ class Session:
 
 def not_tried(idea: Idea, reason: Missing) -> Trial:
     """What is known of an idea that there was no time for."""
-    return Trial(
-        name=idea.name,
-        rule=idea.rule,
-        uses=idea.uses,
-        claimed=idea.claimed,
-        result="not_tried",
-        reasons=(Reason.of(reason),),
-    )
+    return Trial(**vars(idea), result="not_tried", reasons=(Reason.of(reason),))
 
 
 def program_name(command: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside.job import Batches, noted
+from advisor.recording.inside.job import LoaderWatch, noted
 
 torch = pytest.importorskip("torch")
 
@@ -41,9 +41,9 @@ def test_pictures_features_and_labels_are_no_sequences(batch: Any):
 
 
 def test_of_many_batches_the_first_are_noted_and_none_while_a_profiler_runs():
-    batches = Batches()
-    batches.add(torch.tensor(ROWS), profiled=True)
+    batches = LoaderWatch()
+    batches.look(torch.tensor(ROWS), profiled=True)
     assert not batches.looked
     for _ in range(20):
-        batches.add(torch.tensor(ROWS), profiled=False)
-    assert len(batches.notes) == batches.looked == 8
+        batches.look(torch.tensor(ROWS), profiled=False)
+    assert len(batches.batches) == batches.looked == 8

@@ -3,6 +3,7 @@
 The declarations stand here and not in the packages: discovery then imports the one reader that it needs.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Final, NamedTuple
@@ -37,6 +38,18 @@ class Format(NamedTuple):
     # whether it is written without a profiler, while a job runs: of a job that was profiled too it is evidence
     is_log: bool = False
 
+
+class Reading(NamedTuple):
+    """How a file is to be read."""
+
+    worker: int = 0  # the number of a worker whose file does not name its rank
+    on_read: Callable[[int], object] = lambda _: None  # gets the number of bytes read each time
+    step_range: str | None = None  # regular expression for the ranges that are steps
+    max_bytes: int | None = None  # how large the file may be, unpacked
+    processes: int = 1  # of a format that `splits`: so many decode it
+
+
+PLAIN: Final = Reading()
 
 _XPLANE: Final = Format(
     "xplane",

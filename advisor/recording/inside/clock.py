@@ -89,8 +89,6 @@ class Lap:
         self.device = device
         self.events: list[Any] = []
         self.ends: list[tuple[int, int | None]] = []
-        self.own_delay_ms: float | None = None  # known once the lap has ended, as is the next
-        self.cpu_ms: float | None = None
         self.work = work()
         self.add()
 
@@ -109,31 +107,23 @@ class Lap:
             self.events.append(self.device.event())
 
     def close(self) -> Times:
-        """The typical step."""
-        steps_ms, run_delay_ms = self.steps_ms()
-        return Times(steps_ms, run_delay_ms, self.own_delay_ms, self.cpu_ms)
-
-    def steps_ms(self) -> Tuple[List[float], Optional[float]]:
-        """Each step without its waits for a CPU that others cause, and the mean of these waits; ends the lap."""
+        """The steps without the waits for a CPU that others cause; ends the lap."""
         self.run_delay.close()
         steps = list(zip(self.ends, self.ends[1:]))
         after = work()
         part = others_part(self.work, after, cpus(), self.ends[-1][0] - self.ends[0][0])
+        cpu_ms = None
         if self.work and after and steps:
-            self.cpu_ms = max(0, after.run_ns - self.work.run_ns) / 1e6 / len(steps)
+            cpu_ms = max(0, after.run_ns - self.work.run_ns) / 1e6 / len(steps)
         waits = [None if a is None or b is None else (b - a) / 1e6 for (_, a), (_, b) in steps]
         known = [wait for wait in waits if wait is not None]
         delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None
-        run_delay_ms = None if delay_ms is None else part * delay_ms
-        self.own_delay_ms = None if delay_ms is None else (1 - part) * delay_ms
-        device_ms = self.device.steps_ms(self.events) if self.device else None
-        if device_ms is not None:
-            return device_ms, run_delay_ms
-        host_ms = [
-            max(_LEAST_MS, (end - start) / 1e6 - part * (wait or 0.0))
-            for ((start, _), (end, _)), wait in zip(steps, waits)
-        ]
-        return host_ms, run_delay_ms
+        of_others, own = (None if delay_ms is None else of * delay_ms for of in (part, 1 - part))
+        steps_ms = self.device.steps_ms(self.events) if self.device else None
+        if steps_ms is None:
+            lengths = ((end - start) / 1e6 for (start, _), (end, _) in steps)
+            steps_ms = [max(_LEAST_MS, ms - part * (wait or 0.0)) for ms, wait in zip(lengths, waits)]
+        return Times(steps_ms, of_others, own, cpu_ms)
 
 
 def long_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:

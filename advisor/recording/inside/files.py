@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Callable
 _LEVEL = 1  # of gzip: a trace is compressed while the program waits
 _PIECE, _MOST = 1 << 16, 1 << 24  # what a trace says of the job stands before its events: long for many groups of ranks
 _EVENTS = b'"traceEvents"'
+_ENDING = ".pt.trace.json.gz"
 _END = 4096
 _TAIL = 64
 _NAMES = re.compile(rb'("(?:host_name|trace_id|traceName)"\s*:\s*)"(?:[^"\\]|\\.)*"')
@@ -43,7 +44,9 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
                 target.write(piece)
                 middle -= len(piece)
             target.write(_unnamed(source.read()))
-        return _placed(packed, folder, name)
+        path = os.path.join(folder, free_name(folder, name, _ENDING) + _ENDING)  # two jobs may write into one folder
+        os.replace(packed, path)
+        return path
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -71,13 +74,6 @@ def _require_end(path: str) -> None:
             end = stream.read()
     if not end.rstrip().endswith(b"}"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-
-
-def _placed(packed: str, folder: str, name: str) -> str:
-    """Link the file under the first name that is free: two jobs may write into one folder."""
-    path = os.path.join(folder, free_name(folder, name, ".pt.trace.json.gz") + ".pt.trace.json.gz")
-    os.replace(packed, path)
-    return path
 
 
 def free_name(folder: str, name: str, ending: str) -> str:

@@ -157,13 +157,8 @@ class Hook:
             self.notes.add("timed", **rest)
         if self.phases.is_over:
             self._conclude("over")
-            self._follow(self.phases)
-
-    def _follow(self, phases: Steps) -> None:
-        """Count long steps from here on; nothing is recorded any more."""
-        step_ms = phases.typical_ms
-        if step_ms:
-            self.tail = Tail(step_ms, self.marker.calls)
+            if self.phases.typical_ms:
+                self.tail = Tail(self.phases.typical_ms, self.marker.calls)
 
     def _phases(self, make: Make, kind: str) -> Steps:
         """What to do with the steps from here on."""

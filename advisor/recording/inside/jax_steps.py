@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Callable, Hashable
+from typing import Any, Hashable
 
 from .torch_steps import Tick
-from .wrapping import wrap
+from .wrapping import traces_nothing, wrap
 from .xplane import XplaneProfiler
 
 
 class Counted:
     """A function that counts its calls outside any trace, and is that function in all else."""
 
-    def __init__(
-        self, function: Any, tick: Tick, idle: Callable[[], bool], kind: str = "function", key: Hashable = None
-    ) -> None:
-        self._function, self._tick, self._idle = function, tick, idle
+    def __init__(self, function: Any, tick: Tick, kind: str = "function", key: Hashable = None) -> None:
+        self._function, self._tick = function, tick
         self._kind, self._key = kind, key or id(self)
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the function."""
         result = self._function(*args, **kwargs)
-        if self._idle():
+        if traces_nothing():
             self._tick(self._kind, self._key, getattr(self, "__name__", "function"), result)
         return result
 
@@ -42,18 +40,16 @@ class Counted:
 
 def watch_functions(jax: Any, tick: Tick) -> None:
     """Count the calls of every function that goes through `jax.jit` from now on."""
-    core = sys.modules.get("jax._src.core")  # its place differs by version
-    idle = getattr(core, "trace_state_clean", None) or (lambda: True)  # whether JAX traces nothing just now
 
     def jit(original: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if not hasattr(result, "lower"):  # `jax.jit(static_argnums=0)`, which is yet to get its function
-            return lambda function: Counted(result(function), tick, idle)
-        return Counted(result, tick, idle)
+            return lambda function: Counted(result(function), tick)
+        return Counted(result, tick)
 
     def maker(original: Any, *args: Any, **kwargs: Any) -> Any:
         function = args[0] if args else kwargs.get("fun")  # many programs make its gradient anew in each step
-        return Counted(original(*args, **kwargs), tick, idle, "gradient", getattr(function, "__code__", None))
+        return Counted(original(*args, **kwargs), tick, "gradient", getattr(function, "__code__", None))
 
     wrap(jax, "jit", jit)
     for name in ("grad", "value_and_grad"):  # one computed outside any trace is a step of a program that jits none

@@ -90,26 +90,6 @@ def noted(batch: Any) -> Dict[str, Any] | None:
     }
 
 
-class Batches:
-    """What of the first batches was noted."""
-
-    def __init__(self) -> None:
-        self.looked = 0
-        self.notes: List[Dict[str, Any]] = []
-
-    def add(self, batch: Any, *, profiled: bool) -> None:
-        """Look at a batch, unless enough were seen or a profiler would record how."""
-        if profiled or self.looked >= _MOST_BATCHES:
-            return
-        self.looked += 1
-        try:
-            note = noted(batch)
-        except Exception:  # a batch of another kind is the program's own affair
-            note = None
-        if note:
-            self.notes.append(note)
-
-
 def _tensors(batch: Any) -> Iterator[Tuple[str, Any]]:
     if isinstance(batch, Mapping):
         pairs = [(str(name), each) for name, each in batch.items()]
@@ -158,7 +138,8 @@ class LoaderWatch:
 
     def __init__(self) -> None:
         self.workers: int | None = None
-        self.batches = Batches()
+        self.looked = 0
+        self.batches: List[Dict[str, Any]] = []
         self.owner: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
         self.original: Any = None
 
@@ -175,5 +156,17 @@ class LoaderWatch:
     def _next(self, original: Any, iterator: Any) -> Any:
         self.workers = getattr(iterator, "_num_workers", None)
         batch, is_profiled = original(iterator), getattr(sys.modules["torch"].autograd, "_profiler_enabled", bool)
-        self.batches.add(batch, profiled=bool(is_profiled()))
+        self.look(batch, profiled=bool(is_profiled()))
         return batch
+
+    def look(self, batch: Any, *, profiled: bool) -> None:
+        """Note what a batch holds, unless enough were seen or a profiler would record how."""
+        if profiled or self.looked >= _MOST_BATCHES:
+            return
+        self.looked += 1
+        try:
+            note = noted(batch)
+        except Exception:  # a batch of another kind is the program's own affair
+            note = None
+        if note:
+            self.batches.append(note)

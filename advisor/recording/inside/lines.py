@@ -70,11 +70,6 @@ def _line(code: CodeType, instruction: int) -> Dict[str, Any]:
     }
 
 
-def call_of(frame: Any) -> Any:
-    """The name that a frame calls just now; None where that has none."""
-    return call_at(frame.f_code, frame.f_lasti)
-
-
 def is_of_recorder(file: str) -> bool:
     """Whether a file is of the recording itself."""
     return file.startswith(_HERE)

@@ -55,7 +55,9 @@ class Loading:
         """Load a batch: `call` gets the loader's fetcher and the indices."""
         if not self.is_on:
             return call(fetcher, index)
-        self._hear()
+        if not self._hears:  # of files that are opened, which Python announces; what hears that cannot be removed
+            self._hears = True
+            sys.addaudithook(self._count)
         at_ns, run_ns = time.perf_counter_ns(), time.thread_time_ns()
         batch = call(fetcher, index)
         self._add("fetch_ns", time.perf_counter_ns() - at_ns)
@@ -101,13 +103,8 @@ class Loading:
     def _add(self, name: str, value: int) -> None:
         self.sums[name] = self.sums.get(name, 0) + value
 
-    def _hear(self) -> None:
-        """Count files that are opened to be read: Python announces them. What hears that cannot be removed."""
-        if not self._hears:
-            self._hears = True
-            sys.addaudithook(self._count)
-
     def _count(self, event: str, arguments: Any) -> None:
+        """Count files that are opened to be read."""
         if event == "open" and self.is_on and _is_read(*arguments):
             self._add("files", 1)
             if len(self.paths) < _MOST_PATHS:

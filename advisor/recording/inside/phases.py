@@ -7,9 +7,9 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from .clock import Lap, Times, long_steps, thinned
-from .lines import call_of
 from .profilers import Profiler
 from .software import software
+from .source import call_at
 from .stacks import Stacks
 
 _YOUNG = 0  # a generation that is collected in microseconds, thousands of times
@@ -38,7 +38,8 @@ class Collections:
         if info["generation"] == _YOUNG:
             return
         if phase == "start":
-            is_called = (call_of(sys._getframe(1)) or "").endswith("collect")
+            caller = sys._getframe(1)
+            is_called = (call_at(caller.f_code, caller.f_lasti) or "").endswith("collect")
             self.ranges.append(self.profiler.range("gc.collect" if is_called else "Python GC"))
             self.ranges[-1].__enter__()
         elif self.ranges:
@@ -55,8 +56,10 @@ FORMAT = 1
 class Steps:
     """What is done with the steps of a program, from the last skipped one on."""
 
-    path: Optional[str] = None
-    phase = "start"
+    def __init__(self, profiler: Profiler) -> None:
+        self.profiler, self.phase = profiler, "start"
+        self.path: Optional[str] = None  # of the recording, once it is written
+        self.lap: Optional[Lap] = None
 
     @property
     def is_over(self) -> bool:
@@ -91,20 +94,25 @@ class Steps:
         """What to keep of it."""
         return None
 
+    def _begin(self, phase: str, result: object) -> None:
+        self.profiler.settle(result)
+        self.phase, self.lap = phase, Lap(self.profiler.clock())
+
 
 class Phases(Steps):
-    """Advances by one at each end of a step, from the last skipped one on."""
+    """Advances by one at each end of a step, from the last skipped one on.
+
+    `phase` is `start`, then `before`, `warm`, `active`, `settle`, `after`, `sample`, `over`.
+    """
 
     def __init__(
         self, profiler: Profiler, active: int, marker: str | None, skipped: int = 0, stacks: Stacks | None = None
     ) -> None:
-        self.profiler, self.active, self.marker = profiler, active, marker
+        super().__init__(profiler)
+        self.active, self.marker = active, marker
         self.stacks, self.collections = stacks or Stacks(samples=False), Collections(profiler)
         self.before = self.profiled = self.after = self.sampled = Times()
-        self.phase = "start"  # then `before`, `warm`, `active`, `settle`, `after`, `sample`, `over`
         self.steps = skipped  # number of the step that goes on, from 0: the program's own, those skipped included
-        self.path = None  # of the recording, once it is written
-        self.lap: Lap | None = None
         self._left_over = 0
 
     def step(self, result: object = None) -> None:
@@ -157,10 +165,6 @@ class Phases(Steps):
             "steps": steps,
             "more_ms": _PROFILER_MS + steps * delay_ms + max(0, sampling_ms),
         }
-
-    def _begin(self, phase: str, result: object) -> None:
-        self.profiler.settle(result)
-        self.phase, self.lap = phase, Lap(self.profiler.clock())
 
     def _is_lap_over(self, result: object) -> bool:
         lap = self.lap

@@ -29,7 +29,7 @@ ENOUGH = 500
 """Samples of which a line of a tenth has between 7 and 13 % in nineteen cases of twenty."""
 
 _LEAST_NS = 100_000
-_OWNERS = ((signal, ("signal", "setitimer", "alarm")), (os, ("execv", "execve")))
+_OWNERS = ((signal, "signal"), (signal, "setitimer"), (signal, "alarm"), (os, "execv"), (os, "execve"))
 _ALARM: Any = getattr(signal, "SIGALRM", None)  # Windows has none
 
 
@@ -78,7 +78,9 @@ class Sampler:
         except (ImportError, AttributeError, OSError):  # no ctypes, no such timer
             self.lack = "timer"
             return False
-        self._step_aside_for()
+        # Before the program uses the signal or its timer, or becomes another program: that would die of it.
+        for owner, name in _OWNERS:
+            self._originals.append((owner, name, wrap(owner, name, functools.partial(self._step_aside, name))))
         self.threads.begin()
         self._lookout.begin()
         self._run_delay = RunDelay()
@@ -146,12 +148,6 @@ class Sampler:
         gap_ns = self._gap_ns()
         self._due_ns = self._now_ns() + gap_ns
         self._arm(gap_ns)
-
-    def _step_aside_for(self) -> None:
-        """Stop before the program uses the signal or its timer, or becomes another program: that would die of it."""
-        for owner, names in _OWNERS:
-            for name in names:
-                self._originals.append((owner, name, wrap(owner, name, functools.partial(self._step_aside, name))))
 
     def _step_aside(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         if name != "signal" or _ALARM in args[:1]:

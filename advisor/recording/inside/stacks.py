@@ -67,7 +67,11 @@ class Stacks:
         """Sample no more."""
         LOADING.end()
         self.sampler.stop()
-        self._lower_flag()
+        try:
+            if self.folder:
+                os.remove(_flag(self.folder, os.getpid()))
+        except OSError:
+            pass
 
     def forget(self) -> None:
         """In a forked process: the signal is given back; the files are the parent's."""
@@ -98,13 +102,6 @@ class Stacks:
             "loading": dict(LOADING.facts(), **read_alone(paths)),
             "workers": workers,
         }
-
-    def _lower_flag(self) -> None:
-        try:
-            if self.folder:
-                os.remove(_flag(self.folder, os.getpid()))
-        except OSError:
-            pass
 
 
 def watch_loaders(folder: Optional[str]) -> None:

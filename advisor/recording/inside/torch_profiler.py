@@ -44,7 +44,9 @@ class TorchProfiler(Profiler):
 
     def halt(self) -> None:
         """As `Profiler.halt`; on a GPU the recording includes all queued work."""
-        _synchronise()
+        clock = self.clock()
+        if clock:
+            clock.cuda.synchronize()
         self.profile.stop_trace()
 
     def export(self, block: dict[str, Any]) -> str:
@@ -53,8 +55,7 @@ class TorchProfiler(Profiler):
             return compressed(self.folder, self.name or _name(), self.profile.export_chrome_trace, block)
 
     def job(self) -> dict[str, Any]:
-        batches = self.loaders.batches
-        looked = {"batches": batches.notes} if batches.looked else {}
+        looked = {"batches": self.loaders.batches} if self.loaders.looked else {}
         return {**super().job(), "loader_workers": self.loaders.workers, **looked}
 
     def clock(self) -> CudaClock | None:
@@ -87,12 +88,6 @@ def _name() -> str:
     if distributed and distributed.is_available() and distributed.is_initialized():
         return "rank%d" % distributed.get_rank()
     return process_name()
-
-
-def _synchronise() -> None:
-    cuda = sys.modules["torch"].cuda
-    if cuda.is_available() and cuda.is_initialized():
-        cuda.synchronize()
 
 
 def _verbose(*, stacks: bool) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import random
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Hashable, List, Optional
-from weakref import WeakSet, ref
+from typing import Any, Callable, Dict, Hashable, List
+from weakref import WeakSet, WeakValueDictionary
 
 from .clock import Lap
 from .hook import Hook, Make
@@ -31,8 +31,8 @@ class Census:
     """
 
     def __init__(self) -> None:
-        self._optimizers: List[Any] = []  # in their order: a sum of floats depends on it
-        self._loaders: List[Any] = []
+        self._optimizers: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._loaders: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.on_optimizer: List[Visit] = []
         self.on_root: List[Visit] = []
         self.end_of_roots: Callable[[], None] = lambda: None
@@ -45,14 +45,13 @@ class Census:
 
     @property
     def optimizers(self) -> List[Any]:
-        """Those that exist, in the order in which they were made."""
-        return [each for each in (weak() for weak in self._optimizers) if each is not None]
+        """Those that exist, in the order in which they were made: a sum of floats depends on it."""
+        return list(self._optimizers.values())
 
     @property
     def batches_ahead(self) -> int:
         """How many batches a loader may have ready: so many steps say nothing of its pace."""
-        loaders = [each for each in (weak() for weak in self._loaders) if each is not None]
-        return max([0, *(int(each.num_workers * (each.prefetch_factor or 0)) for each in loaders)])
+        return max([0, *(int(each.num_workers * (each.prefetch_factor or 0)) for each in self._loaders.values())])
 
     def settle(self) -> None:
         """The first step is over: what it called are the roots, and the optimizers have all their groups."""
@@ -94,9 +93,9 @@ class Census:
         self.end_of_roots = end
 
 
-def _noted(members: List[Any], init: Any, member: Any, /, *args: Any, **kwargs: Any) -> None:
+def _noted(members: WeakValueDictionary[int, Any], init: Any, member: Any, /, *args: Any, **kwargs: Any) -> None:
     init(member, *args, **kwargs)
-    members.append(ref(member))
+    members[id(member)] = member
 
 
 _ABBA = (False, True, True, False)
@@ -136,11 +135,9 @@ class Blocks(Steps):
     def __init__(
         self, profiler: Profiler, plan: Plan, patches: List[Patch], notes: Notes, ahead: Callable[[], int]
     ) -> None:
-        super().__init__()
-        self.profiler, self.plan, self.patches, self.notes, self.ahead = profiler, plan, patches, notes, ahead
-        self.phase = "start"
+        super().__init__(profiler)
+        self.plan, self.patches, self.notes, self.ahead = plan, patches, notes, ahead
         self.number, self._untimed = 0, 0
-        self.lap: Optional[Lap] = None
 
     def step(self, result: object = None) -> None:
         """A step ended; `result` is what its last call gave."""
@@ -149,7 +146,7 @@ class Blocks(Steps):
         elif self.lap is None:
             self._untimed -= 1
             if self._untimed == 0:
-                self._begin(result)
+                self._begin("block", result)
         elif self.lap.steps + 1 == self.plan.steps:
             self._close(self.lap, result)
         else:
@@ -168,21 +165,17 @@ class Blocks(Steps):
             patch.switch(self.plan.is_on(self.number))
         self.phase, self._untimed = "block", FIRST + self.ahead()
 
-    def _begin(self, result: object) -> None:
-        self.profiler.settle(result)
-        self.lap = Lap(self.profiler.clock())
-
     def _close(self, lap: Lap, result: object) -> None:
         self.profiler.settle(result)
         lap.add()
-        steps_ms, run_delay_ms = lap.steps_ms()
+        times = lap.close()
         self.lap = None
         self.notes.add(
             "block",
             number=self.number,
             on=self.plan.is_on(self.number),
-            step_ms=sum(steps_ms) / len(steps_ms),
-            run_delay_ms=run_delay_ms,
+            step_ms=sum(times.steps_ms) / len(times.steps_ms),
+            run_delay_ms=times.run_delay_ms,
             rank=os.environ.get("RANK"),
         )
         self.number += 1

@@ -38,7 +38,7 @@ def test_members_of_a_collective_end_together() -> None:
     assert place.ranks in {tuple(range(8)), tuple(range(8, 16))}
     ends = []
     for rank, (name, text) in enumerate(job.files()):
-        profile = kineto.read(io.BytesIO(text), name, 0)
+        profile = kineto.read(io.BytesIO(text), name)
         assert profile.workers["rank"].to_list() == [rank]
         calls = profile.collectives.join(profile.device_ops, left_on="device_op", right_on="id")
         assert calls["group"].n_unique() == 2  # of the node, and with the other one; copies have one member

@@ -15,7 +15,7 @@ from advisor.engine import check
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.inputs import storage
 from advisor.inputs.chrome_json import trace
-from advisor.inputs.readers import kineto, nsys, xplane
+from advisor.inputs.readers import Reading, kineto, nsys, xplane
 from advisor.inputs.storage import listing, local
 from advisor.options import Options
 from advisor.system import file_size
@@ -83,15 +83,15 @@ def test_a_gzip_bomb_ends_at_the_limit():
     )
     assert len(bomb) < 1 << 20
     with pytest.raises(ReadError, match=r"^a: larger than 16 MiB unpacked"):
-        kineto.read(io.BytesIO(bomb), "a", max_bytes=16 << 20)
+        kineto.read(io.BytesIO(bomb), "a", Reading(max_bytes=16 << 20))
 
 
 @pytest.mark.parametrize("form", ["database", "Parquet", "rows of one value", "XPlane"])
 def test_every_format_keeps_to_the_limit(form: str, tmp_path: Path):
     if form == "XPlane":
         with pytest.raises(ReadError, match=r"^a: larger than"):
-            xplane.read(io.BytesIO(JAX), "a", max_bytes=len(JAX) - 1)
-        assert xplane.read(io.BytesIO(JAX), "a", max_bytes=len(JAX)).host_ops.height
+            xplane.read(io.BytesIO(JAX), "a", Reading(max_bytes=len(JAX) - 1))
+        assert xplane.read(io.BytesIO(JAX), "a", Reading(max_bytes=len(JAX))).host_ops.height
         return
     path = write(tmp_path / "a.sqlite", FULL) if form == "database" else write_parquet(tmp_path / "a_pqtdir", FULL)
     if form == "rows of one value":
@@ -99,7 +99,7 @@ def test_every_format_keeps_to_the_limit(form: str, tmp_path: Path):
         pl.select(start=pl.repeat(1, 2_000_000), end=pl.repeat(2, 2_000_000)).write_parquet(kernels)
         assert kernels.stat().st_size < 1 << 20
     with pytest.raises(ReadError, match=r"^a: larger than"):
-        nsys.read(path, "a", max_bytes=1000 if form != "rows of one value" else 16 << 20)
+        nsys.read(path, "a", Reading(max_bytes=1000 if form != "rows of one value" else 16 << 20))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import io
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import IO, Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
@@ -20,6 +20,7 @@ from advisor.errors import NothingRecorded, ReadError
 from advisor.inputs.collective_logs import Clock, Number, profile_of, text_of
 from advisor.inputs.names.dtypes import DTYPE_BYTES
 from advisor.inputs.names.stacks import user_line
+from advisor.inputs.readers import PLAIN, Reading
 from advisor.model.profile import Profile
 
 FORMAT: Final = "flight_recorder"
@@ -104,22 +105,15 @@ class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as 
         return loaded
 
 
-def read(  # noqa: PLR0913, PLR0917 - the last are options
-    source: IO[bytes],
-    name: str,
-    worker: int = 0,
-    on_read: Callable[[int], object] = lambda _: None,
-    step_range: str | None = None,  # noqa: ARG001 - a dump has no ranges
-    max_bytes: int | None = None,
-) -> Profile:
-    """The profile of one process; see docs/adding-a-reader.md for the arguments.
+def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
+    """The profile of one process.
 
     Raises:
         ReadError: It is no dump.
         NothingRecorded: It has no collective.
     """
-    text = text_of(source, name, max_bytes)
-    on_read(len(text))
+    text = text_of(source, name, how.max_bytes)
+    how.on_read(len(text))
     dump = _dump(text, name)
     if not dump.entries:
         raise NothingRecorded(
@@ -128,10 +122,10 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     members = {name: _RANKS.findall(group.ranks) for name, group in dump.pg_config.items()}
     ranks = {name: ",".join(numbers) for name, numbers in members.items()}
     process = {
-        "worker": worker,
-        "rank": worker,
+        "worker": how.worker,
+        "rank": how.worker,
         "world_size": max(map(len, members.values()), default=0) or None,
-        "name": f"rank {worker}",
+        "name": f"rank {how.worker}",
         "file": name,
         "framework": "pytorch",
         "producer": f"Flight Recorder {dump.version}",
@@ -140,7 +134,7 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
     watched = {entry.pg_id for entry in dump.entries if entry.state != _SCHEDULED}
     calls = [
         _call(entry, dump, members, is_watched=entry.pg_id in watched)
-        | {"worker": worker, "ranks": ranks.get(entry.process_group[0]) or None}
+        | {"worker": how.worker, "ranks": ranks.get(entry.process_group[0]) or None}
         for entry in _calls(dump.entries)
     ]
     return profile_of([process], calls, FORMAT)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ from advisor.inputs.links import innermost, require_ranges, steps, with_launches
 from advisor.inputs.names.dtypes import DTYPE_BYTES
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
-from advisor.inputs.readers import lacks
+from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.kineto.columns import Columns
 from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header, is_on, options, software
 from advisor.inputs.readers.kineto.host import checked, outsiders, with_file_reads
@@ -52,31 +52,21 @@ _UNIT: Final = "`ts` and `dur` of a Chrome trace are numbers of microseconds, no
 _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
 
 
-def read(  # noqa: PLR0913, PLR0917 - the last are options
-    stream: IO[bytes],
-    name: str,
-    worker: int = 0,
-    on_read: Callable[[int], object] = lambda _: None,
-    step_range: str | None = None,
-    max_bytes: int | None = None,
-    processes: int = 1,
-) -> Profile:
-    """The profile of one worker; see docs/adding-a-reader.md for the arguments.
-
-    `step_range` is in place of `ProfilerStep#N`. So many `processes` decode, each a stretch of the text.
+def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
+    """The profile of one worker. Its `step_range` is in place of `ProfilerStep#N`.
 
     Raises:
         ReadError: Nothing of it can be read.
         NothingRecorded: It has no activity.
     """
-    trace, columns = Trace(name, KINETO, max_bytes), Columns()
-    parallel = _parallel(columns, processes) if processes > 1 else None
+    trace, columns = Trace(name, KINETO, how.max_bytes), Columns()
+    parallel = _parallel(columns, how.processes) if how.processes > 1 else None
     with _without_collector():
-        for events in trace.chunks(Source(stream, on_read=on_read), parallel):
+        for events in trace.chunks(Source(stream, on_read=how.on_read), parallel):
             columns.add(events)
     if columns.untimed:
         trace.salvaged.append(Note("untimed_events", events=columns.untimed))
-    profile = _profile(trace, columns, name, worker, step_range)
+    profile = _profile(trace, columns, name, how)
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         if columns.untimed:
             raise ReadError(f"no event has a valid start and length: {_UNIT}", name)
@@ -123,12 +113,10 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _profile(
-    trace: Trace[Event, Header], columns: Columns, name: str, default_worker: int, step_range: str | None
-) -> Profile:
+def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Reading) -> Profile:
     header = trace.header
     info = _distributed(trace)
-    worker = default_worker if info.rank is None else info.rank
+    worker = how.worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
     cut: list[Note] = []
     host, device_ops = fitting(_host(columns, base_ns), cut), fitting(_device(columns, base_ns), cut)
@@ -136,11 +124,11 @@ def _profile(
     host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)
     host = _with_loader_frames(with_parents(host.drop("pid")))
-    if step_range is not None:
-        require_ranges(host, step_range)
+    if how.step_range is not None:
+        require_ranges(host, how.step_range)
     aligned = align(_with_collectives(with_launches(device_ops, host), host), host)
     host = with_one_time_work(host, aligned.device)
-    chosen = marks(host, aligned.device, step_range)
+    chosen = marks(host, aligned.device, how.step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
     extent = phases.work(host, device)
     host = host if step_rows.height else phases.with_only_pass(host, device, extent)

@@ -149,14 +149,14 @@ def software(header: Header) -> str | None:
     CUDA's number is 1000 x major + 10 x minor (CUDA_VERSION), HIP's 10^7 x major + 10^5 x minor + patch (HIP_VERSION).
     """
     nccl = (header.distributedInfo or Distributed()).nccl_version
-    parts = [
-        _labelled("CUDA {}", _cuda(header.cuda_runtime_version)),
-        _labelled("driver for CUDA {}", _cuda(header.cuda_driver_version)),
-        _labelled("HIP {}", _hip(header.hip_runtime_version)),
-        _labelled("driver for HIP {}", _hip(header.hip_driver_version)),
-        _labelled("NCCL {}", nccl if isinstance(nccl, str) and re.fullmatch(r"[\d.]{1,20}", nccl) else None),
-    ]
-    return ", ".join(part for part in parts if part) or None
+    versions = {
+        "CUDA": _cuda(header.cuda_runtime_version),
+        "driver for CUDA": _cuda(header.cuda_driver_version),
+        "HIP": _hip(header.hip_runtime_version),
+        "driver for HIP": _hip(header.hip_driver_version),
+        "NCCL": nccl if isinstance(nccl, str) and re.fullmatch(r"[\d.]{1,20}", nccl) else None,
+    }
+    return ", ".join(f"{what} {version}" for what, version in versions.items() if version) or None
 
 
 def options(header: Header) -> str | None:
@@ -168,10 +168,6 @@ def is_on(header: Header, option: str) -> bool:
     """Whether the trace tells that an option of torch.profiler was on; some releases write 1, some true."""
     value = getattr(header, option)
     return value is True or (isinstance(value, int) and value == 1)
-
-
-def _labelled(words: str, version: str | None) -> str | None:
-    return None if version is None else words.format(version)
 
 
 def _cuda(number: object) -> str | None:

@@ -5,7 +5,6 @@ whenever the plugin wrote, so that ranks have some of them in common. The plugin
 host alone is no time of a transfer, and stays unknown here.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import IO, Annotated, Any, Final
 
@@ -13,6 +12,7 @@ import msgspec
 
 from advisor.errors import NothingRecorded, ReadError
 from advisor.inputs.collective_logs import Number, RankNumber, profile_of, text_of
+from advisor.inputs.readers import PLAIN, Reading
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
 
@@ -55,15 +55,8 @@ class _Line(msgspec.Struct):
 _LINE: Final = msgspec.json.Decoder(_Line)
 
 
-def read(  # noqa: PLR0913, PLR0917 - the last are options
-    source: IO[bytes],
-    name: str,
-    worker: int = 0,  # noqa: ARG001 - a line names its rank
-    on_read: Callable[[int], object] = lambda _: None,
-    step_range: str | None = None,  # noqa: ARG001 - a log has no ranges
-    max_bytes: int | None = None,
-) -> Profile:
-    """The profile of the ranks of one process; see docs/adding-a-reader.md for the arguments.
+def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
+    """The profile of the ranks of one process.
 
     The ranks are those of the largest communicator: a line has the rank within its own.
 
@@ -71,8 +64,8 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         ReadError: It is no log of the plugin.
         NothingRecorded: It has no collective.
     """
-    text = text_of(source, name, max_bytes)
-    on_read(len(text))
+    text = text_of(source, name, how.max_bytes)
+    how.on_read(len(text))
     lines, unread = [], 0
     for written in filter(None, map(bytes.strip, text.splitlines())):
         try:

@@ -20,7 +20,7 @@ tables hold:
 Times are on the wall clock (UTC), so that the files of several machines can be compared.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,7 @@ from advisor.inputs.clocks import align
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.one_time_work import with_one_time_work
-from advisor.inputs.readers import lacks
+from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.nsys import events, messages
 from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
 from advisor.inputs.readers.nsys.samples import host_samples
@@ -74,15 +74,8 @@ _NAMELESS: Final = r"^CUDA graph |^\?$"
 _IS_NAMELESS: Final = pl.col("name").cast(pl.String) == events.NAMELESS
 
 
-def read(  # noqa: PLR0913, PLR0917 - the last are options
-    path: Path,
-    name: str,
-    worker: int = 0,
-    on_read: Callable[[int], object] = lambda _: None,
-    step_range: str | None = None,
-    max_bytes: int | None = None,
-) -> Profile:
-    """The profile of every process in the export that used a device; see docs/adding-a-reader.md for the arguments.
+def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
+    """The profile of every process in the export that used a device.
 
     `worker` is which of several files of one job this is, counted from 0. The processes of all files are numbered
     through where the files hold equally many, and by their MPI ranks where these are told.
@@ -91,9 +84,9 @@ def read(  # noqa: PLR0913, PLR0917 - the last are options
         ReadError: Nothing of it can be read, or it holds no GPU activity.
         UsageError: `step_range` is no regular expression, or fits no range.
     """
-    with opened(path, name, max_bytes) as export:
-        profile = profile_of(export, name, worker, step_range)
-    on_read(size(str(path)) or 0)
+    with opened(path, name, how.max_bytes) as export:
+        profile = profile_of(export, name, how.worker, how.step_range)
+    how.on_read(size(str(path)) or 0)
     return profile
 
 
@@ -118,16 +111,17 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     os_calls = fitting(events.os_calls(export), cut)
     numbered = _numbered(processes, number, events.mpi_ranks(export))
     waits = messages.waits_at_end(os_calls, host)
+    stem = pl.lit(Path(name).stem)
     workers = numbered.join(waits, on="process", how="left", maintain_order="left").with_columns(
+        name=pl.format("{}-{}", stem, pl.col("pid").cast(pl.String).fill_null("?")) if len(processes) > 1 else stem,
         file=pl.lit(name),
         producer=pl.lit(_producer(export)),
         error=pl.lit(messages.last_error(export), pl.String),
-        several=pl.lit(len(processes) > 1),
     )
     profile = join(
         [
             _of_process({table: rows.filter(_is(process)) for table, rows in tables.items()}, worker, step_range)
-            for process, worker in zip(processes, workers.to_dicts(), strict=True)
+            for process, worker in zip(processes, workers.iter_slices(1), strict=True)
         ]
     )
     of_job = {
@@ -216,7 +210,7 @@ def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------ one process
 
 
-def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object], step_range: str | None) -> Profile:
+def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_range: str | None) -> Profile:
     host = with_parents(tables["host_ops"])
     aligned = align(with_launches(tables["device_ops"], host), host)
     host = with_one_time_work(host, aligned.device)
@@ -226,33 +220,16 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: Mapping[str, object]
     host = host if step_rows.height else phases.with_only_pass(host, device, extent)
     filled = {
         **tables,
-        "workers": extent.on(_worker(worker, host, device).with_columns(zero_ns=pl.lit(0, pl.Int64))),
+        "workers": extent.on(worker.with_columns(framework=pl.lit(_framework(host, device)), zero_ns=pl.lit(0))),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(host, device, step_rows),
         "collectives": _collectives(host, device),
     }
-    numbered = {table: rows.with_columns(worker=pl.lit(worker["worker"], pl.Int32)) for table, rows in filled.items()}
+    numbered = {table: rows.with_columns(worker=worker["worker"].item()) for table, rows in filled.items()}
     salvaged = [*aligned.notes, *filter(None, [chosen.how]), *notes(chosen.steps, step_rows)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     return replace(profile, lacks={"device_ops.launch": aligned.drift} if aligned.drift else {})
-
-
-def _worker(worker: Mapping[str, object], host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    stem = Path(str(worker["file"])).stem
-    return pl.DataFrame(
-        {
-            "name": [f"{stem}-{worker['pid']}" if worker["several"] else stem],
-            "pid": [worker["pid"]],
-            "rank": [worker["rank"]],
-            "framework": [_framework(host, device)],
-            "producer": [worker["producer"]],
-            "error": [worker["error"]],
-            "driver_wait_ns": [worker["driver_wait_ns"]],
-            "file": [worker["file"]],
-        },
-        schema_overrides={"pid": pl.Int64, "rank": pl.Int64, "error": pl.String, "driver_wait_ns": pl.Int64},
-    )
 
 
 def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
@@ -366,9 +343,6 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
         why = Missing("unsound_times", rows=unsound, ops=recorded.height)
         reasons |= dict.fromkeys(("device_ops.start_ns", "device_ops.dur_ns", "device_ops.launch"), why)
     if (profile.workers["framework"] == "pytorch").any():
-        reasons |= _OF_PYTORCH
+        reasons["host_ops.shapes"] = Missing("no_pytorch_range_shapes")
     outermost = [need for need in reasons if need in absent and need.partition(".")[0] not in absent - {need}]
     return {need: reasons[need] for need in outermost}
-
-
-_OF_PYTORCH: Final = {"host_ops.shapes": Missing("no_pytorch_range_shapes")}

@@ -8,15 +8,9 @@ from polars.datatypes import DataTypeClass
 from advisor.inputs.readers.nsys.tables import Export
 
 _GPU: Final[dict[str, DataTypeClass]] = {
-    "id": pl.Int64,
     "name": pl.String,
-    "totalMemory": pl.Int64,
-    "smCount": pl.Int64,
-    "computeMajor": pl.Int64,
-    "computeMinor": pl.Int64,
-    "cuDevice": pl.Int64,
-    "maxWarpsPerSm": pl.Int64,
-    "threadsPerWarp": pl.Int64,
+    **dict.fromkeys(("id", "totalMemory", "smCount", "computeMajor", "computeMinor"), pl.Int64),
+    **dict.fromkeys(("cuDevice", "maxWarpsPerSm", "threadsPerWarp"), pl.Int64),
 }
 _OLDER: Final = {  # columns of TARGET_INFO_CUDA_GPU, which exports before 2022 have beside a list of bare names
     "deviceId": "id",
@@ -60,14 +54,10 @@ def devices(export: Export, ops: pl.DataFrame, processes: list[int | None]) -> p
 
 def samples_by_device(samples: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     """Samples of the GPUs that the job used, by process and device."""
-    if not samples.height:
-        return samples.with_columns(process=pl.lit(None, pl.Int64), device=pl.lit(None, pl.Int32))
-    if "gpu" not in used.columns or not used["gpu"].count():
-        gpus, views = samples["gpu"].unique(), used.select("process", "device")
-        if gpus.len() == views.height == 1:
-            return samples.join(views, how="cross")
-        return samples.clear().with_columns(process=pl.lit(None, pl.Int64), device=pl.lit(None, pl.Int32))
-    return samples.join(used.select("process", "device", "gpu").drop_nulls("gpu"), on="gpu")
+    if "gpu" in used.columns and used["gpu"].count():
+        return samples.join(used.select("process", "device", "gpu").drop_nulls("gpu"), on="gpu")
+    is_sure = samples["gpu"].n_unique() == used.height == 1
+    return samples.join(used.select("process", "device").head(int(is_sure)), how="cross")
 
 
 def _gpus(export: Export) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol
+from typing import Final
 
 import adbc_driver_sqlite.dbapi as sqlite
 import polars as pl
@@ -52,26 +52,10 @@ class Request:
     wheres: dict[str | None, None] = field(default_factory=dict)
 
 
-class Tables(Protocol):
-    """An export."""
-
-    def names(self) -> frozenset[str]:
-        """Names of the tables."""
-
-    def columns(self, table: str) -> frozenset[str]:
-        """Names of a table's columns; none where the table is absent."""
-
-    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
-        """The named columns of a table, all of which exist, as these types; `where` is SQL.
-
-        Of a long text it is the beginning, or the end where that is asked for.
-        """
-
-
 class Export:
     """What the reader asks an export for; absent tables are empty, absent columns null."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: "_Database | _Folder") -> None:
         self._tables = tables
         self.requests: dict[str, Request] = {}  # what it did ask for, by the table's name
 
@@ -177,10 +161,12 @@ class _Database:
         self._connection = connection
 
     def names(self) -> frozenset[str]:
+        """Names of the tables."""
         rows = self._fetch("select cast(name as blob) as name from sqlite_master where type = 'table'")
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def columns(self, table: str) -> frozenset[str]:
+        """Names of a table's columns; none where the table is absent."""
         quoted = table.replace("'", "''")
         # No view and no virtual table: their definitions could do anything.
         rows = self._fetch(
@@ -190,6 +176,10 @@ class _Database:
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
+        """The named columns of a table, all of which exist, as these types; `where` is SQL.
+
+        Of a long text it is the beginning, or the end where that is asked for.
+        """
         # The first batch decides the columns' types, and may be nulls alone: a row that has them goes before.
         first = ", ".join(f'{_VALUES.get(dtype, "0")} as "{column}"' for column, dtype in types.items())
         expressions = ", ".join(self._cast(column, dtype, ends) for column, dtype in types.items())
@@ -213,7 +203,7 @@ class _Database:
 
 
 class _Folder:
-    """A parquetdir export: `<table>.parquet` each."""
+    """The same of a parquetdir export: `<table>.parquet` each."""
 
     def __init__(self, folder: Path, name: str, max_bytes: int | None) -> None:
         self._folder, self._name, self._max_bytes = folder, name, max_bytes

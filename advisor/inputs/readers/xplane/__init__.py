@@ -35,7 +35,7 @@ from advisor.errors import ReadError, UsageError
 from advisor.inputs import phases
 from advisor.inputs.clocks import align
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.readers import lacks
+from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
@@ -68,30 +68,23 @@ _RECORDER_STARTS: Final = r"(?:^|[ .])start_trace$|profiler\.start$"
 _RECORDER_STOPS: Final = r"(?:^|[ .])stop_trace$|profiler\.stop$"
 
 
-def read(  # noqa: PLR0913, PLR0917 - the last are options
-    stream: IO[bytes],
-    name: str,
-    worker: int = 0,
-    on_read: Callable[[int], object] = lambda _: None,
-    step_range: str | None = None,
-    max_bytes: int | None = None,
-) -> Profile:
-    """The profile of one host; see docs/adding-a-reader.md for the arguments. `worker` is its number.
+def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
+    """The profile of one host, whose number is `worker`.
 
     Raises:
         ReadError: Nothing of it can be read.
         UsageError: `step_range` was given: these profiles bear their steps' numbers.
     """
-    if step_range is not None:
+    if how.step_range is not None:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     is_copy = name.removesuffix(".gz").endswith(".json")
-    space = (Viewed if is_copy else Space)(name, stream, on_read, max_bytes)
+    space = (Viewed if is_copy else Space)(name, stream, how.on_read, how.max_bytes)
     parts = _Parts()
     for number, plane in enumerate(space.planes()):
         if number == _MOST_PLANES:
             raise ReadError(f"more than {_MOST_PLANES:,} planes; a host has one per device and some more", name)
         parts.add(plane)
-    profile = _profile(parts, [*space.salvaged, *parts.notes()], name, worker)
+    profile = _profile(parts, [*space.salvaged, *parts.notes()], name, how.worker)
     if is_copy:
         profile = replace(profile, lacks={**profile.lacks, **LACKS})
     if not (profile.host_ops.height or profile.device_ops.height):
@@ -144,11 +137,10 @@ class _Parts:
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
 
-    def _add_device(self, plane: Plane, number: int, tables: Callable[[Plane, int], devices.Device]) -> None:
+    def _add_device(self, plane: Plane, number: int, ops: Callable[[Plane, int], pl.DataFrame]) -> None:
         if plane.lines:
-            device = tables(plane, number)
-            self.ops.append(device.ops)
-            self.device_steps.append(device.steps)
+            self.ops.append(ops(plane, number))
+            self.device_steps.append(devices.steps(plane, number))
         self.described.append(devices.described(plane, number))
 
     def notes(self) -> list[Note]:

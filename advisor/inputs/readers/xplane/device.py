@@ -1,7 +1,7 @@
 """Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked."""
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -40,28 +40,20 @@ _NO_OP: Final = r"^XlaModule:?$"  # what tf_op holds where XLA compiled the prog
 _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime
 
 
-class Device(NamedTuple):
-    """Tables of one plane: its activity, and the steps that the profiler marked (group, name, start_ns, dur_ns)."""
-
-    ops: pl.DataFrame
-    steps: pl.DataFrame
-
-
-def gpu(plane: Plane, number: int) -> Device:
+def gpu(plane: Plane, number: int) -> pl.DataFrame:
     """The activity of a GPU."""
     active = [
         i
         for i, line in enumerate(plane.lines)
         if (line.id & 0xFFFFFFFF) not in DERIVED_IDS and not DERIVED_LINES.match(line.name)
     ]
-    return Device(_ops(plane, active, number), _steps(plane, number))
+    return _ops(plane, active, number)
 
 
-def tpu(plane: Plane, number: int) -> Device:
+def tpu(plane: Plane, number: int) -> pl.DataFrame:
     """The XLA ops of a TPU core, as far as they are what they are on a GPU."""
     active = [i for i, line in enumerate(plane.lines) if line.name == TPU_LINE]
-    ops = _ops(plane, active, number).with_columns(pl.col("hlo_module").fill_null("XLA"))  # nothing else runs on it
-    return Device(ops, _steps(plane, number))
+    return _ops(plane, active, number).with_columns(pl.col("hlo_module").fill_null("XLA"))  # nothing else runs on it
 
 
 def described(plane: Plane, number: int) -> dict[str, object]:
@@ -160,8 +152,8 @@ def _op_name(stat: str) -> pl.Expr:
     return pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", ""))
 
 
-def _steps(plane: Plane, number: int) -> pl.DataFrame:
-    """The steps of the line that the profiler draws them on."""
+def steps(plane: Plane, number: int) -> pl.DataFrame:
+    """The steps of the line that the profiler draws them on: group, name, number, start_ns, dur_ns."""
     lines = [i for i, line in enumerate(plane.lines) if line.name == STEP_LINE]
     names = pl.Series([*plane.names.names, ""], dtype=pl.String)
     parts = [_some_steps(events, names) for events in plane.events(lines, OF_STEPS)]

@@ -52,7 +52,7 @@ def steps(
     if device_steps.height:
         device_steps = _numbered(device_steps, "device")
         groups = device_steps.select("group", "step").drop_nulls().unique("group", keep="first")
-        host, device = _by_group(host, groups), _by_group(device, groups)
+        host, device = (ops.join(groups, on="group", how="left", maintain_order="left") for ops in (host, device))
         return _device_periods(device_steps, marks, host, device), host, device
     periods, called = links.periods_and_launches(marks, host, device)
     host = host.with_columns(step=_owned(host, periods))
@@ -191,10 +191,6 @@ def _titled() -> pl.Expr:
         .then(pl.format("step {}", name))
         .otherwise(pl.concat_str([name, pl.col("number").cast(pl.String)], separator=" ", ignore_nulls=True))
     )
-
-
-def _by_group(ops: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    return ops.join(groups, on="group", how="left", maintain_order="left")
 
 
 def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:

@@ -156,12 +156,8 @@ def launches(details: pl.Series) -> pl.DataFrame:
 
 def _launches(texts: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("details").cast(pl.String)
-    shared = pl.sum_horizontal(
-        _number(text, "shm"),
-        _number(text, "static_shared"),
-        _number(text, "dynamic_shared"),
-        _number(text, "group_mem"),
-    )
+    kinds = ("shm", "static_shared", "dynamic_shared", "group_mem")
+    shared = pl.sum_horizontal(_number(text, kind) for kind in kinds)
     percent = text.str.extract(r"\bocc_pct:([\d.]{1,9})").cast(pl.Float64, strict=False)
     return texts.select(
         grid=_product(text, "grid"),

@@ -198,7 +198,8 @@ class Plane:
         spans = [f for f in self._top.fields if f.number == 6 and f.end >= 0]  # noqa: PLR2004
         start, end = (np.array([f[i] for f in spans], np.int64) for i in (1, 2))
         owner, number = np.arange(len(spans)), np.full(len(spans), 6)
-        borne = self._borne_of(Fields(owner, number, start.view(np.uint64), end - start), self._every_stat)
+        every = self._chosen(self._stat_names.names)
+        borne = self._borne_of(Fields(owner, number, start.view(np.uint64), end - start), every)
         stats = self._stats(list(borne), len(spans))
         return {stat: value for stat in stats.names for value in stats.values(stat)[-1:]}
 
@@ -295,10 +296,6 @@ class Plane:
         """Which stats (rows of their names, and one for those without) are wanted."""
         known = frozenset(stat_names)
         return np.array([*(name in known for name in self._stat_names.names), False])
-
-    @property
-    def _every_stat(self) -> Mask:
-        return self._chosen(self._stat_names.names)
 
     def _borne_of(self, spans: Fields, chosen: Mask) -> Iterator[_Borne]:
         """The chosen ones of the stats at these places; `spans.owner` is the row of what bears each."""

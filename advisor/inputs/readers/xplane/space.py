@@ -31,7 +31,6 @@ class Space:
     on_read: Callable[[int], object]
     max_bytes: int | None = None
     salvaged: list[Note] = field(default_factory=list)
-    cut_off: bool = False  # the file's end is missing
     _read_bytes: int = 0
 
     def planes(self) -> Iterator[Plane]:
@@ -82,7 +81,6 @@ class Space:
         if not complete:
             how = " as binary" if why.code == "bytes_changed" else ""
             raise ReadError(f"{why.words}; copy it again{how}, or record it again", self.name)
-        self.cut_off = True
         self.salvaged.append(why)
 
     def _varint(self) -> int | None:

@@ -8,9 +8,9 @@ number and as text, and each table takes what it needs.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,7 @@ from advisor.inputs.chrome_json.trace import Trace, form
 from advisor.inputs.readers.xplane.device import OF_OPS, OF_STEPS
 from advisor.inputs.readers.xplane.host import OF_RANGES
 from advisor.inputs.readers.xplane.plane import Plane
+from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
@@ -71,22 +72,11 @@ VIEWER: Final = form(Event, Header, what="a trace viewer's copy of a profile (no
 """The form of these files."""
 
 
-@dataclass(slots=True)
-class Viewed:
-    """One file being read: iterate `planes()` once, then `salvaged` is complete."""
-
-    name: str
-    stream: IO[bytes]
-    on_read: Callable[[int], object]
-    max_bytes: int | None = None
-    salvaged: list[Note] = field(default_factory=list)
+class Viewed(Space):
+    """The same of such a file, with a plane per process."""
 
     def planes(self) -> Iterator[Plane]:
-        """A plane per process of the file.
-
-        Raises:
-            ReadError: Nothing of it can be read.
-        """
+        """As of a `Space`."""
         trace, planes = Trace(self.name, VIEWER, self.max_bytes), defaultdict[int, _Plane](_Plane)
         for events in trace.chunks(Source(self.stream, on_read=self.on_read)):
             for event in events:

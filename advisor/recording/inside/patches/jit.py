@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any, Callable, Dict
 
-from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
+from ..wrapping import traces_nothing, wrap  # noqa: TID252 - programs have no package `advisor`
 from .patch import Patch
 
 _MAKERS = ("grad", "value_and_grad")
@@ -41,21 +40,10 @@ class Jit(Patch):
 
         @functools.wraps(gradient)
         def either(*args: Any, **kwargs: Any) -> Any:
-            if not self.on or self.refusals or _is_tracing():
+            if not self.on or not traces_nothing():
                 return gradient(*args, **kwargs)
-            try:
-                result = fast(*args, **kwargs)
-            except Exception as error:
-                self.hits = 0
-                self.refuse("compile_failed", kind=type(error).__name__)
-                return gradient(*args, **kwargs)
-            self.hits += 1
+            result = self.faster(fast, gradient, args, kwargs)
+            self.hits += not self.refusals
             return result
 
         return either
-
-
-def _is_tracing() -> bool:
-    core: Any = sys.modules.get("jax._src.core")
-    clean = getattr(core, "trace_state_clean", None)
-    return bool(clean and not clean())

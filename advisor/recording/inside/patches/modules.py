@@ -35,14 +35,12 @@ class RootPatch(Patch):
     def __init__(self, values: Any) -> None:
         super().__init__(values)
         self.calls: List[Call] = []
-        self.is_watching = False
 
     def hook(self, module: Any, census: Any) -> None:
-        self.is_watching = True
         census.on_root.append(self._adopt)
 
     def begin(self) -> None:
-        if self.is_watching and not self.calls and not self.refusals:
+        if not self.calls and not self.refusals:
             self.refuse("no_module")
 
     def fits(self, root: Any) -> bool:
@@ -143,18 +141,10 @@ class Compile(RootPatch):
         return True
 
     def call(self, call: Call, args: Any, kwargs: Any) -> Any:
-        if self.refusals:
-            return call.original(*args, **kwargs)
-        torch = sys.modules["torch"]
-        if call.compiled is None:
-            call.compiled = torch.compile(call.original, mode=self.values["mode"])
-        try:
-            result = call.compiled(*args, **kwargs)
-        except Exception as error:
-            self.hits = 0
-            self.refuse("compile_failed", kind=type(error).__name__)
-            return call.original(*args, **kwargs)
-        self.hits = self.hits or _counter("stats", "unique_graphs")
+        if call.compiled is None and not self.refusals:
+            call.compiled = sys.modules["torch"].compile(call.original, mode=self.values["mode"])
+        result = self.faster(call.compiled, call.original, args, kwargs)
+        self.hits = self.hits or (0 if self.refusals else _counter("stats", "unique_graphs"))
         return result
 
     def proof(self) -> Dict[str, Any]:

@@ -15,6 +15,7 @@ class Optimizer(Patch):
 
     name = "optimizer"
     framework = "torch"
+    absent = "no_optimizer"
     toggles = ("cpu",)  # on a GPU the two keep their counts of steps on different sides
     numerics = "rounding"
     arguments = {
@@ -24,15 +25,9 @@ class Optimizer(Patch):
     def __init__(self, values: Dict[str, Any]) -> None:
         super().__init__(values)
         self.own: List[Tuple[Dict[str, Any], Dict[str, Any]]] = []
-        self.census: Any = None
 
     def hook(self, module: Any, census: Any) -> None:
-        self.census = census
         census.on_optimizer.append(self._adopt)
-
-    def begin(self) -> None:
-        if self.census is None or not self.census.optimizers:
-            self.refuse("no_optimizer")
 
     def switch(self, on: bool) -> None:
         super().switch(on)

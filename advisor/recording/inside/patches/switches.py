@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import sys
+from operator import attrgetter
 from typing import Any, Dict
 
+from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 from .patch import Patch, Schema
 
 
@@ -24,17 +25,8 @@ class Threads(Patch):
     own = 0
 
     def hook(self, module: Any, census: Any) -> None:
-        original = self.original = module.set_num_threads
         self.own = module.get_num_threads()
-
-        @functools.wraps(original)
-        def set_num_threads(number: int) -> None:
-            caller = sys._getframe(1)
-            place = "%s:%d" % (os.path.basename(caller.f_code.co_filename), caller.f_lineno)
-            self.refuse("own_threads", number=int(number), place=place)
-            original(number)
-
-        module.set_num_threads = set_num_threads
+        self.original = wrap(module, "set_num_threads", self._set)
         if self.own == self.values["number"]:
             self.refuse("as_it_is")
 
@@ -47,6 +39,12 @@ class Threads(Patch):
         if self.original and not self.refusals:
             self.original(self.values["number"] if on else self.own)
 
+    def _set(self, original: Any, number: int) -> None:
+        caller = sys._getframe(2)  # before that of `wrap`
+        place = "%s:%d" % (os.path.basename(caller.f_code.co_filename), caller.f_lineno)
+        self.refuse("own_threads", number=int(number), place=place)
+        original(number)
+
 
 _CAPABILITY = 8  # of GPUs from A100 on
 
@@ -58,10 +56,7 @@ class _Tf32(Patch):
     toggles = ("cuda",)
     numerics = "changes"
     torch: Any = None
-
-    def backend(self) -> Any:
-        """What has the switch."""
-        raise NotImplementedError
+    backend: Any = None  # of the framework's module, what has the switch
 
     def hook(self, module: Any, census: Any) -> None:
         self.torch = module
@@ -73,7 +68,7 @@ class _Tf32(Patch):
             self.refuse("no_gpu")
         elif cuda.get_device_capability()[0] < _CAPABILITY:
             self.refuse("no_tf32")
-        elif self.backend().allow_tf32:
+        elif self.backend(self.torch).allow_tf32:
             self.refuse("as_it_is")
         else:
             self.hits = 1
@@ -81,25 +76,21 @@ class _Tf32(Patch):
     def switch(self, on: bool) -> None:
         super().switch(on)
         if self.hits:
-            self.backend().allow_tf32 = on
+            self.backend(self.torch).allow_tf32 = on
 
 
 class Matmul(_Tf32):
     """`torch.backends.cuda.matmul.allow_tf32`."""
 
     name = "tf32-matmul"
-
-    def backend(self) -> Any:
-        return self.torch.backends.cuda.matmul
+    backend = attrgetter("backends.cuda.matmul")
 
 
 class Cudnn(_Tf32):
     """`torch.backends.cudnn.allow_tf32`."""
 
     name = "tf32-cudnn"
-
-    def backend(self) -> Any:
-        return self.torch.backends.cudnn
+    backend = attrgetter("backends.cudnn")
 
 
 class Garbage(Patch):
@@ -115,7 +106,7 @@ class Garbage(Patch):
     def begin(self) -> None:
         """As `Patch.begin`: what the program asks for is left out from here on."""
         self.hits = int(self.collects_itself)
-        gc.collect = self._unless_on(gc.collect)
+        wrap(gc, "collect", self._collect)
 
     def switch(self, on: bool) -> None:
         super().switch(on)
@@ -127,15 +118,11 @@ class Garbage(Patch):
             gc.unfreeze()
             gc.enable()
 
-    def _unless_on(self, collect: Any) -> Any:
-        @functools.wraps(collect)
-        def collected(*args: Any, **kwargs: Any) -> Any:
-            if self.on:
-                self.hits += 1
-                return 0
+    def _collect(self, collect: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.on:
             return collect(*args, **kwargs)
-
-        return collected
+        self.hits += 1
+        return 0
 
 
 _VARIABLES = {"CUDA_LAUNCH_BLOCKING": "0", "TORCH_DISTRIBUTED_DEBUG": "OFF", "JAX_DEBUG_NANS": "0"}

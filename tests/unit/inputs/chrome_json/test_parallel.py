@@ -18,7 +18,7 @@ from advisor.inputs.chrome_json import parallel
 from advisor.inputs.chrome_json.parallel import Parallel
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
-from advisor.inputs.readers import kineto
+from advisor.inputs.readers import Reading, kineto
 from advisor.inputs.readers.kineto.fields import KINETO
 from advisor.model.schemas import SCHEMAS
 from tests.effort import examples
@@ -129,7 +129,7 @@ def test_damage_is_told_as_one_process_tells_it(changes: list[tuple[float, int]]
 
 def test_processes_read_the_tables_that_one_reads():
     alone, together = (
-        kineto.read(io.BytesIO(DOCUMENT.encode() + b" " * 5_000_000), "t.json", processes=processes)
+        kineto.read(io.BytesIO(DOCUMENT.encode() + b" " * 5_000_000), "t.json", Reading(processes=processes))
         for processes in (1, 2)
     )
     assert all(getattr(alone, name).equals(getattr(together, name)) for name in SCHEMAS)

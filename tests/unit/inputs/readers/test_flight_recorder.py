@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import NothingRecorded, ReadError
+from advisor.inputs.readers import Reading
 from advisor.inputs.readers.flight_recorder import read
 from tests import hostile, profiles
 
@@ -38,7 +39,7 @@ def dump(*entries, **fields):
 
 
 def log(document, worker=0):
-    return read(io.BytesIO(pickle.dumps(document, protocol=2)), "dump", worker).collective_log
+    return read(io.BytesIO(pickle.dumps(document, protocol=2)), "dump", Reading(worker)).collective_log
 
 
 def test_a_call_with_its_group_its_size_its_time_and_the_line_of_the_program():
@@ -98,7 +99,7 @@ def test_a_group_that_nobody_watches_is_asked_how_many_it_completed(state, statu
 
 def test_json_says_the_same_as_the_pickle_but_for_the_lines():
     forms = [
-        read(io.BytesIO(path.read_bytes()), path.name, 3).collective_log.drop("line")
+        read(io.BytesIO(path.read_bytes()), path.name, Reading(3)).collective_log.drop("line")
         for path in (FIXTURE / "json/nccl_trace_rank_3.json", FIXTURE / "pickle/nccl_trace_rank_3")
     ]
     assert forms[0].equals(forms[1])
@@ -106,9 +107,9 @@ def test_json_says_the_same_as_the_pickle_but_for_the_lines():
 
 def test_a_dump_takes_no_memory_for_what_it_may_have():
     data = pickle.dumps(dump(entry()), protocol=2)
-    assert read(io.BytesIO(data), "dump", max_bytes=1 << 80).collective_log.height == 1
+    assert read(io.BytesIO(data), "dump", Reading(max_bytes=1 << 80)).collective_log.height == 1
     with pytest.raises(ReadError, match="larger than 10 bytes"):
-        read(io.BytesIO(data), "dump", max_bytes=10)
+        read(io.BytesIO(data), "dump", Reading(max_bytes=10))
 
 
 def test_the_ranks_of_a_large_group_are_all_told():

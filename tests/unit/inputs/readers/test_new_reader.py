@@ -13,7 +13,8 @@ from advisor.model.profile import Profile
 MS = 1_000_000
 
 
-def read(path, name, worker=0, on_read=None, step_range=None, max_bytes=None):
+def read(path, name, how):
+    worker = how.worker
     busy = int(path.read_text().split()[1])
     steps, device, host = [], [], []
     for n in range(12):
