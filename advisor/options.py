@@ -3,15 +3,18 @@
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from advisor.analysis.device.selection import STEADY
 from advisor.config import Config
+from advisor.errors import UsageError
 from advisor.rules.rule_form import Workload
 from advisor.system.processes import LOCAL
 
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
 """Gets the file that is read next; returns what gets each number of bytes read."""
+
+_MOST_FLOPS: Final = 1e30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,13 @@ class Options:
     engine: str = LOCAL
     sample: int | None = None
     progress: Progress = lambda _: lambda _: None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError where a value would only show as a wrong verdict."""
+        if self.workload is not None and self.workload not in (kinds := get_args(Workload)):
+            raise UsageError(f"--workload {self.workload}: not one of {', '.join(kinds)}")
+        if self.flops_per_step is not None and not 1 <= self.flops_per_step <= _MOST_FLOPS:
+            raise UsageError(f"--flops-per-step {self.flops_per_step}: not from 1 to {_MOST_FLOPS:g}")
 
     @property
     def fixes_steps(self) -> str | None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
@@ -119,8 +119,6 @@ def check(
         typer.Option(
             "--flops-per-step",
             metavar="FLOPS",
-            min=1,
-            max=1e30,
             help="FLOPs of the model in a step of one device, such as 6 x parameters x tokens; else counted by shapes.",
         ),
     ] = None,
@@ -157,7 +155,7 @@ def check(
             engine=engine,
             sample=sample_size(ranks),
             step_range=step_range,
-            workload=chosen("--workload", workload, get_args(Workload)) if workload else None,
+            workload=cast("Workload | None", workload or None),
             flops_per_step=flops_per_step,
             ncu=ncu,
             run=run,
@@ -435,7 +433,7 @@ def main() -> None:
 def _run() -> None:
     try:
         try:
-            runners.require_folder()
+            runners.require_surroundings()
             app(standalone_mode=True)
         finally:
             runners.require_written()

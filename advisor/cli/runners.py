@@ -72,8 +72,10 @@ def guard() -> None:
     )
 
 
-def require_folder() -> None:
-    """Nothing, where there is a current folder; a UsageError, where it was removed."""
+def require_surroundings() -> None:
+    """Nothing, where there are a current folder and threads for polars, which panics without; else a UsageError."""
+    if re.fullmatch(r"\s*\+?0+\s*", os.environ.get("POLARS_MAX_THREADS", "")):
+        raise UsageError("POLARS_MAX_THREADS is 0; unset it, or set it to the threads to use")
     try:
         Path.cwd()
     except FileNotFoundError:

@@ -122,3 +122,11 @@ def test_the_notebook_runs_and_shows_what_it_did():
     stored = next(cell["outputs"][0] for cell in notebook["cells"] if cell["cell_type"] == "code")
     assert "".join(stored["data"]["text/html"]) == report._repr_html_()
     assert '"output_type": "error"' not in shown_cells
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"workload": "train"}, *({"flops_per_step": flops} for flops in (-1, float("nan"), 10**400))]
+)
+def test_options_that_would_only_mislead_are_refused(wrong):
+    with pytest.raises(UsageError, match=f"--{next(iter(wrong)).replace('_', '-')} "):
+        advisor.Options(**wrong)

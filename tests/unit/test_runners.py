@@ -88,10 +88,17 @@ def test_a_full_standard_output_is_one_line_and_exit_2(words, monkeypatch, capsy
     assert capsys.readouterr().err == "advisor: standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize("threads", ["0", "00", "+0", " 0"])
+def test_no_threads_for_polars_are_an_error_of_usage(threads, monkeypatch):
+    monkeypatch.setenv("POLARS_MAX_THREADS", threads)
+    with pytest.raises(UsageError, match="POLARS_MAX_THREADS is 0"):
+        runners.require_surroundings()
+
+
 def test_a_current_folder_that_was_removed_is_an_error_of_usage(tmp_path, monkeypatch):
-    runners.require_folder()
+    runners.require_surroundings()
     (gone := tmp_path / "gone").mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
     with pytest.raises(UsageError, match="the current folder was removed"):
-        runners.require_folder()
+        runners.require_surroundings()
