@@ -31,10 +31,12 @@ from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us
 _CLOSE_SHARE: Final = 0.1  # or by this part of its shortest member
-_CLOSE_SPACING: Final = 0.01  # or by this part of the time between two of its kind: by chance 2 % of ends do
-_CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much
+_CHANCE: Final = 0.02  # or so nearly, against the time between two of a kind, that a wrong match of all has this chance
+_CLOSE_SPACING: Final = 0.3  # of that time at most: a match with the next one would be all of it apart
+_CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much, or twice what is always close
 _CLOSE_LONGEST: Final = 0.01  # or by this part of its longest: no call of a rank's queue ends while that one waits
 _CLOSE_ON_HOST: Final = 0.25  # the same of calls on the host: threads wait for a CPU
+_CLOSE_OF_KNOWN: Final = 0.05  # of the longest, where the kind is believed: its order is known then
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _TOGETHER: Final = 0.5  # of the work of the device that has the next to most, at the same time as the one with most
@@ -149,8 +151,8 @@ class Job:
 
     @cached_property
     def matched_share(self) -> float | None:
-        """Part of the time in collectives that is in trusted matches; None where there are none."""
-        calls = self._by_group.filter(~pl.col("alone"))
+        """Part of the time in collectives of steps that is in trusted matches; None where there are none."""
+        calls = self._by_group.filter(~pl.col("alone"), pl.any_horizontal(pl.col("step", "instance").is_not_null()))
         length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
         trusted = (calls["trusted"] & ~calls["strange"]).to_numpy()
         return float(length[trusted].sum() / length.sum()) if length.sum() else None
@@ -345,8 +347,13 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     family = (pl.col("group"), pl.col("op"))
     spacing = pl.col("end_ns").sort().diff().median().over(pl.col("rank"), *family)
     calls = calls.with_columns(spacing_ns=spacing.fill_null(0))
-    sparse = pl.min_horizontal(pl.min("spacing_ns").over("instance") * _CLOSE_SPACING, shortest * _CLOSE_MOST)
-    waited = length.max().over("instance") * pl.when("on_host").then(_CLOSE_ON_HOST).otherwise(_CLOSE_LONGEST)
+    # Half of that part of the spacing lies on either side, and each match of the kind would have to hit it.
+    apart = (_CHANCE ** (1 / pl.col("instance").n_unique().over(family)) / 2).clip(upper_bound=_CLOSE_SPACING)
+    sparse = pl.min_horizontal(
+        pl.median("spacing_ns").over("instance") * apart, pl.max_horizontal(shortest * _CLOSE_MOST, 2 * _CLOSE_NS)
+    )
+    longest = length.max().over("instance")
+    waited = longest * pl.when("on_host").then(_CLOSE_ON_HOST).otherwise(_CLOSE_LONGEST)
     close = pl.max_horizontal(pl.lit(_CLOSE_NS), shortest * _CLOSE_SHARE, sparse, waited).cast(pl.Int64)
     checked = calls.with_columns(
         met=pl.when(known).then(pl.len().over("instance")).otherwise(1),
@@ -354,7 +361,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     )
     several = pl.col("met") > 1
     believed = pl.col("coincides").filter(several).mean().over(family).fill_null(0) >= _TRUSTED_SHARE
-    trusted = several & pl.col("coincides") & believed
+    trusted = several & believed & (pl.col("coincides") | (known & (spread <= longest * _CLOSE_OF_KNOWN)))
     last = pl.col("rank").sort_by("start_ns").last().over("instance")
     wait = (last_start - pl.col("start_ns")).clip(0, length)
     return (

@@ -134,27 +134,40 @@ def test_one_wrong_match_in_ten_does_not_damn_its_kind_and_two_do():
 
 
 @pytest.mark.parametrize(
-    ("every", "late", "believed"),
+    ("times", "every", "late", "believed"),
     [
-        (3_100, 30, True),  # ends 30 us apart, 3.1 ms between two: 1 % are 31 us
-        (2_900, 30, False),
-        (30_000, 49, True),  # at most half of the shortest, which takes 100 us
-        (30_000, 51, False),
+        (10, 110, 30, True),  # ends 30 us apart, 110 us between two: 0.3 of it are 33 us
+        (10, 90, 30, False),
+        (10, 30_000, 49, True),  # at most half of the shortest, which takes 100 us
+        (10, 30_000, 51, False),
+        (2, 450, 30, True),  # two that come so near by chance: (2 x 30 / 450)^2 = 0.018
+        (2, 410, 30, False),
+        (1, 30_000, 30, False),  # of one alone the time between two is not known
     ],
 )
-def test_ends_may_lie_apart_by_a_hundredth_of_the_time_between_two(every: float, late: float, believed: bool):  # noqa: FBT001 - a case
-    first = [call(every * i, every * i + 100) for i in range(10)]
-    other = [call(every * i + late, every * i + 100 + late) for i in range(10)]
-    made = job(rank(0, first), rank(1, other[:5] + [call(every * i, every * i + 100) for i in range(5, 10)]))
+def test_ends_may_lie_apart_where_so_many_do_not_meet_by_chance(times: int, every: float, late: float, believed: bool):  # noqa: FBT001 - a case
+    apart = (times + 1) // 2  # the others together, else all of `late` is the clock's
+    first = [call(every * i, every * i + 100) for i in range(times)]
+    other = [call(every * i + late, every * i + 100 + late) for i in range(apart)]
+    made = job(rank(0, first), rank(1, [*other, *first[apart:]]))
     assert made.calls["trusted"].any() is believed
 
 
-@pytest.mark.parametrize(("late", "believed"), [(30, True), (40, False)])
+@pytest.mark.parametrize(("late", "matched"), [(49, 20), (51, 18)])
+def test_a_match_of_a_kind_that_is_believed_may_be_off_by_a_twentieth_of_its_longest(late: float, matched: int):
+    """Nine of ten coincide; in the tenth rank 0 waits for 1 ms less what `late` leaves."""
+    calls = [call(2_000 * i, 2_000 * i + 8) for i in range(9)]
+    long, short = call(20_000, 21_000), call(20_980 + late, 21_000 + late)
+    made = job(rank(0, [*calls, long]), rank(1, [*calls, short]))
+    assert made.calls["trusted"].sum() == matched
+
+
+@pytest.mark.parametrize(("late", "believed"), [(60, True), (70, False)])
 def test_ends_may_lie_apart_by_a_hundredth_of_the_longest_wait(late: float, believed: bool):  # noqa: FBT001 - a case
-    """Rank 0 waits 3.5 ms, of which 1 % are 35 us, for a rank whose part takes 8 us, as in an exchange of counts."""
-    waits = [call(4_000 * i, 4_000 * i + 3_500) for i in range(5)]
-    comes = [call(4_000 * i + 3_492 + late, 4_000 * i + 3_500 + late) for i in range(5)]
-    steady = [call(4_000 * i + 3_492, 4_000 * i + 3_500) for i in range(5)]  # else all of `late` is the clock's
+    """Rank 0 waits 6.5 ms, of which 1 % are 65 us, for a rank whose part takes 8 us, as in an exchange of counts."""
+    waits = [call(7_000 * i, 7_000 * i + 6_500) for i in range(5)]
+    comes = [call(7_000 * i + 6_492 + late, 7_000 * i + 6_500 + late) for i in range(5)]
+    steady = [call(7_000 * i + 6_492, 7_000 * i + 6_500) for i in range(5)]  # else all of `late` is the clock's
     made = job(rank(0, waits), rank(1, [*comes[:2], *steady[2:]]))
     assert made.calls["trusted"].any() is believed
 
