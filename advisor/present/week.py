@@ -97,8 +97,8 @@ def _worth(hours: Hours, currency: str) -> str:
 def _totals(week: Week) -> doc.Section:
     """The numbers of all runs, and those of each team for a page that is narrowed to it."""
     everything = doc.Figures(figures(week.total, week, all_teams=True), says=tuple(facts(week)))
-    teams = sorted((label(group.name), group.hours) for group in week.teams)
-    of_teams = (doc.Figures(figures(hours, week, all_teams=False), group=team) for team, hours in teams)
+    teams = sorted(week.teams, key=lambda group: label(group.name))
+    of_teams = (doc.Figures(figures(of.hours, week, all_teams=False), group=label(of.name)) for of in teams)
     warning = tuple(doc.Text(f"{text}.", "warning", level=doc.Level.BEHIND) for text in stale(week.coverage))
     blocks: tuple[doc.Block, ...] = (*warning, everything, *of_teams)
     return doc.Section("The GPU-hours", blocks, id="totals", is_titled=False, is_grouped=True)

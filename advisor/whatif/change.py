@@ -136,8 +136,9 @@ class Change:
         return replace(self, limit_ns=min(self.limit_ns, limit_ns), in_proportion=in_proportion)
 
     def beyond(self, extra_ns: float) -> Change:
-        """The same, which saves so much more at most: what no replay holds."""
-        return replace(self, most=replace(self.most, extra_ns=self.most.extra_ns + extra_ns))
+        """The same, which saves so much more at most, whatever limits the rest: what no replay holds."""
+        most = replace(self.most, extra_ns=self.most.extra_ns + extra_ns)
+        return replace(self, most=most, limit_ns=self.limit_ns + extra_ns)
 
 
 NOTHING: Final = Change()

@@ -20,6 +20,7 @@ from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.present import document as doc
 from advisor.present import document_of
+from advisor.present.hours import label
 from advisor.present.week import caveats, facts, figures, linked, trend_parts
 from advisor.render.registry import Request, draw
 from advisor.vocabulary.severities import SEVERITIES
@@ -178,6 +179,14 @@ def test_runs_whose_gpus_did_nothing_are_named_whether_or_not_there_is_a_fix(sto
     assert line == "| b | Top | 80.0 | 80 % | 100 |"
     assert "Most wasted GPU-hours" in drawn(found, "html")
     assert linked(found)[:1] == ["b"]
+
+
+def test_teams_of_one_name_on_the_page_each_have_their_numbers(store):
+    """A run without a team, and one whose team is an empty text."""
+    stored(store, runs=[run_row("a", team=None), run_row("b", team="", gpu_hours=7.0)])
+    found = weekly(store, Fleet())
+    assert {group.name for group in found.teams} == {"", None}
+    assert label(None) in drawn(found, "html")
 
 
 def test_in_a_first_week_no_finding_is_called_new(store):

@@ -230,6 +230,7 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "device_name",
         "devices_used",
         "program_error",
+        "interrupts",
         "capability",
         "gpu_listed",
         "nccl_version",
