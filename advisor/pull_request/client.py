@@ -31,6 +31,7 @@ _MOST_ANNOTATIONS: Final = 50  # in one request
 _PER_PAGE: Final = {"per_page": "100"}
 _TRY_AGAIN: Final = (429, 500, 502, 503, 504)
 _UNAUTHORISED, _FORBIDDEN, _NO_SUCH_PAGE = 401, 403, 404
+_TOKEN_HEADERS: Final = frozenset({"Authorization", "PRIVATE-TOKEN"})  # headers whose last word is the token
 _LIMIT: Final = "rate limit"
 _LIMIT_S: Final = 60  # of a rate limit that does not say how long
 # What reading one thing raises where another was sent: null, a list, a page of HTML.
@@ -217,12 +218,13 @@ def _annotation(remark: Annotation) -> dict[str, str | int]:
 
 
 def _reason(response: requests.Response) -> str:
-    """Why the host did not do it, in its own words."""
+    """Why the host did not do it, in its own words, without the token if it repeats what it was sent."""
     try:
         words = response.json()["message"]
     except _UNLIKE:
         words = response.reason
-    return one_line(str(words or "no reason given"), 200)
+    sent = [str(value).split()[-1] for name, value in response.request.headers.items() if name in _TOKEN_HEADERS]
+    return one_line(reduce(lambda text, token: text.replace(token, "..."), sent, str(words or "no reason given")), 200)
 
 
 def _rate_limit_s(response: requests.Response, most_s: float) -> float | None:

@@ -132,7 +132,7 @@ def test_the_rank_that_the_others_wait_for_sets_the_pace():
     """
     job = job_of([rank for part in profiles.measured(FORWARD).parts for rank in part.ranks])
     met = job.calls.filter("trusted", pl.col("rank") == 2)
-    assert (met.height, met.filter(pl.col("last") == 2).height) == (11, 8)
+    assert (met.height, met.filter(pl.col("last") == 2).height) == (12, 9)
     run = profiles.check(FORWARD).runs[0]
     assert run.source.steps.worker == 2
     first = run.findings[0]

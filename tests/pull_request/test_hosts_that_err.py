@@ -125,6 +125,9 @@ ANSWERS: dict[str, Answer] = {
     ),
     "another aeon": lambda c, _: reply(c, "", "503 No", Retry_After="Fri, 31 Dec 99999999999 23:59:59 GMT"),
     "an eternal cookie": lambda connection, _: reply(connection, "[]", Set_Cookie="a=b; Max-Age=" + "9" * 400),
+    "what it was sent": lambda connection, request: reply(
+        connection, json.dumps({"message": request[:4000]}), "422 No"
+    ),
     "null": saying("null"),
     "nothing": saying(""),
     "a list": saying("[]"),

@@ -36,7 +36,7 @@ _CLOSE_SPACING: Final = 0.3  # of that time at most: a match with the next one w
 _CLOSE_MOST: Final = 0.5  # of the shortest member, where only the spacing allows so much, or twice what is always close
 _CLOSE_LONGEST: Final = 0.01  # or by this part of its longest: no call of a rank's queue ends while that one waits
 _CLOSE_ON_HOST: Final = 0.25  # the same of calls on the host: threads wait for a CPU
-_CLOSE_OF_KNOWN: Final = 0.05  # of the longest, where the kind is believed: its order is known then
+_CLOSE_KNOWN: Final = 0.05  # of the longest, where the kind is believed: its order is known then
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _BELIEVED_SHARE: Final = 0.9  # of the time in collectives that must be in trusted matches
 _TOGETHER: Final = 0.5  # of the work of the device that has the next to most, at the same time as the one with most
@@ -361,7 +361,7 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     )
     several = pl.col("met") > 1
     believed = pl.col("coincides").filter(several).mean().over(family).fill_null(0) >= _TRUSTED_SHARE
-    trusted = several & believed & (pl.col("coincides") | (known & (spread <= longest * _CLOSE_OF_KNOWN)))
+    trusted = several & believed & (pl.col("coincides") | (known & (spread <= longest * _CLOSE_KNOWN)))
     last = pl.col("rank").sort_by("start_ns").last().over("instance")
     wait = (last_start - pl.col("start_ns")).clip(0, length)
     return (
