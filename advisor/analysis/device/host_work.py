@@ -22,6 +22,7 @@ from advisor.inputs.names.calls import (
     THREAD_WAIT,
     WAITING_MODULES,
 )
+from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches, rows_where, unnumbered
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -32,6 +33,7 @@ BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
 
 _UPDATES: Final = (r"^aten::_fused_", r"^aten::_foreach_", r"^aten::\w+_$")
+_OF_ADAM: Final = r"^aten::addcdiv_$"
 _PREPARES: Final = (  # arithmetic on single tensors, what finds and copies them, and views
     r"^aten::(?:_foreach_\w+|add|sub|mul|div|neg|pow|sqrt|rsqrt|lerp|maximum|sign|where|norm|linalg_vector_norm|real"
     r"|clone|copy|to|item|tensor|scalar_tensor|empty_like|zeros|zeros_like|is_\w+|result_type|coalesce|_?indices|_?values"
@@ -223,7 +225,7 @@ def callbacks(view: DeviceView) -> pl.DataFrame:
 
 
 def optimizer_work(view: DeviceView) -> Intervals:
-    """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell.
+    """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell, or without any Adam's own op.
 
     A closure or a hook within the range computes something else first or afterwards (Lightning, LBFGS): what lies up to
     the end of the last op before its updates that does not prepare them is not the optimizer's, nor what follows the
@@ -231,9 +233,9 @@ def optimizer_work(view: DeviceView) -> Intervals:
     where a backward pass runs within, those behind it.
     """
     steps = view.host_like(OPTIMIZER_STEP, "annotation")
-    if not steps.height:
+    start, end = bounds(steps) if steps.height else _unmarked_updates(view)
+    if not len(start):
         return EMPTY
-    start, end = bounds(steps)
     ops = view.host_like(rf"^aten::|{BACKWARD}", "op")
     ops = outermost(ops.filter(inside(Intervals.of(start, end), ops))).sort("start_ns")
     flags = ops.select(matches(pattern).alias(pattern) for pattern in (BACKWARD, _PREPARES, *_UPDATES)).to_dict()
@@ -252,6 +254,15 @@ def optimizer_work(view: DeviceView) -> Intervals:
         begin[step] = until[others & (at < first)].max(initial=start[step])
         last[step] = at[others & (at > final)].min(initial=end[step])
     return Intervals.of(begin, last)
+
+
+def _unmarked_updates(view: DeviceView) -> tuple[Ints, Ints]:
+    """Where no range tells of an optimizer: from the end of each backward pass to the last op that only Adam runs."""
+    at, until = bounds(view.host_like(_OF_ADAM, "op"))
+    computed = np.sort(bounds(view.host_like(BACKWARD, "op"))[1])
+    behind = np.searchsorted(computed, at, side="right")
+    passes, first = np.unique(behind[behind > 0], return_index=True)
+    return computed[passes - 1], np.maximum.reduceat(until[behind > 0], first) if len(first) else first
 
 
 def optimizer_class(view: DeviceView) -> str | None:

@@ -124,6 +124,19 @@ def test_on_a_cpu_each_kind_of_op_is_a_pass_over_the_parameters():
     assert metrics_of(view(profile([], [*CPU, update, *ops], [CPU_STEP])))["optimizer_passes"] == 2
 
 
+def test_on_a_cpu_adam_shows_in_its_own_op_where_no_range_tells_of_it():
+    """Behind the backward pass, from 60 us on: a histogram up to 65 is apart, the updates of two tensors end at 85."""
+    node = on_host("op", 50, 60, name="autograd::engine::evaluate_function: MmBackward0")
+    names = ("aten::histc", "aten::mul_", "aten::addcdiv_", "aten::mul_", "aten::addcdiv_")
+    ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=name) for i, name in enumerate(names)]
+    values = metrics_of(view(profile([], [node, *ops], [CPU_STEP], workers=[{"worker": 0, "framework": "pytorch"}])))
+    assert values["optimizer_share"] == pytest.approx((85 - 65) / 100)
+    assert values["optimizer_updates_per_step"] == 4
+    without = [row | {"name": "aten::mul_"} if row["name"] == "aten::addcdiv_" else row for row in ops]
+    bare = metrics_of(view(profile([], [node, *without], [CPU_STEP], workers=[{"worker": 0, "framework": "pytorch"}])))
+    assert bare["optimizer_share"] == Missing("no_optimizer_range")
+
+
 def test_an_op_on_all_tensors_is_no_update_of_one():
     ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=f"aten::_foreach_{i}_", parent=3) for i in range(4)]
     update = on_host("annotation", 60, 90, name="Optimizer.step#RMSprop.step")
