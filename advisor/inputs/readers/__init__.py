@@ -39,11 +39,15 @@ class Format(NamedTuple):
     is_log: bool = False
 
 
+def _unheard(_: int) -> None:
+    """Nobody is told how much was read; a function of the module, as what goes to other processes has to be."""
+
+
 class Reading(NamedTuple):
     """How a file is to be read."""
 
     worker: int = 0  # the number of a worker whose file does not name its rank
-    on_read: Callable[[int], object] = lambda _: None  # gets the number of bytes read each time
+    on_read: Callable[[int], object] = _unheard  # gets the number of bytes read each time
     step_range: str | None = None  # regular expression for the ranges that are steps
     max_bytes: int | None = None  # how large the file may be, unpacked
     processes: int = 1  # of a format that `splits`: so many decode it

@@ -28,6 +28,14 @@ def test_an_engine_that_is_none(path: str) -> None:
         check([path], Options(engine="ray"))
 
 
+def test_two_processes_read_the_ranks_of_a_job_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for trace in sorted(Path(JOB).glob("*.gz"))[:2]:
+        (tmp_path / trace.name).write_bytes(trace.read_bytes())
+    monkeypatch.setattr("advisor.runs.files._WORTH_BYTES", 0)  # the recordings of the tests are small
+    alone, together = (render(check([str(tmp_path)], Options(processes=of))) for of in (1, 2))
+    assert together == alone
+
+
 @pytest.mark.soak  # what becomes of a task whose process dies is in tests/unit/system/test_engines.py
 @pytest.mark.network_server
 def test_a_worker_that_dies_changes_no_digit(tmp_path: Path) -> None:
