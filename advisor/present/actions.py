@@ -54,28 +54,24 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
 
 
 def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
-    """What was measured, unless the headline says it; its line; what else that mends."""
+    """What was measured, unless the headline says it; where; what else that mends."""
     first, *others = findings
-    yield from (_cut(sentence)[0] for sentence in _unsaid(first, run)[:1])
+    yield from (_cut(sentence) for sentence in _unsaid(first, run)[:1])
     if lines := source_lines(first)[:1]:
-        yield f"Line: `{lines[0].path}:{lines[0].line}`."
-    yield from (_cut(first_sentence(finding.says))[0] for finding in others[: MOST - 1])
+        yield f"Where: `{lines[0].path}:{lines[0].line}`."
+    yield from (_cut(first_sentence(finding.says)) for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
 
 
 def _completing(findings: Sequence[Finding], action: Action, run: Run) -> Iterator[str]:
-    """What stands where there is room: the rest of the evidence and of the fix, and why the saving is that wide."""
-    first, *others = findings
-    evidence, *proof = _unsaid(first, run) or [""]
-    if names := _cut(evidence)[1]:
-        yield f"Also: {names}"
-    yield from proof
+    """What stands where there is room: the rest of the evidence and of the fix, and why it may save little."""
+    first = findings[0]
+    yield from _unsaid(first, run)[1:]
     yield from sentences_of(action.do)[1:]
     if first.saving and first.saving.low_ms * _VAGUE < first.saving.high_ms:
         lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
-        yield from (of.replace("Low end:", "At worst:") for of in lows)
-    yield from (sentence for other in others[: MOST - 1] for sentence in sentences_of(other.says)[1:])
+        yield from (f"It may save less, because {why}" for of in lows if (why := of.partition(", because ")[2]))
 
 
 def _unsaid(finding: Finding, run: Run) -> list[str]:
@@ -84,13 +80,13 @@ def _unsaid(finding: Finding, run: Run) -> list[str]:
     return [sentence for sentence in sentences_of(finding.says) if sentence not in verdict]
 
 
-def _cut(sentence: str) -> tuple[str, str]:
-    """A long sentence with the first entry of the list at its end, and the others; of another all, and nothing."""
+def _cut(sentence: str) -> str:
+    """A long sentence with the first entry alone of the list at its end."""
     head, _, names = sentence.partition(": ")
-    if "), " not in names or len(sentence) <= _LONG or head.count("(") != head.count(")"):
-        return sentence, ""
-    first, _, rest = names.partition("), ")
-    return f"{head}: {first}).", rest
+    first, *rest = names.split("), ")
+    if not rest or len(sentence) <= _LONG or head.count("(") != head.count(")"):
+        return sentence
+    return f"{head}: {first}), and {len(rest)} more."
 
 
 def becomes(action: Action, run: Run) -> str:

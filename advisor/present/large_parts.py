@@ -19,6 +19,8 @@ _SHORTENED: Final = 0.25  # of useful work: an action that saves less of it says
 _LEAST: Final = 0.1  # of the part: what is smaller explains nothing
 _MOST: Final = 2  # names, and operands of an op
 _LONGEST: Final = 64  # characters of a name
+_READABLE: Final = 40  # characters of a kernel's name: a longer one is a library's, and what it computes says more
+_FAMILIES: Final = {"gemm": "matrix products", "gemv": "products with a vector", "convolution": "convolutions"}
 _SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
 _TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
 _PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
@@ -65,7 +67,7 @@ def _inside(part: Part, run: Run) -> list[tuple[str, str]]:
     for name, time in _rows(part.part, run):
         times[name.replace("`", "'")] += time
     largest = sorted(times.items(), key=lambda of: -of[1])[:_MOST]
-    return [(name, f"`{one_line(name, _LONGEST)}` ({ms(time)})") for name, time in largest if time >= _LEAST * part.ms]
+    return [(name, f"{_code(name)} ({ms(time)})") for name, time in largest if time >= _LEAST * part.ms]
 
 
 def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
@@ -74,12 +76,22 @@ def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
     if part in {"compute", "collective"}:
         for row in run.metrics.get("kernel_group", ()):
             if (row.get("family") == "collective") == (part == "collective"):
-                yield kernel_name(str(row["name"])), number(row, "total_ms") / steps
+                yield _kernel(row), number(row, "total_ms") / steps
     elif part == "operators":
         yield from ((_op(row), number(row, "ms_per_step")) for row in run.metrics.get("op", ()))
     else:
         of_part = (row for row in run.metrics.get("launch", ()) if row.get("kind") == part)
         yield from ((str(row["name"]), number(row, "ms_per_step")) for row in of_part)
+
+
+def _kernel(row: Row) -> str:
+    """A kernel's name, or what it computes where only a library's authors read that."""
+    name = kernel_name(str(row["name"]))
+    return name if len(name) <= _READABLE else _FAMILIES.get(str(row.get("family")), name)
+
+
+def _code(name: str) -> str:
+    return name if name in _FAMILIES.values() else f"`{one_line(name, _LONGEST)}`"
 
 
 def _op(row: Row) -> str:

@@ -125,7 +125,7 @@ def _kind(source: Source) -> str:
 
 
 def _devices(source: Source) -> str:
-    kinds = Counter(device.name or "unnamed device" for device in source.devices)
+    kinds = Counter(device.name or f"{_kind(source)} of unknown model" for device in source.devices)
     many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
     return listing(many) or ("no device recorded" if source.steps.are_cut else "no device")
 

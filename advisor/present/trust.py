@@ -9,10 +9,8 @@ from advisor.present.next_recording import answered, command, missing_options
 from advisor.present.source import count_devices
 from advisor.present.verdict import headline
 from advisor.text import capital, count, first_sentence, listing, ms
-from advisor.vocabulary.parts import PARTS
 
 _FEW: Final = 2  # doubts
-_ENTRIES: Final = 4  # topics and rules
 _UNSURE: Final = "The first finding has low confidence."
 
 
@@ -59,14 +57,8 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """What was not judged: the topics that options would add, and other rules, those of the largest parts first."""
-    topics, known = not_judged(run), {*answered(run)}
-    parts = run.accounting.parts if run.accounting else ()
-    shares = {pool: of.share for of in parts if of.part in PARTS for pool in PARTS[of.part].pools}
-    silent = [rule for rule in run.not_evaluable if rule.rule not in known]
-    rules = [rule.rule for rule in sorted(silent, key=lambda rule: -shares.get(rule.of or "", 0.0))]
-    few = max(1, _ENTRIES - len(topics))
-    names = [f"`{rule}`" for rule in rules[:few]]
-    rest = [count(len(rules) - few, "more rule")] if len(rules) > few else []
-    if topics or names:
-        yield f"Not judged: {listing([*topics, *names, *rest])}."
+    """What was not judged: the topics that options would add, and how many rules."""
+    known = {*answered(run)}
+    rules = sum(rule.rule not in known for rule in run.not_evaluable)
+    if unjudged := [*not_judged(run), *([f"{count(rules, 'rule')} (`-v`)"] if rules else [])]:
+        yield f"Not judged: {listing(unjudged)}."

@@ -61,13 +61,17 @@ def render(
     actions = _listed(document)
     measured = frozenset((of.number, at) for of in actions for at in range(len(sentences_of(of.says))))
     rooms = [Room(_MOST_ACTIONS, is_tight, measured) for is_tight in (False, True)]
-    for room in rooms + [Room(few, is_tight=True) for few in range(_MOST_ACTIONS, 0, -1)]:
+    fewer = [Room(few, is_tight=True) for few in range(_MOST_ACTIONS, 0, -1)]
+    rooms += [room._replace(sentences=frozenset({(1, 0)})) for room in fewer]
+    for room in rooms + fewer:
         if _fits(screen := draw(room)):
             break
     every = {(of.number, at) for of in actions for at in range(len(_sentences(of)) + 1)} - room.sentences
-    for sentence in sorted(every, key=lambda each: (each[1] > 0, sum(each), each)):
-        fuller = room._replace(sentences=room.sentences | {sentence})
-        if _fits(longer := draw(fuller)):
+    lengths = {of.number: len(_sentences(of)) for of in actions}
+    for number, at in sorted(every, key=lambda each: (each[1] > 0, sum(each), each)):
+        follows = at in {0, lengths[number]} or (number, at - 1) in room.sentences  # it may rest on the one before it
+        fuller = room._replace(sentences=room.sentences | {(number, at)})
+        if follows and _fits(longer := draw(fuller)):
             screen, room = longer, fuller
     return screen
 

@@ -28,6 +28,17 @@ def test_the_largest_kernels_are_named_with_their_time_in_a_step():
     assert large_parts(run) == "Largest kernels: `naive` (60 ms)."
 
 
+def test_kernels_of_a_library_are_called_what_they_compute():
+    names = (
+        "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
+        "cutlass_80_tensorop_f16_s16816gemm_relu_f16",
+    )
+    rows = (*(kernel(name, 60.0) for name in names), kernel("naive", 40.0))
+    assert large_parts(of_parts(part("compute", 1.0), kernel_group=rows)) == (
+        "Largest kernels: matrix products (60 ms) and `naive` (20 ms)."
+    )
+
+
 def test_communication_names_its_kernel_and_the_rank_that_is_awaited():
     rows = (kernel("ncclDevKernel_AllReduce(int)", 80.0, "collective"), kernel("gemm", 10.0))
     wait = {"awaited": 7, "awaited_name": "rank 7", "wait_ms": 3.0}
